@@ -24,7 +24,7 @@ from benchmarks.live import Lived, Wanted, folder, kept, live
 from benchmarks.report import median, publish
 from hermesd.sim.compare import read
 from hermesd.sim.contenders import FIFO, Contender, contenders
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.orders import ALL, draw, goal_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "digits"
@@ -44,7 +44,7 @@ def wanted(contender: Contender, slots: int, epochs: int, once_more: bool = Fals
     return Wanted(name, spec, EXAMPLE, contender, slots)
 
 
-def foretold(export: Path, contender: Contender, slots: int) -> Outcome:
+def foretold(export: Path, contender: Contender, slots: int) -> SimulatedOutcome:
     """What the simulator makes of an exported study under a policy, in the order submitted."""
     curves = read(export)
     order = draw(curves, goal_of(curves), ALL, len(curves.jobs), 0, 0)
@@ -61,7 +61,12 @@ def kendall_tau(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def compared(
-    run: Lived, other: Outcome, label: str, contender: Contender, overhead: float, speed: float
+    run: Lived,
+    other: SimulatedOutcome,
+    label: str,
+    contender: Contender,
+    overhead: float,
+    speed: float,
 ) -> list[str | float]:
     """A row: a real run beside what was foretold of it, or what happened another time."""
     real = run.outcome.finished

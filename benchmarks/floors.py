@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.report import publish
 from hermesd.refusal import Refused
-from hermesd.sim.compare import Case, Recorded, Result, Scene, compare, order_of
+from hermesd.sim.compare import Case, OrderResult, Recorded, Scene, compare, order_of
 from hermesd.sim.contenders import Contender, contenders
 from hermesd.sim.orders import BINS
 from hermesd.sim.rows import compared, geometric
@@ -97,7 +97,7 @@ def contender(label: str) -> Contender:
     return contenders(label)[0]
 
 
-def simulated(files: Sequence[Path], orders: int, processes: int) -> dict[Case, list[Result]]:
+def simulated(files: Sequence[Path], orders: int, processes: int) -> dict[Case, list[OrderResult]]:
     """All orders of every policy that is asked after, where it is. Raises Refused."""
     wanted = [(asked.bin, label) for asked in ASKED for label in (asked.policy, asked.over)]
     cases = [
@@ -118,7 +118,7 @@ def simulated(files: Sequence[Path], orders: int, processes: int) -> dict[Case, 
 
 
 def row(
-    asked: Asked, devices: int, scenes: Sequence[Scene], results: Mapping[Case, list[Result]]
+    asked: Asked, devices: int, scenes: Sequence[Scene], results: Mapping[Case, list[OrderResult]]
 ) -> list[str | float]:
     """A line of the table, over the scenes of these files."""
     ours = [results[Case(each, contender(asked.policy))] for each in scenes]

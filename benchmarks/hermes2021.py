@@ -27,7 +27,7 @@ from benchmarks.report import median, publish
 from hermesd.sim.contenders import FIFO, Contender, contenders
 from hermesd.sim.drive import Drive
 from hermesd.sim.figures import Figures, figures_of
-from hermesd.sim.orders import Order, draw, goal_of
+from hermesd.sim.orders import SubmissionOrder, draw, goal_of
 
 PROGRAM = Path(__file__).parent / "networks.py"
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
@@ -102,13 +102,13 @@ def policies(record: Lived) -> tuple[Contender, ...]:
     )
 
 
-def order_of(record: Lived, cell: Cell) -> Order:
+def order_of(record: Lived, cell: Cell) -> SubmissionOrder:
     """The cell's order of recorded trainings. Raises Refused if too few are good, or not."""
     curves = record.exported.curves
     return draw(curves, goal_of(curves), cell.bin_type, TRIALS, cell.number, 0)
 
 
-def measured(order: Order, cell: Cell, contender: Contender, run: Lived) -> Measured:
+def measured(order: SubmissionOrder, cell: Cell, contender: Contender, run: Lived) -> Measured:
     """What a run came to, beside what the simulator makes of the recorded curves.
 
     Raises:

@@ -26,9 +26,9 @@ from benchmarks.report import median, publish
 from hermesd.node.machine import cgroups, cpu_quotas
 from hermesd.sim.contenders import FIFO, Contender, contenders
 from hermesd.sim.curves import Job
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.figures import Figures, figures_of, incumbent
-from hermesd.sim.orders import ALL, Order, draw, goal_of
+from hermesd.sim.orders import ALL, SubmissionOrder, draw, goal_of
 
 NAME, SHARES = "heterogeneous", (80, 56, 40)
 # Without their batch sizes.
@@ -53,7 +53,7 @@ class Taken:
     makespan: float
 
     @classmethod
-    def of(cls, order: Order, outcome: Outcome) -> Taken:
+    def of(cls, order: SubmissionOrder, outcome: SimulatedOutcome) -> Taken:
         """Read off an outcome; the lowest loss is that of the smoothed curves."""
         times, lowest = incumbent(order, outcome)
         found: Figures = figures_of(order, outcome)
@@ -107,7 +107,7 @@ def spec_of(model: str, iterations: int, number: int) -> dict[str, object]:
     return study(model, iterations, chosen, batch_size={"values": batches})
 
 
-def ordered(record: Lived, number: int) -> Order:
+def ordered(record: Lived, number: int) -> SubmissionOrder:
     """The recorded trainings in an order."""
     curves = record.exported.curves
     place = {each: at for at, each in enumerate(product(*values(number)))}
@@ -120,7 +120,7 @@ def ordered(record: Lived, number: int) -> Order:
     return draw(curves, goal_of(curves), ALL, len(curves.jobs), 0, 0)
 
 
-def measured(order: Order, contender: Contender, run: Lived) -> Measured:
+def measured(order: SubmissionOrder, contender: Contender, run: Lived) -> Measured:
     """What a run came to, beside what the simulator makes of the recorded curves.
 
     Raises:

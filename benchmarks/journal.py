@@ -29,7 +29,7 @@ from hermesd.head.journal import replay as snapshot
 from hermesd.head.journal import replay as snapshots
 from hermesd.head.journal.points import Block
 from hermesd.head.journal.replay import replay
-from hermesd.head.journal.store import Journal, Snapshot, opened
+from hermesd.head.journal.store import Journal, StateSnapshot, opened
 from hermesd.policy import make_policy
 from hermesd.record import Entry
 
@@ -89,10 +89,10 @@ def life(trials: int, points: int) -> Iterator[tuple[list[Entry], list[Block]]]:
         yield entries, [Block(run, series.SerializeToString())]
 
 
-async def fill(journal: Journal, trials: int, points: int) -> Snapshot:
+async def fill(journal: Journal, trials: int, points: int) -> StateSnapshot:
     """Write a head's whole life; its last snapshot, with as much behind it as there may be."""
     state = State()
-    last = Snapshot(0, snapshot.shape(), ())
+    last = StateSnapshot(0, snapshot.shape(), ())
     whole = 4 * trials + 2
     lines: list[tuple[float, Entry, str]] = []
     waiting: list[Block] = []
@@ -108,7 +108,7 @@ async def fill(journal: Journal, trials: int, points: int) -> Snapshot:
             lines, waiting = [], []
             if last.seq == 0 and journal.last >= whole - snapshots.ENTRIES:
                 parts = tuple(snapshot.write(snapshot.taken(state)))
-                last = Snapshot(journal.last, snapshot.shape(), parts)
+                last = StateSnapshot(journal.last, snapshot.shape(), parts)
     await journal.append(lines, waiting)
     return last
 

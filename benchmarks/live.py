@@ -28,7 +28,7 @@ from hermesd.core.model import Phase
 from hermesd.core.placement import make_placement
 from hermesd.policy import make_policy
 from hermesd.sim.contenders import Contender
-from hermesd.sim.drive import Outcome
+from hermesd.sim.drive import SimulatedOutcome
 from hermesd.sim.exports import Exported, open_export
 from hermesd.sim.replay import happened
 
@@ -80,7 +80,7 @@ class Lived:
 
     export: Path
     exported: Exported
-    outcome: Outcome
+    outcome: SimulatedOutcome
     load: float
     lead: float
 

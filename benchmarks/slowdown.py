@@ -31,7 +31,7 @@ from benchmarks.report import median, publish, quantile
 from tests.trainer_shim.driving import Trial, ending, environment
 from trainer_shim.agent import Agent
 from trainer_shim.channel.frames import receive
-from trainer_shim.channel.page import Page
+from trainer_shim.channel.page import ControlPage
 
 CALLS = 200_000
 RESAMPLES = 10_000
@@ -244,7 +244,7 @@ def per_step() -> tuple[float, float]:
 
     reader = threading.Thread(target=drain)
     reader.start()
-    page = Page.create()
+    page = ControlPage.create()
     agent = Agent(ours, page, trial="bench/0", attempt=1, checkpoints=os.devnull)
     agent.loop(True)
     wall, cpu = time.perf_counter(), time.thread_time()

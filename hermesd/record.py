@@ -26,7 +26,7 @@ T = TypeVar("T")
 _CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="strings")
 
 
-class Unreadable(Exception):
+class UnreadableEntry(Exception):
     """A record that this version cannot read; says which kind, which field and why."""
 
 
@@ -72,9 +72,9 @@ def encode(entry: Entry) -> tuple[str, str]:
 def decode(kind: str, body: str) -> Entry:
     """The entry that was encoded. Raises Unreadable."""
     if kind not in KINDS:
-        raise Unreadable(f"unknown kind {kind!r}: written by a newer version, or damaged")
+        raise UnreadableEntry(f"unknown kind {kind!r}: written by a newer version, or damaged")
     try:
         return _form(kind).read(body)
     except ValidationError as error:
         first = from_pydantic(error)[0]
-        raise Unreadable(f"{kind} with {first}") from None
+        raise UnreadableEntry(f"{kind} with {first}") from None

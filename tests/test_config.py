@@ -12,7 +12,7 @@ import pytest
 from hermesctl.sdk.address import state_directory
 from hermesd.config.pools import configured
 from hermesd.config.schema import HeadConfig, UserTerms
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.config.sources import ConfigError, load_head, load_node
 from hermesd.core.model import Plugin, Pool
 from hermesd.policy import make_policy
@@ -34,7 +34,9 @@ def write(tmp_path: Path):
 
 def test_nothing_said_gives_one_slot_for_each_usable_core() -> None:
     config = load_node(None, {}, {})
-    assert config.cpu_slots == tuple(Slot((core,)) for core in sorted(os.sched_getaffinity(0)))
+    assert config.cpu_slots == tuple(
+        SlotSetting((core,)) for core in sorted(os.sched_getaffinity(0))
+    )
     assert config.gpus
     assert not config.embedded
     assert config.parked_memory_bytes > 0
@@ -95,13 +97,13 @@ def test_what_is_spelt_out_is_meant(
 
 def test_shares_of_cores_are_placed_where_they_fit(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    slots = (Slot((1,), 40), Slot((0,), 80), Slot((1,), 56))
+    slots = (SlotSetting((1,), 40), SlotSetting((0,), 80), SlotSetting((1,), 56))
     written = '["40%", "80%", "56%"]'
     assert load_node(write(f"[node]\ncpu_slots = {written}\n"), {}, {}).cpu_slots == slots
     assert load_node(None, {"HERMES_NODE_CPU_SLOTS": written}, {}).cpu_slots == slots
     assert load_node(None, {}, {"cpu_slots": "40%,80%, 56 %"}).cpu_slots == slots
     beside = load_node(write('[node]\ncpu_slots = [[0], "70%"]\n'), {}, {}).cpu_slots
-    assert beside == (Slot((0,)), Slot((1,), 70))
+    assert beside == (SlotSetting((0,)), SlotSetting((1,), 70))
 
 
 def test_shares_that_no_core_has_left_are_refused_with_some_that_fit(

@@ -111,7 +111,7 @@ def test_a_field_that_an_older_version_did_not_write_takes_its_default() -> None
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(kind: str, body: str, message: str) -> None:
-    with pytest.raises(record.Unreadable, match=message):
+    with pytest.raises(record.UnreadableEntry, match=message):
         record.decode(kind, body)
 
 

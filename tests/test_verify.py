@@ -18,7 +18,7 @@ from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER
 from hermesd.node.runner.host_link import HostLink
 from hermesd.verify.arm import Arm, Bench
-from hermesd.verify.comparison import Outcome, first_difference, first_shown, shown, state_of
+from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 PROGRAM = """
@@ -285,8 +285,8 @@ def test_data_augmented_in_parallel_are_not_called_exact(study: Path) -> None:
 # -- comparing -----------------------------------------------------------------------------------
 
 
-def outcome(*values: Any, step: int = 3, **fields: Any) -> Outcome:
-    heard = Outcome(step=step, **fields)
+def outcome(*values: Any, step: int = 3, **fields: Any) -> TrialOutput:
+    heard = TrialOutput(step=step, **fields)
     points = [[at, {"loss": value}] for at, value in enumerate(values, 1)]
     heard.hear({"points": points, "count": len(points)})
     return heard
@@ -438,7 +438,7 @@ def test_files_count_as_far_as_they_repeat_themselves() -> None:
 def test_files_named_by_the_time_are_compared_and_counted() -> None:
     """A run that goes on in another folder has two of what each undisturbed run has once."""
 
-    def run(folder: str, **more: str) -> Outcome:
+    def run(folder: str, **more: str) -> TrialOutput:
         return outcome(0.1, files={f"runs/{folder}/log-1": "1", "same": "2", **more})
 
     one, two = run("2026-01-02_030405"), run("2026-01-02_030617")
@@ -479,7 +479,7 @@ def test_event_files_of_one_folder_are_one_run() -> None:
 
 
 def test_of_a_graph_beside_a_checkpoint_only_that_it_is_there_counts() -> None:
-    def run(graph: str, **more: str) -> Outcome:
+    def run(graph: str, **more: str) -> TrialOutput:
         files = {"best.index": "1", "best.meta": graph, "other.meta": "2", **more}
         return outcome(0.1, files=files)
 

@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message, number
-from trainer_shim.channel.page import NO_LIMIT, Page
-from trainer_shim.reporting import Metrics, Names, Reporter
+from trainer_shim.channel.page import NO_LIMIT, ControlPage
+from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, Capture, Saver
 
@@ -56,7 +56,7 @@ class Agent:
     def __init__(
         self,
         channel: socket.socket,
-        page: Page,
+        page: ControlPage,
         trial: str,
         attempt: int,
         checkpoints: str,
@@ -91,8 +91,8 @@ class Agent:
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
         self.is_aside = False  # it is a process that the program has forked, and not the trial
-        self._mailbox = Mailbox(channel)
-        names = Names(signal, functools.partial(self.lacks, TOO_MANY))
+        self._mailbox = AgentChannel(channel)
+        names = MetricNames(signal, functools.partial(self.lacks, TOO_MANY))
         lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
         self._reporter = Reporter(self._mailbox, signal, names)
         self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
@@ -228,7 +228,7 @@ class Agent:
 
     def step_aside(self) -> None:
         """This process was forked by the program: it goes its own way."""
-        page = Page.create()
+        page = ControlPage.create()
         page.step, page.looping, page.mail = self.page.step, self.page.looping, self._mailbox.read
         self.page = page
         self._words32, self._words64 = page.words32, page.words64

@@ -126,11 +126,11 @@ Buffer = Union[bytes, bytearray, memoryview]
 Fields = dict[str, Any]
 
 
-class SnapshotError(Exception):
+class CheckpointError(Exception):
     """A checkpoint is incomplete, of another version, or its sums do not agree."""
 
 
-class Superseded(Exception):
+class SaveSuperseded(Exception):
     """A later checkpoint is to be written in the place of this one."""
 
 
@@ -143,7 +143,7 @@ class Builder:
 
     def __init__(self, parent: str, id: str, is_read_soon: bool = True) -> None:
         if not id or "/" in id or id.startswith(".") or id.endswith(_PARTIAL):
-            raise SnapshotError(f"checkpoint id {id!r}, expected a plain file name")
+            raise CheckpointError(f"checkpoint id {id!r}, expected a plain file name")
         self.id = id
         self.path = os.path.join(parent, id)
         self.partial = self.path + _PARTIAL
@@ -182,7 +182,7 @@ class Builder:
                 view = memoryview(part).cast("B")
                 for piece in (view[at : at + _CHUNK] for at in range(0, len(view), _CHUNK)):
                     if self._is_superseded:
-                        raise Superseded
+                        raise SaveSuperseded
                     digest.update(piece)
                     file.write(piece)
                     size += len(piece)
@@ -195,7 +195,7 @@ class Builder:
         try:
             entry = self._files_of(path)[name]
             os.link(os.path.join(path, name), os.path.join(self.partial, name))
-        except (OSError, KeyError, SnapshotError):
+        except (OSError, KeyError, CheckpointError):
             return False
         self._sums[name] = entry
         return True
@@ -208,13 +208,13 @@ class Builder:
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`.
 
-        Raises Superseded, and SnapshotError for what would not be there, or not be the same,
+        Raises Superseded, and CheckpointError for what would not be there, or not be the same,
         afterwards.
         """
         for folder, _, names in os.walk(self.partial):
             inside = os.path.relpath(folder, self.partial)
             if inside.count(os.sep) >= _DEPTH_MAX:
-                raise SnapshotError(
+                raise CheckpointError(
                     f"the program saves folders within each other, {inside[:40]}..., more than the"
                     f" {_DEPTH_MAX} that a checkpoint may hold"
                 )
@@ -222,7 +222,7 @@ class Builder:
                 path = os.path.join(folder, file_name)
                 name = os.path.relpath(path, self.partial)
                 if self._is_superseded:
-                    raise Superseded
+                    raise SaveSuperseded
                 if name not in self._sums:
                     self._see_to(name, path)
                     _fsync(path)
@@ -231,16 +231,16 @@ class Builder:
     def _see_to(self, name: str, path: str) -> None:
         found = os.path.realpath(path)
         if name == MANIFEST:
-            raise SnapshotError(
+            raise CheckpointError(
                 f"the program saves a file {MANIFEST}, which the checkpoint's own is"
             )
         if not os.path.isfile(found):
-            raise SnapshotError(f"the program saves {name}, which is no file")
+            raise CheckpointError(f"the program saves {name}, which is no file")
         if os.path.islink(path) and (
             os.path.isabs(os.readlink(path))
             or not found.startswith(os.path.realpath(self.partial) + os.sep)
         ):
-            raise SnapshotError(f"the program saves {name}, a link that leads out of its folder")
+            raise CheckpointError(f"the program saves {name}, a link that leads out of its folder")
 
     def finish(self, fields: Mapping[str, Any]) -> Fields:
         """Write the manifest, make everything durable, rename.
@@ -276,19 +276,19 @@ def sweep(parent: str) -> None:
 def verify(path: str) -> Fields:
     """The manifest of the checkpoint at `path`, every file's sum checked.
 
-    Raises SnapshotError naming the file that is missing or differs.
+    Raises CheckpointError naming the file that is missing or differs.
     """
     manifest = _manifest(path)[0]
     files = manifest.get("files")
     if not isinstance(files, dict):
-        raise SnapshotError(f"{path}: the manifest lists no files")
+        raise CheckpointError(f"{path}: the manifest lists no files")
     for name, expected in files.items():
         try:
             found = _measure(os.path.join(path, name))
         except OSError as error:
-            raise SnapshotError(f"{path}: {name}: {error.strerror}") from error
+            raise CheckpointError(f"{path}: {name}: {error.strerror}") from error
         if found != expected:
-            raise SnapshotError(f"{path}: {name} is {found}, the manifest says {expected}")
+            raise CheckpointError(f"{path}: {name} is {found}, the manifest says {expected}")
     return manifest
 
 
@@ -305,13 +305,13 @@ def newest_verified(parent: str) -> Fields | None:
             continue
         try:
             manifest = _manifest(path)[0]
-        except SnapshotError:
+        except CheckpointError:
             continue
         found.append((int(manifest["step"]), str(manifest["created_utc"]), path))
     for _, _, path in sorted(found, reverse=True):
         try:
             verify(path)
-        except SnapshotError:
+        except CheckpointError:
             continue
         return _summary(path, *_manifest(path))
     return None
@@ -323,11 +323,11 @@ def _manifest(path: str) -> tuple[Fields, bytes]:
             body = file.read()
         manifest = json.loads(body)
     except (OSError, ValueError) as error:
-        raise SnapshotError(f"{path}: no readable manifest: {error}") from error
+        raise CheckpointError(f"{path}: no readable manifest: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        raise SnapshotError(f"{path}: not a checkpoint of version {VERSION}")
+        raise CheckpointError(f"{path}: not a checkpoint of version {VERSION}")
     if _SUM in manifest and manifest[_SUM] != _sum_of(manifest):  # earlier ones have none
-        raise SnapshotError(f"{path}: the manifest is not what was written")
+        raise CheckpointError(f"{path}: the manifest is not what was written")
     return manifest, body
 
 

@@ -20,7 +20,7 @@ from trainer_shim import current_agent
 from trainer_shim.adapters import registry
 from trainer_shim.agent import Agent
 from trainer_shim.channel import frames
-from trainer_shim.channel.page import Page
+from trainer_shim.channel.page import ControlPage
 from trainer_shim.program import command_line, framework_scan
 from trainer_shim.spec import Spec
 from trainer_shim.trainee import Trainee
@@ -58,7 +58,7 @@ def claim() -> Agent | None:
     inherited = _inherited()
     if found is not None or inherited is None:
         return found
-    channel, page = inherited[0], Page(inherited[1])
+    channel, page = inherited[0], ControlPage(inherited[1])
     try:
         fcntl.lockf(page.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -76,7 +76,7 @@ def claim() -> Agent | None:
     return agent
 
 
-def _agent(channel: int, page: Page, environ: Mapping[str, str]) -> Trainee:
+def _agent(channel: int, page: ControlPage, environ: Mapping[str, str]) -> Trainee:
     seed = environ.get(_SEED)
     return Trainee(
         socket.socket(fileno=channel),

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
 
 from trainer_shim.channel import frames
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import MAX_FRAME_BYTES, Message, number
 
 # --- A report: what happened in the iterations since the one before.
@@ -109,7 +109,7 @@ _VALUE_BYTES = 32  # the longest number, and what is between two
 _MOST_BYTES = MAX_FRAME_BYTES * 3 // 4  # the rest is for what is told beside them
 
 
-class Names:
+class MetricNames:
     """The names that are told; `full(why)` is called when there is the first that is not."""
 
     def __init__(self, signal: str, full: Callable[[str], None]) -> None:
@@ -152,7 +152,7 @@ Metrics = dict[str, Any]
 class Reporter:
     """The values since the last report; `due` is when the next one is, by the monotonic clock."""
 
-    def __init__(self, mailbox: Mailbox, signal: str, names: Names) -> None:
+    def __init__(self, mailbox: AgentChannel, signal: str, names: MetricNames) -> None:
         self.last_values: dict[str, Any] = {}
         self._names = names
         self.due = 0.0

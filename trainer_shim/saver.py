@@ -13,7 +13,7 @@ import time
 from typing import Callable, Protocol
 
 from trainer_shim import checkpoint_dir
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message
 
 _SHARE = 0.01  # of a program's time
@@ -41,7 +41,7 @@ class Saver:
     """
 
     def __init__(
-        self, mailbox: Mailbox, checkpoints: str, lacks: Callable[[str | None], None]
+        self, mailbox: AgentChannel, checkpoints: str, lacks: Callable[[str | None], None]
     ) -> None:
         self.last: Message | None = None
         self._lacks = lacks
@@ -98,7 +98,7 @@ class Saver:
     def _failed(self, id: str, error: BaseException) -> None:
         # The same words each time: a path would have the checkpoint's own name in it.
         said = error.strerror if isinstance(error, OSError) else None
-        if isinstance(error, checkpoint_dir.SnapshotError):
+        if isinstance(error, checkpoint_dir.CheckpointError):
             said = str(error)
         reason = said or f"{type(error).__name__}: {error}".splitlines()[0]
         self._lacks(reason)
@@ -122,7 +122,7 @@ class Saver:
             with builder.or_nothing():
                 capture.write(builder)
                 summary = builder.finish(fields)
-        except checkpoint_dir.Superseded:
+        except checkpoint_dir.SaveSuperseded:
             self.cannot(builder.id, "a later one was to be written")
             return
         except Exception as error:

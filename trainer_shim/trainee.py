@@ -13,11 +13,11 @@ from typing import Any, Callable
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.agent import NOT_SAVED, Agent
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message
-from trainer_shim.channel.page import Page
+from trainer_shim.channel.page import ControlPage
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
-from trainer_shim.rerun.workdir_rollback import Files
+from trainer_shim.rerun.workdir_rollback import WorkdirRollback
 from trainer_shim.saver import Capture, Saver
 
 _ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
@@ -27,11 +27,17 @@ class Trainee(Agent):
     """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
 
     def __init__(
-        self, channel: socket.socket, page: Page, *, checkpoints: str, folder: str, **fields: Any
+        self,
+        channel: socket.socket,
+        page: ControlPage,
+        *,
+        checkpoints: str,
+        folder: str,
+        **fields: Any,
     ) -> None:
         super().__init__(channel, page, checkpoints=checkpoints, **fields)
         self.checkpoints = checkpoints
-        self.files = Files(folder, workdir_rollback.aside(checkpoints))
+        self.files = WorkdirRollback(folder, workdir_rollback.aside(checkpoints))
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
 
@@ -47,7 +53,7 @@ class Trainee(Agent):
                 names = manifest.get("temporary", {})
                 if "parameters" in manifest:  # older ones have none
                     self.changed_from(manifest["parameters"])
-            except checkpoint_dir.SnapshotError as error:
+            except checkpoint_dir.CheckpointError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
         seed_replay.begin(told, self.doubt)
@@ -85,10 +91,10 @@ class Trainee(Agent):
 class _Saver(Saver):
     def __init__(
         self,
-        mailbox: Mailbox,
+        mailbox: AgentChannel,
         checkpoints: str,
         lacks: Callable[[str | None], None],
-        files: Files,
+        files: WorkdirRollback,
     ) -> None:
         super().__init__(mailbox, checkpoints, lacks)
         self._files = files

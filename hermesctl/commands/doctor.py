@@ -40,7 +40,7 @@ _IMPORT_SECONDS = 120.0
 _FRAMEWORK_CODE = "import tensorflow as tf; print(tf.__version__)"
 
 
-class Verdict(StrEnum):
+class DoctorVerdict(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -53,7 +53,7 @@ class Check:
     """One thing looked at, what was found, and how to mend it."""
 
     name: str
-    verdict: Verdict
+    verdict: DoctorVerdict
     words: str
     remedy: str = ""
 
@@ -69,7 +69,7 @@ async def examine(client: AsyncClient, python: str, environment: Mapping[str, st
 
 
 def _python() -> Check:
-    return Check("python", Verdict.OK, f"{platform.python_version()} ({sys.executable})")
+    return Check("python", DoctorVerdict.OK, f"{platform.python_version()} ({sys.executable})")
 
 
 def _disk(environment: Mapping[str, str]) -> Check:
@@ -80,8 +80,8 @@ def _disk(environment: Mapping[str, str]) -> Check:
     words = f"{size(free)} free at {folder}"
     if free < _FREE_BYTES_WANTED:
         remedy = "free some, or set HERMES_STATE to a larger disk; checkpoints need room"
-        return Check("disk", Verdict.FAILED, words, remedy)
-    return Check("disk", Verdict.OK, words)
+        return Check("disk", DoctorVerdict.FAILED, words, remedy)
+    return Check("disk", DoctorVerdict.OK, words)
 
 
 async def _head(client: AsyncClient) -> list[Check]:
@@ -89,18 +89,22 @@ async def _head(client: AsyncClient) -> list[Check]:
         info = await client.server_info()
     except Unreachable as error:
         first, *rest = str(error).splitlines()
-        return [Check("head", Verdict.FAILED, first, "; ".join(" ".join(r.split()) for r in rest))]
+        return [
+            Check("head", DoctorVerdict.FAILED, first, "; ".join(" ".join(r.split()) for r in rest))
+        ]
     except HermesError as error:
-        return [Check("head", Verdict.FAILED, str(error))]
-    checks = [Check("head", Verdict.OK, f"version {info.version} at {client.connection.address}")]
+        return [Check("head", DoctorVerdict.FAILED, str(error))]
+    checks = [
+        Check("head", DoctorVerdict.OK, f"version {info.version} at {client.connection.address}")
+    ]
     try:
         check_skew(client_version(), info.version)
     except Refused as error:
-        checks.append(Check("versions", Verdict.FAILED, str(error)))
+        checks.append(Check("versions", DoctorVerdict.FAILED, str(error)))
     if info.read_only:
         remedy = "see the head's log; hermesd head --repair names what it would set aside"
         words = f"read-only: {info.read_only_reason}"
-        checks.append(Check("journal", Verdict.FAILED, words, remedy))
+        checks.append(Check("journal", DoctorVerdict.FAILED, words, remedy))
     return checks + await _nodes(client)
 
 
@@ -108,33 +112,35 @@ async def _nodes(client: AsyncClient) -> list[Check]:
     try:
         nodes = await client.nodes()
     except HermesError as error:
-        return [Check("nodes", Verdict.FAILED, str(error))]
+        return [Check("nodes", DoctorVerdict.FAILED, str(error))]
     if not nodes:
-        return [Check("nodes", Verdict.FAILED, "none", more_machines(client.connection.address))]
+        return [
+            Check("nodes", DoctorVerdict.FAILED, "none", more_machines(client.connection.address))
+        ]
     checks = []
     for node in nodes:
         name = f"node {node.id}"
-        checks += [Check(name, Verdict.FAILED, one_line(words)) for words in node.warnings]
+        checks += [Check(name, DoctorVerdict.FAILED, one_line(words)) for words in node.warnings]
         if not node.connected:
             gone = command(f"node lost {node.id} --for-good")
             words = "lost: its trials go on elsewhere" if node.lost else "not connected"
             remedy = f"see its log; {gone} if it does not come back" if node.lost else "see its log"
-            checks.append(Check(name, Verdict.FAILED, words, remedy))
+            checks.append(Check(name, DoctorVerdict.FAILED, words, remedy))
             continue
         broken = [d for d in node.devices if not d.healthy]
         found = count(len(node.devices), "device")
         if node.draining:
             remedy = command(f"node undrain {node.id}")
-            checks.append(Check(name, Verdict.NOTE, f"{found}, {node.state}", remedy))
+            checks.append(Check(name, DoctorVerdict.NOTE, f"{found}, {node.state}", remedy))
         else:
-            checks.append(Check(name, Verdict.OK, found))
-        checks += [Check(name, Verdict.FAILED, f"{d.id}: {d.reason}") for d in broken]
+            checks.append(Check(name, DoctorVerdict.OK, found))
+        checks += [Check(name, DoctorVerdict.FAILED, f"{d.id}: {d.reason}") for d in broken]
         for place, kept in quarantined(node):
             until = moment(kept.until_unix_seconds)
             words = f"{place} is in quarantine until {until}: {one_line(kept.reason)}"
-            checks.append(Check(name, Verdict.NOTE, words, command(f"node release {place}")))
+            checks.append(Check(name, DoctorVerdict.NOTE, words, command(f"node release {place}")))
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
-        checks += [Check(name, Verdict.NOTE, fact) for fact in node.facts]
+        checks += [Check(name, DoctorVerdict.NOTE, fact) for fact in node.facts]
     return checks + _studies([study async for study in client.studies()])
 
 
@@ -150,7 +156,7 @@ def _studies(studies: Sequence[Study]) -> list[Check]:
         for words in found:
             # What says itself how to mend it is taken at its word.
             remedy = check if f"`{check}`" in words else command(f"why {study.id}/1")
-            checks.append(Check(f"study {study.id}", Verdict.NOTE, words, remedy))
+            checks.append(Check(f"study {study.id}", DoctorVerdict.NOTE, words, remedy))
     return checks
 
 
@@ -158,7 +164,7 @@ async def _framework(python: str) -> Check:
     try:
         chosen = interpreter(python, Path.cwd(), here=True)
     except UsageError as error:
-        return Check("trials' python", Verdict.FAILED, str(error))
+        return Check("trials' python", DoctorVerdict.FAILED, str(error))
     process = await asyncio.create_subprocess_exec(
         *(chosen, "-c", _FRAMEWORK_CODE),
         stdin=asyncio.subprocess.DEVNULL,
@@ -172,13 +178,17 @@ async def _framework(python: str) -> Check:
     except TimeoutError:
         process.kill()
         await process.wait()
-        return Check("trials' python", Verdict.FAILED, f"{chosen}: tensorflow: no end of import")
+        return Check(
+            "trials' python", DoctorVerdict.FAILED, f"{chosen}: tensorflow: no end of import"
+        )
     if process.returncode == 0:
         version = out.decode(errors="replace").strip()
-        return Check("trials' python", Verdict.OK, f"{chosen} with TensorFlow {version}")
+        return Check("trials' python", DoctorVerdict.OK, f"{chosen} with TensorFlow {version}")
     last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["?"]
     remedy = "pip install 'hermes-scheduler[tensorflow]' there, or name another with `python:`"
-    return Check("trials' python", Verdict.NOTE, f"{chosen}: no TensorFlow ({last[0]})", remedy)
+    return Check(
+        "trials' python", DoctorVerdict.NOTE, f"{chosen}: no TensorFlow ({last[0]})", remedy
+    )
 
 
 def _completion() -> Check:
@@ -188,12 +198,16 @@ def _completion() -> Check:
         "~/.config/fish/completions/hermesctl.fish",
     )
     if any(Path(place).expanduser().exists() for place in places):
-        return Check("completion", Verdict.OK, "installed")
+        return Check("completion", DoctorVerdict.OK, "installed")
     remedy = command("--install-completion")
-    return Check("completion", Verdict.NOTE, "not installed for your shell", remedy)
+    return Check("completion", DoctorVerdict.NOTE, "not installed for your shell", remedy)
 
 
-_STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.FAILED: "bold red"}
+_STYLES = {
+    DoctorVerdict.OK: "green",
+    DoctorVerdict.NOTE: "yellow",
+    DoctorVerdict.FAILED: "bold red",
+}
 
 
 def doctor(
@@ -217,7 +231,7 @@ def doctor(
             table.add_row(mark, cell(check.name), cell(check.words), cell(check.remedy, "dim"))
         rows = [row(check) for check in checks]
         emit(stdout(), output, {"checks": rows}, rows, lambda _: table)
-        failed = any(check.verdict is Verdict.FAILED for check in checks)
+        failed = any(check.verdict is DoctorVerdict.FAILED for check in checks)
         return ExitCode.REFUSED if failed else None
 
     run(body, head=head)

@@ -32,7 +32,7 @@ from hermesctl.render.event_lines import event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.live_table import SPARK_WIDTH
 from hermesctl.render.node_views import hindrances
-from hermesctl.render.views import Live, final_view, live_view, progress_line, top_view
+from hermesctl.render.views import LiveView, final_view, live_view, progress_line, top_view
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.events import EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
@@ -134,7 +134,7 @@ class Keyboard:
     """What keys do to a live picture. `left` is set once it is to end, and `going` unless it is to
     stand still."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: LiveView) -> None:
         self.left, self.going = asyncio.Event(), asyncio.Event()
         self.going.set()
         self._live = live
@@ -340,17 +340,17 @@ async def _beside(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
         raise errors.exceptions[0] from None
 
 
-async def _asked(client: AsyncClient, study: str, live: Live | None, devices: bool) -> Live:
+async def _asked(client: AsyncClient, study: str, live: LiveView | None, devices: bool) -> LiveView:
     detail = await client.study(study)
     if live is None:
-        live = Live(detail)
+        live = LiveView(detail)
     live.detail = detail
     live.nodes = await client.nodes() if devices else ()
     live.notice = next(iter(await concerns(client, detail.study)), "")
     return live
 
 
-async def _fetch_trails(client: AsyncClient, live: Live) -> None:
+async def _fetch_trails(client: AsyncClient, live: LiveView) -> None:
     """The signals so far, so that the picture does not begin empty."""
     for trial in live.detail.trials[:_TRAILS_FETCHED]:
         if trial.step:

@@ -37,7 +37,7 @@ _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TableLook:
     """What of the trials is shown: which, in what order, from the `first` on."""
 
     order: int = 0
@@ -49,11 +49,11 @@ class Look:
         """By what the trials are sorted."""
         return list(_ORDERS)[self.order]
 
-    def sorted_otherwise(self, by: int) -> Look:
+    def sorted_otherwise(self, by: int) -> TableLook:
         """Sorted as so many orders further on, from the top."""
         return replace(self, order=(self.order + by) % len(_ORDERS), first=0)
 
-    def scrolled(self, by: int, trials: Sequence[Trial]) -> Look:
+    def scrolled(self, by: int, trials: Sequence[Trial]) -> TableLook:
         """With so many trials further down as the first; never beyond the last."""
         last = max(0, len(self.chosen(trials)) - 1)
         return replace(self, first=min(max(0, self.first + by), last))
@@ -69,14 +69,14 @@ def live_trials(
     trails: Mapping[str, Sequence[float]],
     width: int,
     room: int,
-    look: Look | None = None,
+    look: TableLook | None = None,
 ) -> RenderableType:
     """The first `room` trials, those on a device first unless `look` says otherwise, in `width`
     columns.
 
     `trails` are the newest signals of each trial.
     """
-    look = look or Look()
+    look = look or TableLook()
     order = look.chosen(detail.trials)[look.first :]
     shown = order[:room]
     metric = cut(detail.study.ranked_by, _METRIC_NAME_LENGTH)

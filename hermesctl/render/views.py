@@ -16,7 +16,7 @@ from rich.text import Text
 from hermesctl.invocation import command
 from hermesctl.render.charts import progress_bar
 from hermesctl.render.failure_views import failed_trials
-from hermesctl.render.live_table import SPARK_WIDTH, Look, live_trials
+from hermesctl.render.live_table import SPARK_WIDTH, TableLook, live_trials
 from hermesctl.render.node_views import devices_table
 from hermesctl.render.tables import (
     best_value,
@@ -39,14 +39,14 @@ _NEXT_SHOWN = 5
 
 
 @dataclass(slots=True)
-class Live:
+class LiveView:
     """What a live view is drawn from; `trails` are the newest signals of each trial."""
 
     detail: StudyDetail
     nodes: Sequence[Node] = ()
     notice: str = ""
     trails: dict[str, deque[float]] = field(default_factory=dict)
-    look: Look = field(default_factory=Look)
+    look: TableLook = field(default_factory=TableLook)
     # What keys do, where there are any.
     keys: str = ""
 
@@ -144,7 +144,7 @@ def ending_text(study: Study) -> str:
     return f"in about {duration(study.remaining_seconds)}"
 
 
-def live_view(live: Live, width: int, height: int) -> RenderableType:
+def live_view(live: LiveView, width: int, height: int) -> RenderableType:
     """The live picture, in at most `height` lines where the trials are many."""
     detail = live.detail
     study, trials = detail.study, detail.trials
@@ -180,7 +180,7 @@ def progress_line(detail: StudyDetail) -> Text:
     return line
 
 
-def top_view(live: Live, width: int, height: int) -> RenderableType:
+def top_view(live: LiveView, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]
     below = [Text(live.keys, style="dim")] if live.keys else []

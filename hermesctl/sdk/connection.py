@@ -21,7 +21,7 @@ from grpc import aio
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
 from hermesctl.sdk.address import Address
-from hermesctl.sdk.token import Token
+from hermesctl.sdk.token import HeadToken
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
@@ -67,7 +67,11 @@ class Connection:
     """A lazily opened channel. `patience_seconds` bounds how long a silent head is waited for."""
 
     def __init__(
-        self, address: Address, *, token: Token | None, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        address: Address,
+        *,
+        token: HeadToken | None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.address = address
         self.patience_seconds = patience_seconds

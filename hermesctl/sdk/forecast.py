@@ -75,7 +75,7 @@ MOST_DRAWS, MOST_TRIALS = 10, 160
 NAMED = 5
 
 
-class Studies(Protocol):
+class EarlierStudies(Protocol):
     """The head's studies: what a forecast asks an `AsyncClient` for."""
 
     def studies(self) -> AsyncGenerator[Study, None]:
@@ -108,7 +108,7 @@ class Forecast:
 
 
 async def forecast(
-    client: Studies, prepared: Prepared, policy: str, checked: Submission
+    client: EarlierStudies, prepared: Prepared, policy: str, checked: Submission
 ) -> Forecast:
     """What the curves of earlier studies say of a study that was checked, run by a policy with its
     settings as `plugin_label` writes them."""
@@ -128,7 +128,7 @@ async def forecast(
 
 
 async def _forecast(
-    client: Studies, prepared: Prepared, policy: str, checked: Submission
+    client: EarlierStudies, prepared: Prepared, policy: str, checked: Submission
 ) -> Forecast:
     spec = prepared.spec
     studies = [study async for study in client.studies()]

@@ -58,20 +58,20 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LikeStudy:
     """The earlier study that tells most, and what both have in common; or why there is none."""
 
     study: Study | None
     words: str
 
 
-def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
+def nearest(studies: Sequence[Study], wanted: Wanted) -> LikeStudy:
     """The study most like the one to come, among those that read the same signal.
 
     The program counts most, then how many names of parameters are the same, then where trials
     stop and the constants, then how many were trained, then what is newer.
     """
-    best: tuple[tuple[Any, ...], Found] | None = None
+    best: tuple[tuple[Any, ...], LikeStudy] | None = None
     of_others: dict[str, str] = {}
     silent: list[str] = []
     for study in studies:
@@ -94,16 +94,16 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> Found:
         rank = (kin, command, shared, ends, others, trained, study.submitted_unix_seconds)
         if best is None or rank > best[0]:
             words = [what, _named(shared), *_differences(study, wanted, kin)]
-            best = rank, Found(study, ", ".join(words))
+            best = rank, LikeStudy(study, ", ".join(words))
     if best is not None:
         return best[1]
     if of_others:
-        return Found(None, _of_other_signals(of_others, wanted))
+        return LikeStudy(None, _of_other_signals(of_others, wanted))
     if silent:
         signal = signal_of(wanted.spec)
         never = f"has reported {signal.name}"
-        return Found(None, f"no forecast: no trial of {_listed(silent)} {never}")
-    return Found(None, NONE_EARLIER)
+        return LikeStudy(None, f"no forecast: no trial of {_listed(silent)} {never}")
+    return LikeStudy(None, NONE_EARLIER)
 
 
 def kinship(study: Study, wanted: Wanted) -> tuple[Kin, str]:

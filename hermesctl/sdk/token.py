@@ -20,21 +20,21 @@ TOKEN_VARIABLE = "HERMES_TOKEN_FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class HeadToken:
     """`word` is what to send, None for nothing; `origin` says where it is from, or why not."""
 
     word: str | None
     origin: str
 
 
-def find_token(environment: Mapping[str, str], address: Address) -> Token:
+def find_token(environment: Mapping[str, str], address: Address) -> HeadToken:
     """The token for the head at `address`.
 
     Raises UsageError when the file that HERMES_TOKEN_FILE names can't be read, and for any token
     that others than its owner can read, or that is none.
     """
     if address.membership is not None:
-        return Token(None, f"the certificate that was shown is that of {address.origin}")
+        return HeadToken(None, f"the certificate that was shown is that of {address.origin}")
     name = environment.get(TOKEN_VARIABLE)
     if name:
         try:
@@ -44,20 +44,20 @@ def find_token(environment: Mapping[str, str], address: Address) -> Token:
                 f"{TOKEN_VARIABLE}: {printable(name)}: not readable: {error}"
             ) from None
     if address.socket is None or address.embedded:
-        return Token(None, f"no token was sent: {TOKEN_VARIABLE} names no file")
+        return HeadToken(None, f"no token was sent: {TOKEN_VARIABLE} names no file")
     beside = address.socket.with_name("token")
     try:
         return _read(beside, printable(str(beside)))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a token"
-        return Token(
+        return HeadToken(
             None,
             f"no token was sent: {TOKEN_VARIABLE} names no file, and beside the socket, "
             f"{printable(str(beside))}: {reason}",
         )
 
 
-def _read(path: Path, origin: str) -> Token:
+def _read(path: Path, origin: str) -> HeadToken:
     with path.open() as stream:
         mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
         word = stream.read(4096).strip()
@@ -67,4 +67,4 @@ def _read(path: Path, origin: str) -> Token:
         )
     if not word or not word.isascii() or not word.isprintable() or " " in word:
         raise UsageError(f"{origin}: expected one token in it")
-    return Token(word, f"the token that was sent is from {origin}")
+    return HeadToken(word, f"the token that was sent is from {origin}")

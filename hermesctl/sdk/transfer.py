@@ -17,7 +17,7 @@ from typing import TypeAlias
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.sdk.connection import Connection
 from hermesctl.sdk.requests import asked
-from hermesctl.study_file.snapshot import Snapshot
+from hermesctl.study_file.snapshot import CodeSnapshot
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -27,7 +27,7 @@ _CHUNK_BYTES = 256 << 10
 _UPLOAD_TIMEOUT_SECONDS = 3_600.0
 
 
-async def upload(connection: Connection, code: Snapshot) -> None:
+async def upload(connection: Connection, code: CodeSnapshot) -> None:
     """Send a code snapshot; the head keeps one copy of each content."""
 
     async def send(_: object, **options: object) -> pb.PutBlobResponse:
@@ -125,7 +125,7 @@ def _safe_name(name: str) -> PurePosixPath:
     return path
 
 
-def _chunks(code: Snapshot) -> Iterator[pb.PutBlobRequest]:
+def _chunks(code: CodeSnapshot) -> Iterator[pb.PutBlobRequest]:
     code.tar.seek(0)
     while data := code.tar.read(_CHUNK_BYTES):
         yield pb.PutBlobRequest(data=data)

@@ -135,7 +135,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A key of a mapping and what it holds."""
 
     key: str
@@ -147,18 +147,18 @@ class Entry:
 class Table:
     """A mapping; keys are text as written, each there once."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TreeEntry, ...]
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenYaml:
     """What stands where something was refused: its problem is known, so later steps skip it."""
 
     place: Place
 
 
-Node: TypeAlias = Scalar | Items | Table | Broken
+Node: TypeAlias = Scalar | Items | Table | BrokenYaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ class _Reader:
             raise StudyFileError([*self.problems, problem])
         if isinstance(event, yaml.AliasEvent):
             self._refuse(event, "no aliases: write it out", path, f"*{event.anchor}")
-            return Broken(place)
+            return BrokenYaml(place)
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
             if event.anchor is not None:
                 self._refuse(event, "no anchors", path, f"&{event.anchor}")
@@ -363,7 +363,7 @@ class _Reader:
     def _scalar(self, event: yaml.ScalarEvent, path: str, place: Place) -> Node:
         text: str = event.value
         if not self._encodable(event, text, path):
-            return Broken(place)
+            return BrokenYaml(place)
         kind = "str" if event.style is not None else ""
         if event.tag in _tags(event):
             kind = event.tag.removeprefix(_STANDARD)
@@ -373,7 +373,7 @@ class _Reader:
             return Scalar(_of_kind(kind, resolve(text)), text, place)
         except ValueError as error:
             self._refuse(event, str(error), path, text)
-            return Broken(place)
+            return BrokenYaml(place)
 
     def _items(self, path: str, depth: int, place: Place) -> Items:
         items: list[Node] = []
@@ -382,7 +382,7 @@ class _Reader:
         return Items(tuple(items), place)
 
     def _table(self, path: str, depth: int, place: Place) -> Table:
-        entries: dict[str, Entry] = {}
+        entries: dict[str, TreeEntry] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key_place = self.place(event.start_mark)
             key = self._key(event, path, depth)
@@ -395,7 +395,7 @@ class _Reader:
                 where = f" (it stands in line {first} already)" if first else ""
                 self._refuse(event, f"each key once{where}", child_path)
             else:
-                entries[key] = Entry(key, key_place, node)
+                entries[key] = TreeEntry(key, key_place, node)
         return Table(tuple(entries.values()), place)
 
     def _key(self, event: yaml.Event, path: str, depth: int) -> str | None:

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from hermesctl.errors import Problem
 from hermesctl.study_file import load
-from hermesctl.study_file.load import Broken, Entry, Items, Node, Scalar, Table
+from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
 
 # --- What a field of the study file wants, in words, and what a wrong value was meant to be.
@@ -119,7 +119,7 @@ def build_spec(root: Node) -> tuple[StudySpec, list[Problem], list[str]]:
     spec = StudySpec()
     if isinstance(root, Table):
         builder.message(spec, root, "")
-    elif not isinstance(root, Broken):
+    elif not isinstance(root, BrokenYaml):
         builder.refuse(root, "a mapping with keys such as `program` and `parameters`", "")
     return spec, builder.problems, builder.notes
 
@@ -193,7 +193,7 @@ class _Builder:
             named = "a name beside the settings, such as {name: asha, eta: 2}"
             self.problems.append(Problem(named, f"{path}.name", place=table.place))
 
-    def unknown(self, entry: Entry, path: str, known: Iterable[str]) -> None:
+    def unknown(self, entry: TreeEntry, path: str, known: Iterable[str]) -> None:
         names = sorted(known)
         expected = f"one of the keys {', '.join(names)}"
         near = _BELOW.get(path) or nearest(entry.key, names)
@@ -203,7 +203,7 @@ class _Builder:
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 
     def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
-        if isinstance(node, Broken):
+        if isinstance(node, BrokenYaml):
             return
         if field.is_repeated:
             self.repeated(message, field, node, path)
@@ -226,7 +226,7 @@ class _Builder:
             return
         if field.full_name in _ARGUMENTS and isinstance(node, Scalar):
             node = self.split(node, path)
-        if isinstance(node, Broken):
+        if isinstance(node, BrokenYaml):
             return
         if not isinstance(node, Items):
             written = node.text if isinstance(node, Scalar) else "…"
@@ -238,7 +238,7 @@ class _Builder:
             self.item(values, field, item, f"{path}[{position}]")
 
     def item(self, values: object, field: FieldDescriptor, node: Node, path: str) -> None:
-        if isinstance(node, Broken):
+        if isinstance(node, BrokenYaml):
             return
         if field.message_type is not None:
             self.submessage(values.add(), node, path)  # type: ignore[attr-defined]
@@ -254,14 +254,14 @@ class _Builder:
             words = shlex.split(node.text)
         except ValueError as error:
             self.refuse(node, f"a command line ({error})".lower(), path)
-            return Broken(node.place)
+            return BrokenYaml(node.place)
         if not words:
             self.refuse(node, _NOT_EMPTY["hermes.v1.StudySpec.command"], path)
-            return Broken(node.place)
+            return BrokenYaml(node.place)
         return Items(tuple(Scalar(w, w, node.place) for w in words), node.place)
 
-    def named(self, message: Message, entry: Entry, path: str) -> None:
-        if isinstance(entry.node, Broken):
+    def named(self, message: Message, entry: TreeEntry, path: str) -> None:
+        if isinstance(entry.node, BrokenYaml):
             return
         if not isinstance(entry.node, Table):
             example = "a mapping such as {value: 0.1} or {values: [0.1, 0.2]}"
@@ -278,7 +278,7 @@ class _Builder:
     def submessage(
         self, message: Message, node: Node, path: str, numbers_only: bool = False
     ) -> None:
-        if isinstance(node, Broken):
+        if isinstance(node, BrokenYaml):
             return
         if isinstance(message, Value):
             self.value(message, node, path, numbers_only)
@@ -291,9 +291,9 @@ class _Builder:
             name = "a name, or " if begins_with_name(message) else ""
             self.refuse(node, f"{name}a mapping with the keys {keys}", path)
 
-    def setting(self, message: Message, entry: Entry, path: str) -> None:
+    def setting(self, message: Message, entry: TreeEntry, path: str) -> None:
         node = entry.node
-        if isinstance(node, Broken):
+        if isinstance(node, BrokenYaml):
             return
         if isinstance(node, Scalar) and isinstance(node.value, str):
             # A setting's unit is in its name, like a field's; there is no descriptor to ask.

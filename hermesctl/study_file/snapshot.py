@@ -127,7 +127,7 @@ _ENVIRONMENT_MARK = "pyvenv.cfg"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class CodeSnapshot:
     """A finished tar: an open file at its start, its sha256 in hex, and its size.
 
     `identity` is the sha256 that it would have without the study's own files.
@@ -154,7 +154,7 @@ def snapshot(
     data: tuple[str, ...] = (),
     size_bytes_max: int = SIZE_BYTES_MAX,
     own_files: Collection[Path] = (),
-) -> Iterator[Snapshot]:
+) -> Iterator[CodeSnapshot]:
     """Pack `directory`, without the entries named by `data`, into a temporary file.
 
     `own_files` say what the study is, and travel without being a part of the code's identity.
@@ -178,7 +178,7 @@ def snapshot(
         if len(others) < len(members):
             identity = _Hashed(None)
             _pack(others, identity)
-        yield Snapshot(stream, whole.sha256(), identity.sha256(), whole.tell(), len(members))
+        yield CodeSnapshot(stream, whole.sha256(), identity.sha256(), whole.tell(), len(members))
 
 
 class _Hashed:

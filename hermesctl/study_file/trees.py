@@ -13,12 +13,12 @@ from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.study_file.load import (
     INT64_MAX,
     INT64_MIN,
-    Broken,
-    Entry,
+    BrokenYaml,
     Items,
     Node,
     Scalar,
     Table,
+    TreeEntry,
     parse_value,
     unfit,
 )
@@ -48,8 +48,8 @@ def with_value(table: Table, keys: Sequence[str], node: Node) -> Table:
     if rest:
         node = with_value(_mapping(old, node.place), rest, node)
     if old is None:
-        return Table((*table.entries, Entry(key, node.place, node)), table.place)
-    new = Entry(key, old.place if rest else node.place, node)
+        return Table((*table.entries, TreeEntry(key, node.place, node)), table.place)
+    new = TreeEntry(key, old.place if rest else node.place, node)
     return Table(tuple(new if e is old else e for e in table.entries), table.place)
 
 
@@ -113,12 +113,12 @@ def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None,
     return inside, rest if rest.entries else None
 
 
-def _mapping(old: Entry | None, place: Place) -> Table:
+def _mapping(old: TreeEntry | None, place: Place) -> Table:
     match old:
-        case Entry(node=Table() as table):
+        case TreeEntry(node=Table() as table):
             return table
-        case Entry(node=Scalar(value=value) as name) if value is not None:
-            return Table((Entry("name", old.place, name),), old.place)
+        case TreeEntry(node=Scalar(value=value) as name) if value is not None:
+            return Table((TreeEntry("name", old.place, name),), old.place)
         case _:
             return Table((), place)
 
@@ -132,7 +132,7 @@ def _axis(flag: str) -> tuple[str, Table]:
             f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
         )
     values = parse_value(f"[{text}]", place.source)
-    return key, Table((Entry("values", place, values),), place)
+    return key, Table((TreeEntry("values", place, values),), place)
 
 
 def _metric(flag: str) -> Node:
@@ -145,7 +145,7 @@ def _metric(flag: str) -> Node:
         # A colon may be part of a metric's own name.
         return Scalar(flag, flag, place)
     entries = (("name", name), ("goal", goal))
-    return Table(tuple(Entry(k, place, Scalar(v, v, place)) for k, v in entries), place)
+    return Table(tuple(TreeEntry(k, place, Scalar(v, v, place)) for k, v in entries), place)
 
 
 def _split(option: str, flag: str, form: str) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def _split(option: str, flag: str, form: str) -> tuple[str, str]:
 def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Node:
     def refuse(expected: str) -> Node:
         problems.append(Problem(expected, path, repr(data), place=place))
-        return Broken(place)
+        return BrokenYaml(place)
 
     match data:
         case str() if expected := unfit(data):
@@ -174,14 +174,14 @@ def _node(data: object, path: str, place: Place, problems: list[Problem]) -> Nod
             finite = math.isfinite(real)
             return Scalar(real, repr(real), place) if finite else refuse("a finite number")
         case Mapping():
-            entries: list[Entry] = []
+            entries: list[TreeEntry] = []
             for key, value in data.items():
                 if not isinstance(key, str):
                     return refuse("text as keys")
                 if expected := unfit(key):
                     return refuse(f"keys that are {expected}")
                 below = f"{path}.{key}" if path else key
-                entries.append(Entry(key, place, _node(value, below, place, problems)))
+                entries.append(TreeEntry(key, place, _node(value, below, place, problems)))
             return Table(tuple(entries), place)
         case list() | tuple() | range():
             items = (_node(v, f"{path}[{i}]", place, problems) for i, v in enumerate(data))

@@ -24,7 +24,7 @@ _EXPECTED = "a number of slots, lists of cores such as [[0], [1]], or shares suc
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SlotSetting:
     """Its cores, and how much of their time it may use together: percent of one core each."""
 
     cores: tuple[int, ...]
@@ -36,12 +36,12 @@ def usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def one_for_each_core() -> tuple[Slot, ...]:
+def one_for_each_core() -> tuple[SlotSetting, ...]:
     """What is offered where nothing is said."""
-    return tuple(Slot((core,)) for core in usable_cores())
+    return tuple(SlotSetting((core,)) for core in usable_cores())
 
 
-def _slots(value: object) -> tuple[Slot, ...]:
+def _slots(value: object) -> tuple[SlotSetting, ...]:
     """`3` is three slots on the first usable cores; text comes from flags and the environment."""
     if isinstance(value, str) and (spelt_out := _SLOTS.fullmatch(value)):
         return _of_one_core(int(spelt_out[1]))
@@ -55,7 +55,7 @@ def _slots(value: object) -> tuple[Slot, ...]:
         return _of_one_core(value)
     if not isinstance(value, list | tuple):
         raise ValueError(_EXPECTED)
-    if all(isinstance(each, Slot) for each in value):
+    if all(isinstance(each, SlotSetting) for each in value):
         return tuple(value)
     whole = {i: _whole(each) for i, each in enumerate(value) if not isinstance(each, str)}
     shares = {i: _percent(each) for i, each in enumerate(value) if isinstance(each, str)}
@@ -63,11 +63,11 @@ def _slots(value: object) -> tuple[Slot, ...]:
     return tuple(slots[i] for i in range(len(value)))
 
 
-def _of_one_core(count: int) -> tuple[Slot, ...]:
+def _of_one_core(count: int) -> tuple[SlotSetting, ...]:
     if not 0 <= count <= _MOST:
         raise ValueError(f"from 0 to {_MOST} slots")
     cores = usable_cores()
-    return tuple(Slot((cores[slot % len(cores)],)) for slot in range(count))
+    return tuple(SlotSetting((cores[slot % len(cores)],)) for slot in range(count))
 
 
 def _parsed(text: str) -> object:
@@ -79,11 +79,11 @@ def _parsed(text: str) -> object:
         raise ValueError(_EXPECTED) from None
 
 
-def _whole(cores: object) -> Slot:
+def _whole(cores: object) -> SlotSetting:
     known = usable_cores()
     if not isinstance(cores, list | tuple) or not cores or not set(known).issuperset(cores):
         raise ValueError(f"lists of cores out of {known}, none of them empty, or shares like 70%")
-    return Slot(tuple(cores))
+    return SlotSetting(tuple(cores))
 
 
 def _percent(text: str) -> int:
@@ -93,7 +93,9 @@ def _percent(text: str) -> int:
     return int(match[1])
 
 
-def _placed(shares: Mapping[int, int], whole: Mapping[int, Slot]) -> Mapping[int, Slot]:
+def _placed(
+    shares: Mapping[int, int], whole: Mapping[int, SlotSetting]
+) -> Mapping[int, SlotSetting]:
     """Each share on a core of its own or beside others: the largest first, where most is free."""
     taken = [core for slot in whole.values() for core in slot.cores]
     placed = _fitted(shares, taken)
@@ -110,7 +112,7 @@ def _placed(shares: Mapping[int, int], whole: Mapping[int, Slot]) -> Mapping[int
     return placed
 
 
-def _fitted(shares: Mapping[int, int], taken: Sequence[int]) -> Mapping[int, Slot] | None:
+def _fitted(shares: Mapping[int, int], taken: Sequence[int]) -> Mapping[int, SlotSetting] | None:
     free = {core: 0 if core in taken else 100 for core in usable_cores()}
     placed = {}
     for i in sorted(shares, key=lambda i: -shares[i]):
@@ -118,14 +120,14 @@ def _fitted(shares: Mapping[int, int], taken: Sequence[int]) -> Mapping[int, Slo
         free[core] -= shares[i]
         if free[core] < 0:
             return None
-        placed[i] = Slot((core,), shares[i])
+        placed[i] = SlotSetting((core,), shares[i])
     return placed
 
 
-def _as_written(slots: Sequence[Slot]) -> list[object]:
+def _as_written(slots: Sequence[SlotSetting]) -> list[object]:
     return [list(slot.cores) if slot.percent == 100 else f"{slot.percent}%" for slot in slots]
 
 
 Slots = Annotated[
-    tuple[Slot, ...], BeforeValidator(_slots), PlainSerializer(_as_written, when_used="json")
+    tuple[SlotSetting, ...], BeforeValidator(_slots), PlainSerializer(_as_written, when_used="json")
 ]

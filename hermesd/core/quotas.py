@@ -11,7 +11,7 @@ from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
 
-class Quotas:
+class DeviceQuotas:
     """What is left of each quota, as devices are given out in one decision."""
 
     def __init__(self, state: Tables) -> None:

@@ -19,14 +19,14 @@ from prometheus_client.registry import Collector
 import hermesd
 from hermesd.core.model import Phase
 from hermesd.head.counters import BUCKETS, Histogram
-from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 
 
 class HeadMetrics(Collector):
     """Made from the head's own counters; keeps nothing of its own."""
 
-    def __init__(self, head: Head, sessions: Sessions) -> None:
+    def __init__(self, head: Head, sessions: NodeSessions) -> None:
         self._head = head
         self._sessions = sessions
 
@@ -153,7 +153,7 @@ def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
 
 
 @contextmanager
-def served(head: Head, sessions: Sessions, port: int | None) -> Iterator[None]:
+def served(head: Head, sessions: NodeSessions, port: int | None) -> Iterator[None]:
     """Answer on 127.0.0.1 for the block, in a thread of its own; no port, no thread."""
     if port is None:
         yield

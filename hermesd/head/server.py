@@ -29,8 +29,8 @@ from hermesd.head.api.users import changed_terms
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
 from hermesd.head.fleet.relay import Relay
-from hermesd.head.fleet.sessions import Leasing, Sessions, terms
-from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.sessions import Leasing, NodeSessions, terms
+from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.fleet.stream import NodeService
 from hermesd.head.journal import file as journal_file
 from hermesd.head.journal.replay import replay
@@ -64,7 +64,7 @@ class Running:
     """A head that answers."""
 
     head: Head
-    sessions: Sessions
+    sessions: NodeSessions
     server: grpc.aio.Server
     # Where invitations are redeemed, if anywhere.
     reception: grpc.aio.Server | None
@@ -158,7 +158,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     if replayed.fault:
         log.error("read-only", reason=replayed.fault)
     clock = Clock(after=state.now)
-    sessions = Sessions()
+    sessions = NodeSessions()
     lease = terms(config.lease_seconds)
     leasing = Leasing(config.state_dir / "longest-silence", lease, known=bool(state.nodes))
     scheduler = Scheduler(
@@ -171,7 +171,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     )
     silent_until = max(scheduler.none_lost_before, clock() + lease.silence_seconds)
     path = config.state_dir / "set-back"
-    setback = Setback(path, scheduler, journal.last, silent_until, clock())
+    setback = StaleState(path, scheduler, journal.last, silent_until, clock())
     head = Head(
         scheduler, journal, clock, sessions.carry_out, replayed.fault, replayed.snapshot_seq
     )
@@ -222,7 +222,7 @@ def _revoke(authority: Authority | None, node: NodeId) -> None:
 async def _reception(
     config: HeadConfig,
     authority: Authority | None,
-    sessions: Sessions,
+    sessions: NodeSessions,
     invitations: Invitations,
     owners: Mapping[StudyId, str],
     server: grpc.aio.Server,

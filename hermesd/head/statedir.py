@@ -33,7 +33,7 @@ class StateRefused(Exception):
     """The state cannot be used as it is; says why and what to do."""
 
 
-class Damaged(StateRefused):
+class DamagedState(StateRefused):
     """A file of the state is not as it was written. `what` is wrong with it, without its name."""
 
     def __init__(self, path: Path, what: str, advice: str) -> None:

@@ -74,26 +74,26 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class NodeToken:
     """`word` is what to send, None for nothing; `origin` says where it is from, or why not."""
 
     word: str | None
     origin: str
 
 
-def read_token(path: Path | None) -> Token:
+def read_token(path: Path | None) -> NodeToken:
     """The token in a file."""
     if path is None:
-        return Token(None, "none was sent: node.token_file is not set")
+        return NodeToken(None, "none was sent: node.token_file is not set")
     try:
         word = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        return Token(None, f"none was sent: {path}: {error.strerror}")
+        return NodeToken(None, f"none was sent: {path}: {error.strerror}")
     except UnicodeDecodeError:
         word = ""
     if not word.isprintable() or not word or " " in word:
-        return Token(None, f"none was sent: {path}: it does not hold one token")
-    return Token(word, f"what was sent is from {path}")
+        return NodeToken(None, f"none was sent: {path}: it does not hold one token")
+    return NodeToken(word, f"what was sent is from {path}")
 
 
 # More than the second from one report of a trial to the next: who trains needs no heartbeat.
@@ -206,7 +206,7 @@ class Link:
         if taken is not None:
             raise NameTaken(taken)
 
-    def _told_why(self, error: grpc.aio.AioRpcError, token: Token) -> str | None:
+    def _told_why(self, error: grpc.aio.AioRpcError, token: NodeToken) -> str | None:
         """Log why the head has no stream for us; its words if it never will, as somebody else is
         this node."""
         reason = error.details() or error.code().name

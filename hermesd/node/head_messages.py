@@ -15,18 +15,18 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Tier, TrialId
-from hermesd.core.node.messages import Input, Known, Leased
-from hermesd.node.machine.requirement_watch import Lookout
+from hermesd.core.node.messages import Input, LeaseExtended, OutcomeAcknowledged
+from hermesd.node.machine.requirement_watch import RequirementWatch
 from hermesd.node.outbox import Outbox
 from hermesd.node.runner.departure import Departure
-from hermesd.node.runner.trial_runners import Crew
-from hermesd.node.storage.client_files import Errands
+from hermesd.node.runner.trial_runners import TrialRunners
+from hermesd.node.storage.client_files import FileRequests
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 log = structlog.get_logger()
 
 
-class Listening:
+class HeadMessages:
     """The node's ear. `say` gives its machine an input, `forgot` asks it whether it knows of no run
     of a trial, and `hold` says to the head what lies here.
 
@@ -40,10 +40,10 @@ class Listening:
         outbox: Outbox,
         say: Callable[[Input], int],
         forgot: Callable[[TrialId], bool],
-        crew: Crew,
-        lookout: Lookout,
+        crew: TrialRunners,
+        lookout: RequirementWatch,
         departure: Departure,
-        errands: Errands,
+        errands: FileRequests,
         hold: Callable[[], Coroutine[None, None, None]],
     ) -> None:
         self.lease_grace = 120.0
@@ -65,7 +65,7 @@ class Listening:
         if response.HasField("lease"):
             lease = response.lease
             self._departure.hear(lease)
-            self._say(Leased(lease.sent_boottime_seconds + lease.lease_seconds))
+            self._say(LeaseExtended(lease.sent_boottime_seconds + lease.lease_seconds))
         match response.WhichOneof("message"):
             case "welcome":
                 self.lease_grace = response.welcome.lease_grace_seconds
@@ -99,7 +99,7 @@ class Listening:
                 case RunSuspended(tier=Tier.PARK):
                     continue
                 case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
-                    self._say(Known(run))
+                    self._say(OutcomeAcknowledged(run))
                     settled.append(run.trial)
                 case _:
                     continue

@@ -16,26 +16,33 @@ from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import usable_cores
 from hermesd.core.events import DeviceFailed, NodeJoined
 from hermesd.core.model import DeviceId, TrialId
-from hermesd.core.node.actions import Action, Bring, Clear, Forget, Tell, Watch
+from hermesd.core.node.actions import (
+    Action,
+    DeleteCheckpoints,
+    DeleteTrialFiles,
+    FetchCheckpoint,
+    TellHead,
+    WatchRequirements,
+)
 from hermesd.core.node.machine import NodeMachine, NodeTerms
-from hermesd.core.node.messages import Attached, Input, Leave, Series
+from hermesd.core.node.messages import Attached, EvacuateNode, Input, Series
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.head_link import Link, NameTaken
-from hermesd.node.head_messages import Listening
-from hermesd.node.machine.availability import Manners
+from hermesd.node.head_messages import HeadMessages
+from hermesd.node.machine.availability import Availability
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.identity import disk_of
-from hermesd.node.machine.requirement_watch import Lookout
+from hermesd.node.machine.requirement_watch import RequirementWatch
 from hermesd.node.outbox import Outbox
 from hermesd.node.provisions import Provisions
-from hermesd.node.runner.context import Site
+from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.departure import Departure
-from hermesd.node.runner.trial_runners import Crew
+from hermesd.node.runner.trial_runners import TrialRunners
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.sanitize import message_of
 from hermesd.node.storage.checkpoints import disk_fact
-from hermesd.node.storage.client_files import Errands
-from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.client_files import FileRequests
+from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
 from hermesd.node.storage.giving import Giving
 from hermesd.node.storage.holdings import tell_holdings
@@ -88,19 +95,21 @@ class NodeLoop:
         self._link = Link(
             config, self._outbox, self._hello, lambda said: self._listening.hear(said)
         )
-        self._shelf = Shelf(
+        self._shelf = DiskBudget(
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
         beside = rack.beside(usable_cores())
         self._machine = NodeMachine(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._giving = Giving(self._folder, lambda *name: self._replicas.doubt(*name), given.shared)
-        self._manners = Manners(config, rack, self._tell)
+        self._manners = Availability(config, rack, self._tell)
         self._departure = Departure(
             config.stops_by, self._manners, lambda: self._outbox.empty and self._crew.empty
         )
         self._disk = disk_of(config.state_dir)
-        self._lookout = Lookout(config.name, config.state_dir / "venvs", environ, self._tell)
+        self._lookout = RequirementWatch(
+            config.name, config.state_dir / "venvs", environ, self._tell
+        )
         self._fetching = Fetching(config.membership, given.shared)
         self._excess = Excess()
         self._changed = asyncio.Event()
@@ -132,13 +141,15 @@ class NodeLoop:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             shelf, sockets = self._shelf, self._config.runtime_path
-            self._crew = Crew(self._make_site(tasks), shelf.trials, sockets, self._changed.set)
+            self._crew = TrialRunners(
+                self._make_site(tasks), shelf.trials, sockets, self._changed.set
+            )
             self._replicas = Replicas(
                 self._config.name, tasks, self._fetching, shelf, self._folder,
                 self._machine.forgot, self._tell, self._given.shared,
             )  # fmt: skip
-            self._errands = Errands(tasks, self._outbox, self._folder, self._ended)
-            self._listening = Listening(
+            self._errands = FileRequests(tasks, self._outbox, self._folder, self._ended)
+            self._listening = HeadMessages(
                 self._config, tasks, self._outbox, self._say, self._machine.forgot,
                 self._crew, self._lookout, self._departure, self._errands,
                 lambda: tell_holdings(shelf.trials, sockets, self._outbox),
@@ -161,8 +172,8 @@ class NodeLoop:
             await self._link.part("the node daemon stops", self._manners.parting)
             raise _Stopped
 
-    def _make_site(self, tasks: asyncio.TaskGroup) -> Site:
-        return Site(
+    def _make_site(self, tasks: asyncio.TaskGroup) -> NodeContext:
+        return NodeContext(
             node=self._config.name,
             tasks=tasks,
             shim=self._config.state_dir / "shim",
@@ -204,14 +215,14 @@ class NodeLoop:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Tell(event, points, identity):
+            case TellHead(event, points, identity):
                 self._tell(event, points, identity)
-            case Watch():
+            case WatchRequirements():
                 self._lookout.watch(action)
-            case Bring() | Clear():
+            case FetchCheckpoint() | DeleteCheckpoints():
                 self._replicas.carry_out(action)
             case _:
-                if isinstance(action, Forget):
+                if isinstance(action, DeleteTrialFiles):
                     self._replicas.give_up(action.trial)
                 self._crew.carry_out(action)
 
@@ -226,7 +237,7 @@ class NodeLoop:
 
     async def _leave(self, seconds: float) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
-        self._say(Leave(seconds))
+        self._say(EvacuateNode(seconds))
         ended = await self._comes(
             lambda: all(live.condition == "ended" for live in self._machine.live()),
             2 * seconds,

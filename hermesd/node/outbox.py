@@ -19,7 +19,7 @@ ROOM = 1000
 BULK = 4
 
 
-class Entry(NamedTuple):
+class OutboxEntry(NamedTuple):
     """A numbered message and the event that it carries."""
 
     sequence: int
@@ -32,7 +32,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.last = 0
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[OutboxEntry] = deque()
         self._sent = 0
         self._urgent: deque[pb.AttachRequest] = deque()
         self._bulk: deque[pb.AttachRequest] = deque()
@@ -45,7 +45,7 @@ class Outbox:
         """Number a message and queue it."""
         self.last += 1
         message.sequence = self.last
-        self._waiting.append(Entry(self.last, event, message))
+        self._waiting.append(OutboxEntry(self.last, event, message))
         if len(self._waiting) >= ROOM:
             self._room.clear()
         self._changed.set()
@@ -67,7 +67,7 @@ class Outbox:
         """Wait until more may be added."""
         await self._room.wait()
 
-    def acknowledge(self, sequence: int) -> list[Entry]:
+    def acknowledge(self, sequence: int) -> list[OutboxEntry]:
         """Forget what the head has safe up to `sequence`; those are returned."""
         done = []
         while self._waiting and self._waiting[0].sequence <= sequence:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hermesd.node.machine.cgroups import Cgroups
-from hermesd.node.machine.cpu_quotas import Quotas
+from hermesd.node.machine.cpu_quotas import CpuQuotas
 from hermesd.node.storage.shared_directory import Shared
 
 
@@ -15,7 +15,7 @@ class Provisions:
     """Groups for the processes of trials, quotas for these, a directory in common with others."""
 
     cgroups: Cgroups
-    quotas: Quotas
+    quotas: CpuQuotas
     shared: Shared | None
 
     @property

@@ -9,7 +9,7 @@ import structlog
 
 from hermesd.core.model import DeviceId, TrialId
 from hermesd.node.head_link import Link
-from hermesd.node.machine.devices import Use
+from hermesd.node.machine.devices import DeviceUse
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -28,7 +28,7 @@ async def tell_usage(
     `memory_on` is what the run on a device said it takes, for devices without memory of their own.
     """
     while True:
-        uses: Mapping[DeviceId, Use] = {}
+        uses: Mapping[DeviceId, DeviceUse] = {}
         try:
             uses = await rack.use()
         except OSError as error:

@@ -29,7 +29,7 @@ WORTH = 3.0
 LEAST, MOST = 0.25, 0.75
 
 
-class Order(Protocol):
+class GoodSoonOrder(Protocol):
     """What is needed of `best_first` itself."""
 
     name: ClassVar[str]
@@ -53,7 +53,7 @@ class GoodSoon:
     """
 
     name: ClassVar[str] = "best_first"
-    order: Order
+    order: GoodSoonOrder
     leader: Track
     good: float
     reached: float
@@ -111,7 +111,7 @@ def pace(leader: Track, trial: Trial, loss: float) -> float:
     return leader.step_of(loss) / trial.step
 
 
-def path_of(order: Order, leader: Trial) -> Track | None:
+def path_of(order: GoodSoonOrder, leader: Trial) -> Track | None:
     """The track of the leader on the scale of the order; None if its losses are not all finite."""
     unit = order.unit(leader)
     curve: Sequence[Chunk] = leader.curve
@@ -122,7 +122,9 @@ def path_of(order: Order, leader: Trial) -> Track | None:
     return track(curve)
 
 
-def good_soon(order: Order, share: float, field: Field, most: float = MOST) -> GoodSoon | None:
+def good_soon(
+    order: GoodSoonOrder, share: float, field: Field, most: float = MOST
+) -> GoodSoon | None:
     """The ranking for a field; None where plain best first is right.
 
     That is before the leader is good, where nothing can be foretold, and where more than `most` of

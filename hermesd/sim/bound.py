@@ -22,7 +22,7 @@ from hermesd.sim.figures import (
     steps_to_goal,
     top_places,
 )
-from hermesd.sim.orders import Order
+from hermesd.sim.orders import SubmissionOrder
 
 # Sums of the same seconds in another order differ by so little.
 ROUNDING = 1e-9
@@ -32,7 +32,7 @@ class Beaten(AssertionError):
     """A policy did better than is possible: a defect of the simulator."""
 
 
-def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figures:
+def bound_of(order: SubmissionOrder, devices: int, speeds: Sequence[float] = ()) -> Figures:
     """The least of each figure, each by itself: no one schedule need reach them all.
 
     Of devices of unequal `speeds` the fastest counts wherever one trial decides; where all share
@@ -75,7 +75,7 @@ def bound_of(order: Order, devices: int, speeds: Sequence[float] = ()) -> Figure
     )
 
 
-def _unequal(order: Order, speeds: Sequence[float]) -> Figures:
+def _unequal(order: SubmissionOrder, speeds: Sequence[float]) -> Figures:
     """`bound_of` on devices of unequal speeds."""
     fastest, slowest = max(speeds), min(speeds)
     alone = bound_of(replace(order, jobs=tuple(job.at(fastest) for job in order.jobs)), len(speeds))

@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Shape
 
-from hermesd.sim.compare import SAMPLED, Case, Result, Scene, order_of, outcome_of
+from hermesd.sim.compare import SAMPLED, Case, OrderResult, Scene, order_of, outcome_of
 from hermesd.sim.figures import steps_to_goal, time_of
-from hermesd.sim.orders import GOOD_IN_BIN, Order
+from hermesd.sim.orders import GOOD_IN_BIN, SubmissionOrder
 from hermesd.sim.report import bin_words, device_words, order_words, speed_words
-from hermesd.sim.rows import Row
+from hermesd.sim.rows import PolicyRow
 
 # Okabe and Ito's colours, told apart by everyone; FIFO is the grey reference.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c564b")
@@ -45,7 +45,7 @@ STYLE: Mapping[str, Any] = {
 
 
 def draw_charts(
-    folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]
+    folder: Path, rows: Sequence[PolicyRow], results: Mapping[Case, Sequence[OrderResult]]
 ) -> list[Path]:
     """Every chart of a comparison, in `folder`; says what was written. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _save(stem: Path, figure: Figure) -> list[Path]:
     return paths
 
 
-def speedups(rows: Sequence[Row], paint: Mapping[str, str]) -> Figure:
+def speedups(rows: Sequence[PolicyRow], paint: Mapping[str, str]) -> Figure:
     """Bars by file: how many times as fast as FIFO, whiskers from P10 to P90, the bound a line.
 
     On a scale of doublings a bar has no foot but FIFO itself: it stands on that, or hangs from it.
@@ -159,7 +159,7 @@ def _title(scene: Scene, *words: str) -> str:
     return f"{bin_words(scene.bin_type)}: {good}{', '.join((device_words(scene), *words))}"
 
 
-def _span(rows: Sequence[Row], name: str) -> tuple[float, float]:
+def _span(rows: Sequence[PolicyRow], name: str) -> tuple[float, float]:
     """An axis that shows all of a figure's ratios, its whiskers and the bound."""
     mine = [row.comparisons[name] for row in rows]
     highest = max(max(one.p90, one.ratio / one.bound_share) for one in mine)
@@ -167,7 +167,7 @@ def _span(rows: Sequence[Row], name: str) -> tuple[float, float]:
 
 
 def incumbents(
-    title: str, curves: Mapping[str, Sequence[Result]], paint: Mapping[str, str]
+    title: str, curves: Mapping[str, Sequence[OrderResult]], paint: Mapping[str, str]
 ) -> Figure:
     """How the lowest loss falls, the mean over the orders, until it hardly falls any more."""
     figure = Figure(figsize=(7, 3.6), layout="constrained")
@@ -225,7 +225,7 @@ def device_names(scene: Scene) -> list[str]:
     return [f"{device}{speed}" for device, speed in enumerate(speeds)]
 
 
-def _stays(axis: Any, case: Case, order: Order, paint: Mapping[int, str]) -> None:
+def _stays(axis: Any, case: Case, order: SubmissionOrder, paint: Mapping[int, str]) -> None:
     outcome = outcome_of(case, order)
     shown: dict[str, list[Corners]] = {}
     switching = []

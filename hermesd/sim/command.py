@@ -152,11 +152,11 @@ def _print(policy: str, answer: Callable[[tuple[Contender, ...]], Any]) -> None:
 def _refusing(options: Sequence[str]) -> Iterator[None]:
     """Tell what is wrong with the words of these options, and leave; as when interrupted."""
     from hermesd.refusal import Refused, as_options
-    from hermesd.sim.drive import Stalled
+    from hermesd.sim.drive import SimulationStalled
 
     try:
         yield
-    except (Refused, Stalled) as error:
+    except (Refused, SimulationStalled) as error:
         told = as_options(error, options) if isinstance(error, Refused) else str(error)
         for line in told.splitlines():
             typer.echo(f"hermesd: {line}", err=True)

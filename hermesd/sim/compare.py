@@ -22,10 +22,10 @@ from hermesd.sim.archives import JOB_ITERATIONS, ZIP, read_archive
 from hermesd.sim.bound import bound_of, check
 from hermesd.sim.contenders import FIFO, Contender
 from hermesd.sim.curves import Curves, Loss, Switch
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.exports import read_export
 from hermesd.sim.figures import Effort, Figures, effort_of, figures_of, gaps_at
-from hermesd.sim.orders import Goal, Good, Order, draw, goal_of
+from hermesd.sim.orders import Good, LossGoal, SubmissionOrder, draw, goal_of
 
 # --- A file of recorded curves, whatever it is: an archive, or the export of a study.
 
@@ -97,7 +97,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class OrderResult:
     """One order under one policy, beside what is the least possible.
 
     `incumbent` is how far the lowest loss so far stands above the lowest of all, at `SAMPLED`
@@ -111,7 +111,7 @@ class Result:
 
 
 @lru_cache(maxsize=8)
-def opened(recorded: Recorded) -> tuple[Curves, Goal]:
+def opened(recorded: Recorded) -> tuple[Curves, LossGoal]:
     """A file and its goal, read once in each process. Raises Refused."""
     curves = read(recorded.path, recorded.loss)
     if recorded.switch_seconds is not None:
@@ -119,20 +119,20 @@ def opened(recorded: Recorded) -> tuple[Curves, Goal]:
     return curves, goal_of(curves, recorded.good)
 
 
-def order_of(scene: Scene, number: int) -> Order:
+def order_of(scene: Scene, number: int) -> SubmissionOrder:
     """One order of a scene. Raises Refused."""
     curves, goal = opened(scene.recorded)
     return draw(curves, goal, scene.bin_type, scene.trials, number, scene.seed)
 
 
-def outcome_of(case: Case, order: Order) -> Outcome:
+def outcome_of(case: Case, order: SubmissionOrder) -> SimulatedOutcome:
     """The order under the case's policy. Raises Stalled."""
     contender = case.contender
     scene = case.scene
     return Drive(order, scene.devices, contender.policy, contender.placement, scene.speeds).run()
 
 
-def simulate(case: Case, first: int, last: int) -> list[Result]:
+def simulate(case: Case, first: int, last: int) -> list[OrderResult]:
     """The orders `first` to `last - 1`.
 
     Raises:
@@ -147,7 +147,7 @@ def simulate(case: Case, first: int, last: int) -> list[Result]:
         bound = bound_of(order, case.scene.devices, case.scene.speeds)
         check(figures, bound, f"order {number} of {case}")
         sampled = gaps_at(order, outcome, SAMPLED * bound.makespan).tolist()
-        results.append(Result(figures, effort_of(outcome), bound, tuple(sampled)))
+        results.append(OrderResult(figures, effort_of(outcome), bound, tuple(sampled)))
     return results
 
 
@@ -159,7 +159,7 @@ def cases_of(scenes: list[Scene], contenders: tuple[Contender, ...]) -> list[Cas
 
 def compare(
     cases: list[Case], processes: int, progress: Callable[[int], None]
-) -> dict[Case, list[Result]]:
+) -> dict[Case, list[OrderResult]]:
     """All orders of all cases; `progress` is told how many more are done.
 
     Raises:
@@ -171,7 +171,7 @@ def compare(
         for case in cases
         for first in range(0, case.scene.orders, ORDERS_PER_PIECE)
     ]
-    results: dict[Case, list[list[Result]]] = {
+    results: dict[Case, list[list[OrderResult]]] = {
         case: [[] for _ in range(0, case.scene.orders, ORDERS_PER_PIECE)] for case in cases
     }
     for (case, first, last), done in _worked(pieces, processes):
@@ -182,14 +182,14 @@ def compare(
 
 def _worked(
     pieces: list[tuple[Case, int, int]], processes: int
-) -> Iterator[tuple[tuple[Case, int, int], list[Result]]]:
+) -> Iterator[tuple[tuple[Case, int, int], list[OrderResult]]]:
     """Each piece with its results, as they come."""
     if processes == 1:
         for piece in pieces:
             yield piece, simulate(*piece)
         return
     pool = ProcessPoolExecutor(processes, get_context("spawn"))
-    futures: dict[Future[list[Result]], tuple[Case, int, int]] = {}
+    futures: dict[Future[list[OrderResult]], tuple[Case, int, int]] = {}
     try:
         with _interrupts_held():
             futures.update((pool.submit(simulate, *piece), piece) for piece in pieces)

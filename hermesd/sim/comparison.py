@@ -16,12 +16,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
-from hermesd.sim.compare import Case, Recorded, Result, Scene, cases_of, compare, opened, order_of
+from hermesd.sim.compare import (
+    Case,
+    OrderResult,
+    Recorded,
+    Scene,
+    cases_of,
+    compare,
+    opened,
+    order_of,
+)
 from hermesd.sim.contenders import FIFO, contenders
 from hermesd.sim.curves import MOST_SECONDS, Loss
 from hermesd.sim.orders import ALL, BINS, Good
 from hermesd.sim.report import as_json, report, widest
-from hermesd.sim.rows import Row, Summary, rows_of, summaries_of
+from hermesd.sim.rows import PolicyRow, Summary, rows_of, summaries_of
 
 T = TypeVar("T")
 LOSSES: tuple[str, ...] = get_args(Loss)
@@ -96,7 +105,7 @@ def simulate(words: Words) -> None:
     _print(rows, summaries)
 
 
-def _print(rows: Sequence[Row], summaries: Sequence[Summary]) -> None:
+def _print(rows: Sequence[PolicyRow], summaries: Sequence[Summary]) -> None:
     """Tables as wide as the terminal; where there is none, as wide as they are, for a file.
 
     A policy's settings are never cut: figures that people copy are whole.
@@ -129,7 +138,9 @@ def _unwritable(folder: Path, error: OSError) -> Refused:
     return Refused(FieldError("charts", str(folder), expected))
 
 
-def _draw(folder: Path, rows: Sequence[Row], results: Mapping[Case, Sequence[Result]]) -> None:
+def _draw(
+    folder: Path, rows: Sequence[PolicyRow], results: Mapping[Case, Sequence[OrderResult]]
+) -> None:
     """Raises Refused if the pictures cannot be written."""
     from hermesd.sim.charts import draw_charts
 

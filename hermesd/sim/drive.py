@@ -64,8 +64,8 @@ from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.sim.cluster.agenda import Agenda
 from hermesd.sim.curves import Job
-from hermesd.sim.orders import Order
-from hermesd.sim.stay import Live, Stay
+from hermesd.sim.orders import SubmissionOrder
+from hermesd.sim.stay import LiveRecording, RecordedStay
 
 # --- What a simulated head is told first: a study of recorded jobs, and a node with devices.
 
@@ -114,18 +114,18 @@ def _id(owner: str, place: int) -> str:
     return f"{owner}/{place}"
 
 
-class Stalled(Exception):
+class SimulationStalled(Exception):
     """A simulation that came to no end, or whose policy raised."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedOutcome:
     """What came of an order: its stays as they ended, and when each trial was finished.
 
     `overhead_seconds` went into suspending and resuming; first starts are not among them.
     """
 
-    stays: tuple[Stay, ...]
+    stays: tuple[RecordedStay, ...]
     finished: tuple[Time, ...]
     switches: int
     overhead_seconds: float
@@ -142,7 +142,7 @@ class Drive:
 
     def __init__(
         self,
-        order: Order,
+        order: SubmissionOrder,
         devices: int,
         policy: Plugin,
         placement: Plugin,
@@ -156,16 +156,16 @@ class Drive:
         self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
         self._agenda = Agenda()
         self._scheduler = Scheduler(State(), make, make_placement)
-        self._live: dict[int, Live] = {}
+        self._live: dict[int, LiveRecording] = {}
         self._steps = [0] * len(order.jobs)
-        self.stays: list[Stay] = []
+        self.stays: list[RecordedStay] = []
         self._finished: dict[int, Time] = {}
         self._switches = 0
         self._overhead = 0.0
         self._decisions = 0
         self._seconds = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulatedOutcome:
         """The whole simulation.
 
         Raises:
@@ -174,11 +174,11 @@ class Drive:
         self.play()
         left = [place for place in range(len(self._jobs)) if place not in self._finished]
         if left:
-            raise Stalled(
+            raise SimulationStalled(
                 f"policy {self._policy} claims none of the trials that are left"
                 f" ({len(left)} of {len(self._jobs)}), though no device is in use"
             )
-        return Outcome(
+        return SimulatedOutcome(
             tuple(self.stays),
             tuple(self._finished[place] for place in range(len(self._jobs))),
             self._switches,
@@ -212,7 +212,9 @@ class Drive:
         for failure in self._scheduler.take_failures():
             raised = failure.event.detail
             advice = f"try `hermesd policy check {self._policy}`"
-            raise Stalled(f"policy {self._policy} raised {raised}; {advice}") from failure.error
+            raise SimulationStalled(
+                f"policy {self._policy} raised {raised}; {advice}"
+            ) from failure.error
         for command in commands:
             self._carry_out(command)
 
@@ -240,7 +242,7 @@ class Drive:
     def _launch(self, command: Launch) -> None:
         trial, now = place_of(command.run.trial), self._agenda.now
         device = place_of(command.devices[0])
-        live = Live(
+        live = LiveRecording(
             command.run,
             trial,
             device,
@@ -253,13 +255,13 @@ class Drive:
         seconds = self._switch.starting if live.fresh else self._switch.resuming
         self._agenda.after(seconds, lambda: self._started(live, seconds))
 
-    def _started(self, live: Live, seconds: float) -> None:
+    def _started(self, live: LiveRecording, seconds: float) -> None:
         live.begin(self._agenda.now)
         self._overhead += 0.0 if live.fresh else seconds
         self._plan(live, live.next_step())
         self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
 
-    def _plan(self, live: Live, step: int) -> None:
+    def _plan(self, live: LiveRecording, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""
         if live.done:
             return
@@ -269,7 +271,7 @@ class Drive:
             live.time_of(step), lambda: self._reached(live, step) if live.plan == plan else None
         )
 
-    def _reached(self, live: Live, step: int) -> None:
+    def _reached(self, live: LiveRecording, step: int) -> None:
         """A planned step is done: say what it means."""
         job, now = live.job, self._agenda.now
         events = self._report(live, step)
@@ -286,7 +288,7 @@ class Drive:
             if live.plan == plan:
                 self._plan(live, live.next_step())
 
-    def _report(self, live: Live, step: int) -> tuple[Event, ...]:
+    def _report(self, live: LiveRecording, step: int) -> tuple[Event, ...]:
         job, before = live.job, live.told
         if step == before:
             return ()
@@ -302,7 +304,7 @@ class Drive:
         )
         return (report,)
 
-    def _limits_met(self, live: Live, step: int) -> list[Event]:
+    def _limits_met(self, live: LiveRecording, step: int) -> list[Event]:
         """The milestones that were passed, and the end of the quantum."""
         loss = live.seen.get(step)
         said: list[Event] = []
@@ -313,12 +315,12 @@ class Drive:
             said.append(QuantumEnded(live.run, live.grant, step))
         return said
 
-    def _completed(self, live: Live, ended: Time, events: tuple[Event, ...]) -> None:
+    def _completed(self, live: LiveRecording, ended: Time, events: tuple[Event, ...]) -> None:
         self._leave(live, ended)
         self._finished[live.trial] = self._agenda.now
         self._tell(*events, RunCompleted(live.run, live.told))
 
-    def _suspended(self, live: Live, ended: Time) -> None:
+    def _suspended(self, live: LiveRecording, ended: Time) -> None:
         now = self._agenda.now
         final = live.job.diverges and live.told == live.job.steps
         self._overhead += self._switch.leaving
@@ -328,7 +330,7 @@ class Drive:
             self._finished[live.trial] = now
         self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._switch.leaving))
 
-    def _leave(self, live: Live, ended: Time) -> None:
+    def _leave(self, live: LiveRecording, ended: Time) -> None:
         self._steps[live.trial] = live.told
         self.stays.append(live.stay(ended, self._agenda.now))
         del self._live[live.trial]

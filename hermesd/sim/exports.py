@@ -30,7 +30,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Goal, RunId, Study, Time, TrialId
 from hermesd.core.trial import Trial
-from hermesd.record import Entry, Form, Unreadable, decode
+from hermesd.record import Entry, Form, UnreadableEntry, decode
 from hermesd.refusal import FieldError, Refused
 from hermesd.sim.archives import OTHERWISE, ZIP
 from hermesd.sim.curves import (
@@ -276,7 +276,7 @@ def _sorted(path: Path) -> _Lines:
                     lines.kinds.add(str(found["device"]["kind"]))
                 case _:
                     pass  # other entries, other metrics
-        except (ValueError, KeyError, TypeError, ValidationError, Unreadable, RecursionError):
+        except (ValueError, KeyError, TypeError, ValidationError, UnreadableEntry, RecursionError):
             raise _refused(
                 path, f"line {number} to be one that `hermesctl study export` writes"
             ) from None

@@ -12,8 +12,8 @@ import numpy as np
 
 from hermesd.core.model import Time
 from hermesd.sim.curves import Floats, Job, elapsed
-from hermesd.sim.drive import Outcome
-from hermesd.sim.orders import Order
+from hermesd.sim.drive import SimulatedOutcome
+from hermesd.sim.orders import SubmissionOrder
 
 TOP = 4
 NEAR = 0.02
@@ -50,7 +50,7 @@ class Effort:
     decision_seconds: float
 
 
-def steps_to_goal(order: Order) -> dict[int, int]:
+def steps_to_goal(order: SubmissionOrder) -> dict[int, int]:
     """The iteration at which each good trial reaches the goal."""
     return {
         place: int(np.argmax(order.jobs[place].smoothed <= order.goal.theta)) + 1
@@ -63,17 +63,17 @@ def final_loss(job: Job) -> float:
     return float("inf") if job.diverges else float(job.smoothed[-1])
 
 
-def best_place(order: Order) -> int:
+def best_place(order: SubmissionOrder) -> int:
     """The trial that ends with the lowest loss."""
     return min(range(len(order.jobs)), key=lambda place: (final_loss(order.jobs[place]), place))
 
 
-def top_places(order: Order) -> list[int]:
+def top_places(order: SubmissionOrder) -> list[int]:
     """The good trials that end with the lowest losses, four at most."""
     return sorted(order.good, key=lambda place: (final_loss(order.jobs[place]), place))[:TOP]
 
 
-def figures_of(order: Order, outcome: Outcome) -> Figures:
+def figures_of(order: SubmissionOrder, outcome: SimulatedOutcome) -> Figures:
     """The figures of a simulated order."""
     reached = {place: time_of(outcome, place, step) for place, step in steps_to_goal(order).items()}
     curve = incumbent(order, outcome)
@@ -88,7 +88,7 @@ def figures_of(order: Order, outcome: Outcome) -> Figures:
     )
 
 
-def effort_of(outcome: Outcome) -> Effort:
+def effort_of(outcome: SimulatedOutcome) -> Effort:
     """What the order took of the scheduler."""
     held = sum(stay.freed - stay.taken for stay in outcome.stays)
     return Effort(
@@ -99,7 +99,7 @@ def effort_of(outcome: Outcome) -> Effort:
     )
 
 
-def time_of(outcome: Outcome, trial: int, step: int) -> Time:
+def time_of(outcome: SimulatedOutcome, trial: int, step: int) -> Time:
     """When a trial's step was done."""
     for stay in outcome.stays:
         if stay.trial == trial and stay.first < step <= stay.last:
@@ -107,7 +107,7 @@ def time_of(outcome: Outcome, trial: int, step: int) -> Time:
     raise ValueError(f"trial {trial} never did step {step}")
 
 
-def incumbent(order: Order, outcome: Outcome) -> tuple[Floats, Floats]:
+def incumbent(order: SubmissionOrder, outcome: SimulatedOutcome) -> tuple[Floats, Floats]:
     """The times at which smoothed losses were seen, and the lowest of all up to each."""
     times = [
         stay.begun
@@ -129,7 +129,7 @@ def lowest_so_far(times: Floats, losses: Floats) -> tuple[Floats, Floats]:
     return times[by_time], np.minimum.accumulate(losses[by_time])
 
 
-def gaps(order: Order, lowest: Floats) -> Floats:
+def gaps(order: SubmissionOrder, lowest: Floats) -> Floats:
     """How far an incumbent stands above the lowest loss of all; the usual start is 1."""
     floor = min(float(job.smoothed.min()) for job in order.jobs)
     span = max(order.goal.start - floor, np.finfo(float).tiny)
@@ -137,18 +137,18 @@ def gaps(order: Order, lowest: Floats) -> Floats:
     return above
 
 
-def area(order: Order, times: Floats, lowest: Floats) -> float:
+def area(order: SubmissionOrder, times: Floats, lowest: Floats) -> float:
     """The area under an incumbent curve, in seconds; it ends when the lowest loss is found."""
     before = np.concatenate(([1.0], gaps(order, lowest)[:-1]))
     return float(np.sum(np.diff(times, prepend=0.0) * before))
 
 
-def first_near(order: Order, times: Floats, lowest: Floats) -> Time:
+def first_near(order: SubmissionOrder, times: Floats, lowest: Floats) -> Time:
     """When an incumbent curve first is within 2 % of the lowest loss of all."""
     return float(times[np.argmax(gaps(order, lowest) <= NEAR)])
 
 
-def gaps_at(order: Order, outcome: Outcome, at: Floats) -> Floats:
+def gaps_at(order: SubmissionOrder, outcome: SimulatedOutcome, at: Floats) -> Floats:
     """How far the incumbent stands above the lowest loss of all, at these times."""
     times, lowest = incumbent(order, outcome)
     known = np.concatenate(([1.0], gaps(order, lowest)))

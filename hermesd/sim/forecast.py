@@ -17,10 +17,10 @@ from hermesd.core.model import Phase, Time
 from hermesd.refusal import FieldError, Refused
 from hermesd.sim.contenders import Contender
 from hermesd.sim.curves import Curves
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.exports import Exported, open_export
 from hermesd.sim.figures import figures_of, steps_to_goal, time_of
-from hermesd.sim.orders import Order, goal_of, good_jobs
+from hermesd.sim.orders import SubmissionOrder, goal_of, good_jobs
 
 # A draw of many more trials than a study may have, or very many draws, takes all memory or all day.
 MOST_DRAWN = 1_000_000
@@ -50,7 +50,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class StudyForecast:
     """What to expect of `trials` trials on so many devices, from `draws` draws of the earlier
     study's trials, of which `trained` came to their end. Usually so many of a draw are `good`."""
 
@@ -65,7 +65,7 @@ class Forecast:
 
 def forecast(
     path: Path, chosen: Sequence[Contender], devices: int, trials: int, draws: int
-) -> Forecast:
+) -> StudyForecast:
     """The policies on draws of the earlier study that was exported to `path`.
 
     Raises:
@@ -97,7 +97,7 @@ def forecast(
         )
     study = exported.study.id
     good = round(statistics.median(len(order.good) for order in orders))
-    return Forecast(study, len(curves.jobs), trials, devices, draws, good, tuple(expected))
+    return StudyForecast(study, len(curves.jobs), trials, devices, draws, good, tuple(expected))
 
 
 def ended(exported: Exported) -> Curves:
@@ -106,7 +106,7 @@ def ended(exported: Exported) -> Curves:
     return replace(exported.curves, jobs=tuple(j for j, trial in jobs if trial.phase in ENDED))
 
 
-def drawn(curves: Curves, trials: int, number: int) -> Order:
+def drawn(curves: Curves, trials: int, number: int) -> SubmissionOrder:
     """Draw `number`: so many of the jobs, each at most once while there are enough.
 
     What is good is decided among those drawn, as it will be in the study to come.
@@ -117,10 +117,10 @@ def drawn(curves: Curves, trials: int, number: int) -> Order:
     jobs = tuple(curves.jobs[place] for place in chosen)
     sample = Curves(curves.name, jobs, curves.switch)
     goal = goal_of(sample)
-    return Order(jobs, tuple(good_jobs(sample, goal)), goal, curves.switch)
+    return SubmissionOrder(jobs, tuple(good_jobs(sample, goal)), goal, curves.switch)
 
 
-def first_good(order: Order, outcome: Outcome) -> Time:
+def first_good(order: SubmissionOrder, outcome: SimulatedOutcome) -> Time:
     """When the first of the good trials reaches the goal."""
     return min(time_of(outcome, place, step) for place, step in steps_to_goal(order).items())
 

@@ -29,7 +29,7 @@ SEED_STRIDE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class LossGoal:
     """The loss that makes a trial good, the usual loss at the start and the lowest of all."""
 
     theta: float
@@ -38,16 +38,16 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SubmissionOrder:
     """Jobs in order of submission; `good` are the positions of those that reach the goal."""
 
     jobs: tuple[Job, ...]
     good: tuple[int, ...]
-    goal: Goal
+    goal: LossGoal
     switch: Switch
 
 
-def goal_of(curves: Curves, good: Good = "way") -> Goal:
+def goal_of(curves: Curves, good: Good = "way") -> LossGoal:
     """Within 10 % of (start - best) above the best smoothed loss of the whole file.
 
     Or at least 90 % of the optimum, as the Hermes paper's words can be read: `best / 0.9`. Raised
@@ -64,15 +64,17 @@ def goal_of(curves: Curves, good: Good = "way") -> Goal:
     theta = max(wanted, float(lows[min(FEWEST_GOOD, len(lows)) - 1]))
     if (lows <= theta).mean() > LARGEST_GOOD_SHARE:
         theta = float(np.quantile(lows, LOWERED_TO))
-    return Goal(theta, start, best)
+    return LossGoal(theta, start, best)
 
 
-def good_jobs(curves: Curves, goal: Goal) -> list[int]:
+def good_jobs(curves: Curves, goal: LossGoal) -> list[int]:
     """The numbers of the jobs that reach the goal."""
     return [i for i, job in enumerate(curves.jobs) if job.smoothed.min() <= goal.theta]
 
 
-def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, seed: int) -> Order:
+def draw(
+    curves: Curves, goal: LossGoal, bin_type: int, trials: int, number: int, seed: int
+) -> SubmissionOrder:
     """Order `number` of a bin: so many good jobs, the rest of the others, shuffled.
 
     Raises:
@@ -97,7 +99,7 @@ def draw(curves: Curves, goal: Goal, bin_type: int, trials: int, number: int, se
         )
         chance.shuffle(chosen)
     reaching = set(good)
-    return Order(
+    return SubmissionOrder(
         tuple(curves.jobs[each] for each in chosen.tolist()),
         tuple(place for place, each in enumerate(chosen.tolist()) if each in reaching),
         goal,

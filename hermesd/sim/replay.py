@@ -30,11 +30,11 @@ from hermesd.policy import POLICIES, make_policy
 from hermesd.record import Entry
 from hermesd.sim.bound import bound_of, check
 from hermesd.sim.contenders import FIFO, Contender
-from hermesd.sim.drive import Drive, Outcome, Stalled
+from hermesd.sim.drive import Drive, SimulatedOutcome, SimulationStalled
 from hermesd.sim.exports import Exported, open_export
 from hermesd.sim.figures import Figures, best_place, figures_of, final_loss
-from hermesd.sim.orders import ALL, Order, draw, goal_of
-from hermesd.sim.stay import Stay
+from hermesd.sim.orders import ALL, SubmissionOrder, draw, goal_of
+from hermesd.sim.stay import RecordedStay
 
 # --- What really became of an exported study, told as a simulation tells what would have.
 #
@@ -83,7 +83,7 @@ def away_seconds(exported: Exported) -> Time:
     return away
 
 
-def happened(exported: Exported) -> Outcome:
+def happened(exported: Exported) -> SimulatedOutcome:
     """The study as it ran, in seconds since its submission; a trial going on ends at its last
     report. Of iterations that were trained twice the first time counts."""
     origin = exported.study.submitted
@@ -100,7 +100,7 @@ def happened(exported: Exported) -> Outcome:
         history.close()
         over = trial.finished if trial.phase.final else None
         finished.append(history.last if over is None else over - origin)
-    return Outcome(
+    return SimulatedOutcome(
         stays=tuple(stay for history in histories for stay in history.stays),
         finished=tuple(finished),
         switches=sum(trial.preemptions for trial in exported.trials),
@@ -114,7 +114,7 @@ class _History:
     """One trial's stretches between reports, which together are its `steps` iterations."""
 
     def __init__(self, place: int, steps: int) -> None:
-        self.stays: list[Stay] = []
+        self.stays: list[RecordedStay] = []
         self.last: Time = 0.0
         self._place = place
         self._steps = steps
@@ -134,7 +134,9 @@ class _History:
             return
         each = (at - begun) / (step - first)
         begun += (self._done - first) * each
-        self.stays.append(Stay(self._place, 0, begun, begun, at, at, self._done, step, each))
+        self.stays.append(
+            RecordedStay(self._place, 0, begun, begun, at, at, self._done, step, each)
+        )
         self._done = step
 
     def close(self) -> None:
@@ -187,7 +189,7 @@ class WithoutHeldBack:
 
 
 def courses(
-    order: Order, devices: int, policy: Plugin, placement: Plugin, maximized: bool
+    order: SubmissionOrder, devices: int, policy: Plugin, placement: Plugin, maximized: bool
 ) -> tuple[Course, ...]:
     """Every trial's course, if one that is held back gets nothing, not even an idle device.
 
@@ -256,7 +258,7 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedPolicy:
     """A policy's figures in seconds, with nothing given up, and what giving up would mean."""
 
     policy: str
@@ -288,7 +290,7 @@ class Happened:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class StudyReplay:
     """A study under other policies. `partly` of its `trials` were trained, but not to their end;
     `untrained` others have shown no loss and are left out.
 
@@ -308,11 +310,11 @@ class Replay:
     good: int
     good_loss: float
     happened: Happened
-    policies: tuple[Replayed, ...]
+    policies: tuple[ReplayedPolicy, ...]
     devices_had: int
 
 
-def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Replay:
+def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> StudyReplay:
     """The study of an export under each policy, on as many devices as it had unless told.
 
     Raises:
@@ -326,7 +328,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Repl
     devices = devices or devices_of(exported)
     used = min(devices, len(order.jobs))  # the others stand idle
     best = best_place(order)
-    return Replay(
+    return StudyReplay(
         study=exported.study.id,
         signal=exported.study.signal,
         devices=devices,
@@ -348,7 +350,7 @@ def _sign(exported: Exported) -> float:
     return -1.0 if exported.study.signal_goal is Goal.MAXIMIZE else 1.0
 
 
-def _happened(exported: Exported, order: Order) -> Happened:
+def _happened(exported: Exported, order: SubmissionOrder) -> Happened:
     real, study = happened(exported), exported.study
     own = Contender(label_of(study.policy, study.placement), study.policy, study.placement)
     simulated, switches, error, why = None, None, None, ""
@@ -358,7 +360,7 @@ def _happened(exported: Exported, order: Order) -> Happened:
     except BadSetting as bad:
         known = study.policy.name in POLICIES
         why = f"policy {own.label}: {bad}" if known else f"policy {own.label} is not installed here"
-    except Stalled as stalled:
+    except SimulationStalled as stalled:
         why = str(stalled)
     else:
         switches = again.switches
@@ -381,22 +383,26 @@ def _happened(exported: Exported, order: Order) -> Happened:
     )
 
 
-def _simulated(order: Order, devices: int, contender: Contender) -> tuple[Outcome, Figures]:
+def _simulated(
+    order: SubmissionOrder, devices: int, contender: Contender
+) -> tuple[SimulatedOutcome, Figures]:
     outcome = Drive(order, devices, contender.policy, contender.placement).run()
     figures = figures_of(order, outcome)
     check(figures, bound_of(order, devices), contender.label)
     return outcome, figures
 
 
-def _replayed(exported: Exported, order: Order, devices: int, each: Contender) -> Replayed:
+def _replayed(
+    exported: Exported, order: SubmissionOrder, devices: int, each: Contender
+) -> ReplayedPolicy:
     outcome, figures = _simulated(order, devices, each)
     up = exported.study.signal_goal is Goal.MAXIMIZE
     ended = courses(order, devices, each.policy, each.placement, up)
     given = _given_up(exported, order, ended)
-    return Replayed(each.label, figures, outcome.switches, given)
+    return ReplayedPolicy(each.label, figures, outcome.switches, given)
 
 
-def _given_up(exported: Exported, order: Order, courses: Sequence[Course]) -> GivenUp:
+def _given_up(exported: Exported, order: SubmissionOrder, courses: Sequence[Course]) -> GivenUp:
     finals = [final_loss(job) for job in order.jobs]
     ranked = sorted(range(len(finals)), key=lambda place: (finals[place], place))
     shown = [
@@ -433,7 +439,7 @@ def _given_up(exported: Exported, order: Order, courses: Sequence[Course]) -> Gi
     )
 
 
-def _shown(order: Order, place: int, step: int) -> float:
+def _shown(order: SubmissionOrder, place: int, step: int) -> float:
     """The loss that a trial has shown by a step; infinite before its first."""
     return float(order.jobs[place].smoothed[step - 1]) if step else math.inf
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from hermesd.sim.compare import Scene
 from hermesd.sim.orders import ALL
-from hermesd.sim.rows import Row, Summary
+from hermesd.sim.rows import PolicyRow, Summary
 
 VERSION = 1
 # As wide as no table gets: what it is measured on.
@@ -46,7 +46,7 @@ SPARED = (
 )  # fmt: skip
 
 
-def as_json(rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
+def as_json(rows: Sequence[PolicyRow], summaries: Sequence[Summary]) -> str:
     """Rows, and what they come to over all files."""
     return json.dumps(
         {
@@ -58,7 +58,7 @@ def as_json(rows: Sequence[Row], summaries: Sequence[Summary]) -> str:
     )
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: PolicyRow) -> dict[str, Any]:
     compared = {name: asdict(each) for name, each in row.comparisons.items()}
     return {
         "file": row.file,
@@ -107,7 +107,7 @@ def _summary(summary: Summary) -> dict[str, Any]:
 
 
 def report(
-    rows: Sequence[Row], summaries: Sequence[Summary], width: int | None
+    rows: Sequence[PolicyRow], summaries: Sequence[Summary], width: int | None
 ) -> tuple[list[Table], list[str]]:
     """The tables, as wide as they fit into so many columns, and what is said below them.
 
@@ -143,7 +143,7 @@ def legend(hidden: Set[str]) -> str:
 
 
 def tables(
-    rows: Sequence[Row], summaries: Sequence[Summary], hidden: Set[str] = frozenset()
+    rows: Sequence[PolicyRow], summaries: Sequence[Summary], hidden: Set[str] = frozenset()
 ) -> list[Table]:
     """One table for each scene, and one over the files where there are several.
 
@@ -175,7 +175,7 @@ def speed_words(speeds: Sequence[float]) -> str:
     return ":".join(f"{100 * speed:g}" for speed in speeds)
 
 
-def _table(scene: Scene, rows: Sequence[Row], hidden: Set[str]) -> Table:
+def _table(scene: Scene, rows: Sequence[PolicyRow], hidden: Set[str]) -> Table:
     mine = [row for row in rows if row.scene == scene]
     where = (mine[0].file, bin_words(scene.bin_type), device_words(scene), order_words(scene))
     figures = [_figures(row) for row in mine]
@@ -186,7 +186,7 @@ def _table(scene: Scene, rows: Sequence[Row], hidden: Set[str]) -> Table:
     return table
 
 
-def _figures(row: Row) -> dict[str, str]:
+def _figures(row: PolicyRow) -> dict[str, str]:
     """A row's figures as words, by the names of their columns."""
     good = row.comparisons["time_to_good"]
     effort = (f"{row.switches:.1f}", f"{row.overhead:.1%}", f"{row.decision_us:.0f}")

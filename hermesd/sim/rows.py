@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from hermesd.sim.compare import Case, Result, Scene
+from hermesd.sim.compare import Case, OrderResult, Scene
 from hermesd.sim.contenders import FIFO
 from hermesd.sim.figures import Figures
 
@@ -33,7 +33,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """A policy in a scene. `decision_us` is measured: the only figure that a rerun changes."""
 
     scene: Scene
@@ -59,7 +59,9 @@ class Summary:
     speeds: tuple[float, ...] = ()
 
 
-def rows_of(results: Mapping[Case, Sequence[Result]], names: Mapping[Scene, str]) -> list[Row]:
+def rows_of(
+    results: Mapping[Case, Sequence[OrderResult]], names: Mapping[Scene, str]
+) -> list[PolicyRow]:
     """A row for each case, in their order; `names` says what each scene's file is called."""
     rows = []
     for case, mine in results.items():
@@ -67,7 +69,7 @@ def rows_of(results: Mapping[Case, Sequence[Result]], names: Mapping[Scene, str]
         efforts = [result.effort for result in mine]
         decisions = sum(effort.decisions for effort in efforts)
         rows.append(
-            Row(
+            PolicyRow(
                 case.scene,
                 names[case.scene],
                 case.contender.label,
@@ -80,7 +82,7 @@ def rows_of(results: Mapping[Case, Sequence[Result]], names: Mapping[Scene, str]
     return rows
 
 
-def compared(name: str, mine: Sequence[Result], fifo: Sequence[Result]) -> Comparison:
+def compared(name: str, mine: Sequence[OrderResult], fifo: Sequence[OrderResult]) -> Comparison:
     """One figure, paired order by order."""
     ours = np.array([getattr(result.figures, name) for result in mine])
     theirs = np.array([getattr(result.figures, name) for result in fifo])
@@ -99,9 +101,9 @@ def compared(name: str, mine: Sequence[Result], fifo: Sequence[Result]) -> Compa
     )
 
 
-def summaries_of(rows: Sequence[Row]) -> list[Summary]:
+def summaries_of(rows: Sequence[PolicyRow]) -> list[Summary]:
     """Over all files, be it only one: for each number of devices, bin and policy."""
-    groups: dict[tuple[int, tuple[float, ...], int, str], list[Row]] = {}
+    groups: dict[tuple[int, tuple[float, ...], int, str], list[PolicyRow]] = {}
     for row in rows:
         scene = row.scene
         group = (scene.devices, scene.speeds, scene.bin_type, row.policy)

@@ -17,7 +17,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class RecordedStay:
     """A trial on a device: it trained steps `first + 1 .. last` from `begun` to `ended`.
 
     The device was taken at `taken`, and free again at `freed`. Where a trial's first iteration
@@ -41,7 +41,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Live:
+class LiveRecording:
     """A stay that goes on.
 
     `told` is the last step that was reported, `passed` the last milestone. `over` is set when the
@@ -89,9 +89,9 @@ class Live:
         """A new quantum, that counts from `granted`."""
         self.grant, self.quantum, self.granted, self.over = grant, quantum, granted, False
 
-    def stay(self, ended: Time, freed: Time) -> Stay:
+    def stay(self, ended: Time, freed: Time) -> RecordedStay:
         """The stay as it was."""
-        return Stay(
+        return RecordedStay(
             self.trial,
             self.device,
             self.taken,

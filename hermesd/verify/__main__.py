@@ -26,7 +26,7 @@ from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
 from hermesd.study.submission import Draft, Submission, draft, trial_seed
-from hermesd.verify.arm import Bench, RunFailed
+from hermesd.verify.arm import ArmFailed, Bench
 from hermesd.verify.certificate import Certificate, certify
 
 _TRIAL = "verify/1"
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
     except Refused as refused:
         errors = [dataclasses.asdict(error) for error in refused.errors]
         _tell("refused", errors=errors)
-    except (RunFailed, code.CodeError) as error:
+    except (ArmFailed, code.CodeError) as error:
         _tell("failed", reason=str(error))
 
 

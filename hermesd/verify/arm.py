@@ -27,7 +27,7 @@ from hermesd.node.runner.host_link import HostLink
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.trial_folder import TrialFolder
-from hermesd.verify.comparison import Outcome, shown, state_of
+from hermesd.verify.comparison import TrialOutput, shown, state_of
 
 _OUTPUT_BYTES = 1 << 20
 _ORPHAN_SECONDS = 10
@@ -39,7 +39,7 @@ _MOST_SECONDS = 60.0
 _STEPLESS_SECONDS = 300.0
 
 
-class RunFailed(Exception):
+class ArmFailed(Exception):
     """The program, or a suspend or resume of it, failed; says how, with the end of its output."""
 
 
@@ -59,7 +59,7 @@ class Arm:
     """A run under way; `outcome` is what was heard of it so far."""
 
     def __init__(self, bench: Bench, link: HostLink, heard: Callable[[int], None]) -> None:
-        self.outcome = Outcome()
+        self.outcome = TrialOutput()
         self._bench = bench
         self._link = link
         self._heard = heard
@@ -82,13 +82,13 @@ class Arm:
         return await self._run("resume", limit)
 
     async def checkpoint(self) -> str:
-        """End the parked process; where its checkpoint is. Raises RunFailed."""
+        """End the parked process; where its checkpoint is. Raises ArmFailed."""
         self._ask("suspend", tier="checkpoint", deadline_seconds=_DEADLINE_SECONDS)
         event = await self._until("suspended", "checkpoint_failed")
         if event["kind"] == "checkpoint_failed":
-            raise RunFailed(f"no checkpoint: {event['reason']}")
+            raise ArmFailed(f"no checkpoint: {event['reason']}")
         if event["tier"] != "checkpoint":
-            raise RunFailed(f"it was ended without a checkpoint: {event['cause']}")
+            raise ArmFailed(f"it was ended without a checkpoint: {event['cause']}")
         return str(event["checkpoint"]["path"])
 
     async def take_state(self) -> None:
@@ -135,10 +135,10 @@ class Arm:
                 self._heard(int(event["last_step"]))
                 self._time(int(event["last_step"]))
             elif kind == "failed":
-                raise RunFailed(f"{event['error_signature']}{self._last_output()}")
+                raise ArmFailed(f"{event['error_signature']}{self._last_output()}")
             if kind in kinds:
                 return event
-        raise RunFailed(f"its host ended{self._last_output()}")
+        raise ArmFailed(f"its host ended{self._last_output()}")
 
     def _time(self, step: int) -> None:
         """Have a run without a limit end in time; imports and data are no part of its minute."""
@@ -176,7 +176,7 @@ class Arm:
 async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     """A fresh run of the program; when the block is left, it is gone.
 
-    Raises RunFailed where nothing can be started.
+    Raises ArmFailed where nothing can be started.
     """
     folder, work = bench.folder, bench.work
     program = work.program
@@ -191,7 +191,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
             folder, program.python, preload, environment, bench.shim, bench.zygotes
         )
     except OSError as error:
-        raise RunFailed(str(error)) from None
+        raise ArmFailed(str(error)) from None
     try:
         yield Arm(bench, link, heard)
     finally:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hermesd.refusal import FieldError, Refused
-from hermesd.verify.arm import Arm, Bench, RunFailed, arm
-from hermesd.verify.comparison import Difference, Outcome, first_difference, first_shown
+from hermesd.verify.arm import Arm, ArmFailed, Bench, arm
+from hermesd.verify.comparison import Difference, TrialOutput, first_difference, first_shown
 
 TIERS = ("park", "checkpoint")
 _PASSES = 3  # so many first ones, and the last, are suspended in
 
 
-class Verdict(StrEnum):
+class ResumeVerdict(StrEnum):
     """How a tier came out."""
 
     EQUAL = "equal"
@@ -33,7 +33,7 @@ class TierVerdict:
     """One tier: where the run was suspended, and where it parts from the undisturbed one."""
 
     tier: str
-    verdict: Verdict
+    verdict: ResumeVerdict
     suspended_at: tuple[int, ...] = ()
     values: int = 0
     files: int = 0
@@ -54,9 +54,9 @@ class Certificate:
     def is_equal(self) -> bool | None:
         """Whether every tier came out equal; None where one could not be tried: nobody knows."""
         verdicts = {one.verdict for one in self.tiers}
-        if verdicts - {Verdict.EQUAL, Verdict.NOT_RUN}:
+        if verdicts - {ResumeVerdict.EQUAL, ResumeVerdict.NOT_RUN}:
             return False
-        return None if Verdict.NOT_RUN in verdicts else True
+        return None if ResumeVerdict.NOT_RUN in verdicts else True
 
 
 Said = Callable[[str, int, int], None]  # which run, how many steps are done, of how many
@@ -69,7 +69,7 @@ async def certify(
     steps `suspend_at`, by default the first, the middle and the last but one, and the first of
     passes over the data.
 
-    Raises RunFailed when the program fails by itself, Refused for suspends past its end.
+    Raises ArmFailed when the program fails by itself, Refused for suspends past its end.
     """
     planned = None if steps is None else 2 * steps
     first = await _undisturbed(bench, planned, lambda at: said("undisturbed", at, planned or 0))
@@ -84,7 +84,8 @@ async def certify(
     if difference is not None:
         why = f"two undisturbed runs part: {difference}".replace(" suspended", " the second time")
         tiers = [
-            TierVerdict(tier, Verdict.UNREPEATABLE, (), 0, 0, difference, why) for tier in TIERS
+            TierVerdict(tier, ResumeVerdict.UNREPEATABLE, (), 0, 0, difference, why)
+            for tier in TIERS
         ]
         # What the agent saw gave no sign of it.
         level = "exact-if-deterministic" if first.level == "exact" else first.level
@@ -93,7 +94,7 @@ async def certify(
     tiers = []
     for tier in TIERS:
         if tier == "checkpoint" and first.level == "park-only":
-            tiers.append(TierVerdict(tier, Verdict.NOT_RUN, why=f"park-only: {first.reason}"))
+            tiers.append(TierVerdict(tier, ResumeVerdict.NOT_RUN, why=f"park-only: {first.reason}"))
             continue
         words = f"suspended by {tier}"
         heard = _saying(said, words, length)
@@ -105,8 +106,8 @@ def _saying(said: Said, words: str, length: int) -> Callable[[int], None]:
     return lambda at: said(words, at, length)
 
 
-def _unjudged(outcome: Outcome, why: str) -> Certificate:
-    tiers = tuple(TierVerdict(tier, Verdict.NOT_RUN, why=why) for tier in TIERS)
+def _unjudged(outcome: TrialOutput, why: str) -> Certificate:
+    tiers = tuple(TierVerdict(tier, ResumeVerdict.NOT_RUN, why=why) for tier in TIERS)
     return Certificate(outcome.step, outcome.level, outcome.reason, tiers)
 
 
@@ -123,7 +124,9 @@ def _suspends(length: int, passes: list[int], asked: Sequence[int] | None) -> tu
     return tuple(sorted(set(asked)))
 
 
-async def _undisturbed(bench: Bench, steps: int | None, heard: Callable[[int], None]) -> Outcome:
+async def _undisturbed(
+    bench: Bench, steps: int | None, heard: Callable[[int], None]
+) -> TrialOutput:
     heard(0)
     async with arm(bench, heard) as run:
         if await run.start(steps):
@@ -136,7 +139,7 @@ async def _judged(
     bench: Bench,
     tier: str,
     suspend_at: tuple[int, ...],
-    undisturbed_twice: tuple[Outcome, Outcome],
+    undisturbed_twice: tuple[TrialOutput, TrialOutput],
     heard: Callable[[int], None],
 ) -> TierVerdict:
     undisturbed, again = undisturbed_twice
@@ -145,21 +148,21 @@ async def _judged(
         async with arm(bench, heard) as run:
             await _suspended(run, tier, suspend_at, undisturbed)
             run.look()
-    except RunFailed as failed:
-        return TierVerdict(tier, Verdict.FAILED, suspend_at, why=str(failed))
+    except ArmFailed as failed:
+        return TierVerdict(tier, ResumeVerdict.FAILED, suspend_at, why=str(failed))
     outcome = run.outcome
     difference = first_difference(undisturbed, outcome)
     difference = difference or first_shown(undisturbed, again, outcome)
     common = len(undisturbed.values.keys() & outcome.values.keys())
     files = len(outcome.state or ()) if undisturbed.state is not None else 0
     if difference is None:
-        return TierVerdict(tier, Verdict.EQUAL, suspend_at, common, files)
+        return TierVerdict(tier, ResumeVerdict.EQUAL, suspend_at, common, files)
     why = f"{undisturbed.level}: {undisturbed.reason}"
-    return TierVerdict(tier, Verdict.DIFFERS, suspend_at, common, files, difference, why)
+    return TierVerdict(tier, ResumeVerdict.DIFFERS, suspend_at, common, files, difference, why)
 
 
 async def _suspended(
-    run: Arm, tier: str, suspend_at: tuple[int, ...], undisturbed: Outcome
+    run: Arm, tier: str, suspend_at: tuple[int, ...], undisturbed: TrialOutput
 ) -> None:
     """As long as the undisturbed run, which was held at its last step unless it ended there."""
     # One more than there are: a program that ends by itself is not to be held before.

@@ -36,7 +36,7 @@ K = TypeVar("K")
 
 
 @dataclass(slots=True)
-class Outcome:
+class TrialOutput:
     """What was heard of one run. `values` are those of each step and metric, as they were said;
     more than one where a step was reported again, with something else."""
 
@@ -94,7 +94,7 @@ def shown(text: str) -> list[str]:
     return [" ".join(_TIME.sub("~", line).split()) for line in lines if line]
 
 
-def first_difference(before: Outcome, after: Outcome) -> Difference | None:
+def first_difference(before: TrialOutput, after: TrialOutput) -> Difference | None:
     """Where the runs part first; None if nowhere."""
     keys = before.values.keys() & after.values.keys()
     if not (before.is_thinned or after.is_thinned):
@@ -114,7 +114,7 @@ def first_difference(before: Outcome, after: Outcome) -> Difference | None:
     return None if differing is None else Difference(None, *differing)
 
 
-def first_shown(before: Outcome, again: Outcome, after: Outcome) -> Difference | None:
+def first_shown(before: TrialOutput, again: TrialOutput, after: TrialOutput) -> Difference | None:
     """Where what the suspended run has printed, or left in its folder, parts from what both of the
     undisturbed ones have."""
     known = set(before.output) & set(again.output)
@@ -143,7 +143,7 @@ def first_shown(before: Outcome, again: Outcome, after: Outcome) -> Difference |
     return None
 
 
-def _files(run: Outcome) -> dict[str, str]:
+def _files(run: TrialOutput) -> dict[str, str]:
     """The sums of a run's files. Of the graph that TensorFlow 1 writes beside a checkpoint only
     that it is there: its maps come in another order now and then, by chance."""
     graphs = {
@@ -152,7 +152,7 @@ def _files(run: Outcome) -> dict[str, str]:
     return {name: "a graph" if name in graphs else sums for name, sums in run.files.items()}
 
 
-def _unnumbered(run: Outcome, but: Collection[str]) -> dict[str, list[str]]:
+def _unnumbered(run: TrialOutput, but: Collection[str]) -> dict[str, list[str]]:
     """The sums of a run's other files, by their names with a tilde for each number."""
     found: dict[str, list[str]] = {}
     files = _files(run)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.model import HUNG_SECONDS, NodeId, Program, RunId, Venv
-from hermesd.core.node.messages import Assignment, Fetch, Order, Shed, Source, Upcoming, Work
+from hermesd.core.node.messages import (
+    Assignment,
+    CheckpointSource,
+    DropCopies,
+    Fetch,
+    Order,
+    Upcoming,
+    Work,
+)
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.wire.nouns import (
@@ -69,7 +77,7 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
                 identity=identity,
             )
             return pb.AttachResponse(copy=copy)
-        case Shed(trial, identity):
+        case DropCopies(trial, identity):
             return pb.AttachResponse(drop=pb.DropCheckpoints(trial=trial, identity=identity))
         case Look(_, paths, venvs, condas, briefly):
             made = [
@@ -122,12 +130,12 @@ def launch_to_proto(order: Assignment) -> pb.Launch:
     )
 
 
-def _source_to_proto(source: Source) -> pb.Source:
+def _source_to_proto(source: CheckpointSource) -> pb.Source:
     return pb.Source(node=source.node, address=source.address, ticket=source.ticket)
 
 
-def _sources_of(message: pb.Launch | pb.CopyCheckpoint) -> tuple[Source, ...]:
-    return tuple(Source(one.node, one.address, one.ticket) for one in message.sources)
+def _sources_of(message: pb.Launch | pb.CopyCheckpoint) -> tuple[CheckpointSource, ...]:
+    return tuple(CheckpointSource(one.node, one.address, one.ticket) for one in message.sources)
 
 
 def launch_from_proto(message: pb.Launch) -> Assignment:
@@ -211,7 +219,7 @@ def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | Non
             saved = checkpoint_from_proto(copy.checkpoint)
             return Fetch(saved, _sources_of(copy), tuple(copy.keep), node, copy.identity)
         case "drop":
-            return Shed(response.drop.trial, response.drop.identity)
+            return DropCopies(response.drop.trial, response.drop.identity)
         case "look":
             venvs = tuple(Venv(each.python, each.requirements) for each in response.look.venvs)
             paths, condas = tuple(response.look.paths), tuple(response.look.condas)

@@ -23,7 +23,7 @@ from benchmarks.hermes2021 import (
 from hermesd.core.model import Plugin
 from hermesd.sim.contenders import FIFO
 from hermesd.sim.curves import Curves, Switch
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.figures import Figures
 from tests.simulate.small import job
 
@@ -33,7 +33,7 @@ def figures(to_good: float, top4: float) -> Figures:
 
 
 def one(to_good: float, top4: float, simulated: float) -> Measured:
-    outcome = Outcome((), (), 3, 0.0, 0, 0.0)
+    outcome = SimulatedOutcome((), (), 3, 0.0, 0, 0.0)
     run = SimpleNamespace(outcome=outcome, overhead=0.01, load=0.5)
     return Measured(figures(to_good, top4), figures(simulated, top4), cast(Lived, run))
 
@@ -43,7 +43,7 @@ def recorded(exported: list[Any], busy: float = 1.0) -> Lived:
     curves = Curves("made up", tuple(exported), Switch.split(0.1), whole=True)
     trials = [SimpleNamespace(use=SimpleNamespace(busy_seconds=busy)) for _ in exported]
     past = SimpleNamespace(curves=curves, trials=trials)
-    outcome = Outcome((), (), 0, 0.0, 0, 0.0)
+    outcome = SimulatedOutcome((), (), 0, 0.0, 0, 0.0)
     return Lived(Path("made-up.jsonl"), cast(Any, past), outcome, 0.0, 0.0)
 
 

@@ -6,13 +6,13 @@ from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import Reported
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, Fidelity, Goal, Program, Quantum, RunId, Tier
-from hermesd.core.node.actions import Action, Tell
+from hermesd.core.node.actions import Action, TellHead
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
     Assignment,
+    FidelityReported,
     Input,
-    Judged,
-    Leased,
+    LeaseExtended,
     Parked,
     Progress,
     Started,
@@ -48,8 +48,8 @@ def progress(run: RunId, step: int, *losses: float) -> Progress:
     return Progress(Reported(run, step, chunks))
 
 
-def exact(run: RunId) -> Judged:
-    return Judged(run, Fidelity.EXACT, "", "keras")
+def exact(run: RunId) -> FidelityReported:
+    return FidelityReported(run, Fidelity.EXACT, "", "keras")
 
 
 def suspend(run: RunId, tier: Tier | None = None) -> Suspend:
@@ -62,7 +62,7 @@ class Told:
     def __init__(self, terms: NodeTerms = TERMS, lease: float = 1e9) -> None:
         self.machine = NodeMachine(terms)
         self.now = 1000.0
-        self.machine.handle(Leased(lease), self.now)
+        self.machine.handle(LeaseExtended(lease), self.now)
 
     def says(self, message: Input, after: float = 0.0) -> list[Action]:
         self.now += after
@@ -93,4 +93,4 @@ class Told:
 
 
 def events(actions: Iterable[Action]) -> list[object]:
-    return [action.event for action in actions if isinstance(action, Tell)]
+    return [action.event for action in actions if isinstance(action, TellHead)]

@@ -28,8 +28,8 @@ from hermesd.core.events import (
 )
 from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, Fidelity, Phase, Pool, RunId, StopRule
-from hermesd.core.node.actions import Bring, Clear, Tell
-from hermesd.core.node.messages import Fetch, Shed
+from hermesd.core.node.actions import DeleteCheckpoints, FetchCheckpoint, TellHead
+from hermesd.core.node.messages import DropCopies, Fetch
 from hermesd.core.tables import rebuilt
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import (
@@ -300,22 +300,22 @@ def fetch(identity: str = "") -> Fetch:
 
 
 def test_a_node_fetches_what_it_is_told_to() -> None:
-    assert Told().says(fetch()) == [Bring(fetch())]
-    assert Told().says(Shed("digits/1", "i")) == [Clear("digits/1", "i")]
+    assert Told().says(fetch()) == [FetchCheckpoint(fetch())]
+    assert Told().says(DropCopies("digits/1", "i")) == [DeleteCheckpoints("digits/1", "i")]
 
 
 def test_a_trial_that_is_here_keeps_its_checkpoints() -> None:
     node = Told()
     node.says(order(ONE))
-    assert node.says(fetch()) == [Bring(fetch())]
-    assert node.says(Shed("digits/1", "")) == []
+    assert node.says(fetch()) == [FetchCheckpoint(fetch())]
+    assert node.says(DropCopies("digits/1", "")) == []
 
 
 def test_a_trial_of_another_study_is_not_mixed_with_it() -> None:
     node = Told()
     node.says(order(ONE))
     (said,) = node.says(fetch("another"))
-    assert isinstance(said, Tell)
+    assert isinstance(said, TellHead)
     assert isinstance(said.event, NotCopied)
 
 

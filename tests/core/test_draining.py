@@ -20,8 +20,8 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
-from hermesd.core.node.actions import Demote, End, Tell
-from hermesd.core.node.messages import Known, Left, Parked, Started
+from hermesd.core.node.actions import EndProcess, TellHead, WriteCheckpointAndExit
+from hermesd.core.node.messages import LeftDevice, OutcomeAcknowledged, Parked, Started
 from hermesd.core.placement import make_placement
 from hermesd.core.trial import NOT_WRITTEN
 from hermesd.policy import make_policy
@@ -185,13 +185,13 @@ def test_a_node_writes_down_what_is_parked_and_ends_it() -> None:
     node = Told()
     node.parked()
     (asked,) = node.says(write_down())
-    assert isinstance(asked, Demote)
+    assert isinstance(asked, WriteCheckpointAndExit)
     assert node.says(write_down()) == [], "it is under way"
     kept = saved(ONE, 7)
-    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    (told,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept)))
     assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
-    assert node.says(write_down()) == [Tell(told)], "the answer may be lost"
-    node.says(Known(ONE))
+    assert node.says(write_down()) == [TellHead(told)], "the answer may be lost"
+    node.says(OutcomeAcknowledged(ONE))
     assert node.says(write_down()) == []
 
 
@@ -200,7 +200,7 @@ def test_a_demotion_that_failed_is_tried_again() -> None:
     node.parked()
     node.all(write_down(), Parked(ONE, 7))
     assert node.live() == [(ONE, "parked")]
-    assert [type(action) for action in node.says(write_down())] == [Demote]
+    assert [type(action) for action in node.says(write_down())] == [WriteCheckpointAndExit]
 
 
 def test_a_demotion_that_failed_is_tried_again_until_it_is_done() -> None:
@@ -211,12 +211,12 @@ def test_a_demotion_that_failed_is_tried_again_until_it_is_done() -> None:
     for _ in range(2):
         assert node.later(59) == []
         (again,) = node.later(1)
-        assert isinstance(again, Demote)
+        assert isinstance(again, WriteCheckpointAndExit)
         (told,) = events(node.says(Parked(ONE, 7)))
         assert (told.tier, told.cause) == (Tier.PARK, NOT_WRITTEN)
     node.later(60)
     kept = saved(ONE, 7)
-    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    (told,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept)))
     assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
     assert node.later(1000) == []
 
@@ -241,7 +241,9 @@ def test_what_is_parked_midway_is_not_asked_for_again_and_again() -> None:
 def test_a_launch_that_comes_meanwhile_is_carried_out(judged: bool) -> None:
     node = Told()
     node.parked()
-    node.all(write_down(), order(TWO, parked=ONE), Left(ONE, Tier.CHECKPOINT, 7, saved(ONE, 7)))
+    node.all(
+        write_down(), order(TWO, parked=ONE), LeftDevice(ONE, Tier.CHECKPOINT, 7, saved(ONE, 7))
+    )
     node.all(Started(TWO, 7), *([exact(TWO)] if judged else []))
     assert node.live() == [(TWO, "running")]
     assert node.says(write_down()) == [], "it is not parked any more"
@@ -253,7 +255,7 @@ def test_what_is_let_go_while_it_is_written_down_is_written_to_its_end() -> None
     node.says(write_down())
     assert node.says(RELEASE) == []
     kept = saved(ONE, 7)
-    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    (told,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept)))
     assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
 
 
@@ -261,8 +263,8 @@ def test_what_is_let_go_and_cannot_be_written_down_is_ended() -> None:
     node = Told()
     node.parked()
     node.all(write_down(), RELEASE)
-    assert node.says(Parked(ONE, 7)) == [End(ONE)]
-    (told,) = events(node.says(Left(ONE, Tier.KILL, 7, None)))
+    assert node.says(Parked(ONE, 7)) == [EndProcess(ONE)]
+    (told,) = events(node.says(LeftDevice(ONE, Tier.KILL, 7, None)))
     assert isinstance(told, ParkLost)
 
 

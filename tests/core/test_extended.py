@@ -17,7 +17,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Fidelity, Phase, StopRule
 from hermesd.core.trial import Result
-from hermesd.head.api.ranking import Leaderboard
+from hermesd.head.api.ranking import RankedTrials
 from tests.core.playbook import (
     Playbook,
     checkpoint,
@@ -44,7 +44,7 @@ def finished(*end: Event, **changes: object) -> Playbook:
 
 
 def rank(book: Playbook) -> int:
-    return Leaderboard(book.state, book.state.studies["s"]).ranks["s/0"]
+    return RankedTrials(book.state, book.state.studies["s"]).ranks["s/0"]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hermesd.core.commands import Release
 from hermesd.core.events import RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Tier
-from hermesd.core.node.actions import End, Forget, Spawn, Tell
-from hermesd.core.node.messages import Left, Parked, Started
+from hermesd.core.node.actions import DeleteTrialFiles, EndProcess, Spawn, TellHead
+from hermesd.core.node.messages import LeftDevice, Parked, Started
 from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend
 from tests.core.playbook import completed, joined, live, play, run, started, submitted
 
@@ -18,14 +18,14 @@ OURS, THEIRS = replace(order(ONE), identity="ours"), replace(order(ONE), identit
 def test_a_launch_of_the_same_name_ends_what_was_here_and_starts() -> None:
     node = Told()
     assert node.says(THEIRS) == [Spawn(THEIRS, None, None)]
-    assert node.says(Started(ONE, 0)) == [Tell(RunStarted(ONE, 0, 0.0), (), "theirs")]
-    assert node.says(OURS) == [End(ONE)]
+    assert node.says(Started(ONE, 0)) == [TellHead(RunStarted(ONE, 0, 0.0), (), "theirs")]
+    assert node.says(OURS) == [EndProcess(ONE)]
     assert [(each.run, each.identity) for each in node.machine.live()] == [
         (ONE, "theirs"),
         (ONE, "ours"),
     ]
-    left, spawn = node.says(Left(ONE, Tier.KILL, 3, None))
-    assert isinstance(left, Tell)
+    left, spawn = node.says(LeftDevice(ONE, Tier.KILL, 3, None))
+    assert isinstance(left, TellHead)
     assert (type(left.event), left.identity) == (RunSuspended, "theirs")
     assert spawn == Spawn(OURS, None, None)
 
@@ -37,7 +37,7 @@ def test_what_is_parked_of_another_study_is_not_let_go() -> None:
     node.says(exact(ONE))
     node.says(suspend(ONE, Tier.PARK))
     node.says(Parked(ONE, 5))
-    assert node.says(replace(order(TWO, parked=ONE), identity="ours")) == [End(ONE)]
+    assert node.says(replace(order(TWO, parked=ONE), identity="ours")) == [EndProcess(ONE)]
 
 
 def test_what_is_forgotten_of_another_study_does_not_take_ours_with_it() -> None:
@@ -46,14 +46,14 @@ def test_what_is_forgotten_of_another_study_does_not_take_ours_with_it() -> None
     node.says(Started(ONE, 0))
     node.says(Release(ONE.trial, "n1", True))
     assert node.says(OURS) == []
-    said = node.says(Left(ONE, Tier.KILL, 0, None))
+    said = node.says(LeftDevice(ONE, Tier.KILL, 0, None))
     assert said[1:] == [Spawn(OURS, None, None)]
-    assert not any(isinstance(each, Forget) for each in said)
+    assert not any(isinstance(each, DeleteTrialFiles) for each in said)
 
 
 def test_an_answer_about_a_run_that_was_never_here_is_said_of_no_study() -> None:
     (told,) = Told().says(suspend(ONE))
-    assert isinstance(told, Tell)
+    assert isinstance(told, TellHead)
     assert (type(told.event), told.identity) == (RunFailed, "")
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.decide.queue import Entry, Line
+from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 
 changes = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9))))
 
 
-def entry(number: int, score: int) -> Entry:
-    return Entry((1.0, float(score)), number, f"s/{number}")
+def entry(number: int, score: int) -> QueueEntry:
+    return QueueEntry((1.0, float(score)), number, f"s/{number}")
 
 
 @given(st.lists(changes, max_size=4))
 def test_a_line_is_the_sorted_entries_of_those_in_it(rounds: list[list[tuple[int, int]]]) -> None:
-    line, known = Line(), dict[int, Entry]()
+    line, known = SortedCandidates(), dict[int, QueueEntry]()
     for each in rounds:
         for number, score in each:
             if score is None:

@@ -10,29 +10,29 @@ from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node.actions import (
     Action,
     AskReport,
-    Demote,
-    Discard,
-    End,
-    Fence,
-    Forget,
-    Halt,
-    LetGo,
+    DeleteTrialFiles,
+    DiscardRebuilt,
+    EndProcess,
+    KillUnresponsive,
     Rebuild,
-    Save,
+    ResumeRun,
     Spawn,
-    Tell,
+    SuspendRun,
+    TellHead,
+    WriteCheckpoint,
+    WriteCheckpointAndExit,
 )
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
+    CheckpointWritten,
     Completed,
     Failed,
-    Gone,
+    HostLost,
     Input,
-    Known,
-    Leased,
-    Left,
+    LeaseExtended,
+    LeftDevice,
+    OutcomeAcknowledged,
     Parked,
-    Saved,
     Started,
     Upcoming,
 )
@@ -64,7 +64,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.own_ends: dict[RunId, type] = {}
         self.told: dict[RunId, RunEvent] = {}
         self.asked: dict[str, list[Action]] = {}
-        self.do(Leased(1e9))
+        self.do(LeaseExtended(1e9))
 
     def do(self, message: Input) -> None:
         for action in self.node.handle(message, self.now):
@@ -72,11 +72,11 @@ class AnyOrder(RuleBasedStateMachine):
 
     def carry_out(self, action: Action) -> None:
         match action:
-            case Spawn(assignment) | LetGo(assignment):
+            case Spawn(assignment) | ResumeRun(assignment):
                 run, (device,) = assignment.run, assignment.launch.devices
                 assert run not in self.spawned, "an attempt is started once"
                 self.spawned.add(run)
-                assert (run.trial in self.processes) == isinstance(action, LetGo)
+                assert (run.trial in self.processes) == isinstance(action, ResumeRun)
                 if run.trial in self.rebuilt:
                     kept = f"{run.trial}@s3"
                     assert assignment.launch.checkpoint == kept, "it goes on from where it stands"
@@ -89,17 +89,24 @@ class AnyOrder(RuleBasedStateMachine):
                 assert all(self.rebuilt.values()), "one is rebuilt at a time"
                 self.processes[assignment.run.trial] = assignment.run
                 self.rebuilt[assignment.run.trial] = False
-            case Discard(trial) if trial not in self.processes:
+            case DiscardRebuilt(trial) if trial not in self.processes:
                 pass  # it died before: what is left of it goes
-            case Discard(trial):
+            case DiscardRebuilt(trial):
                 assert trial in self.rebuilt, "only what trained nothing is ended so"
                 self.leave(trial)
-            case Halt(run) | Demote(run) | End(run) | Fence(run) | Save(run) | AskReport(run):
+            case (
+                SuspendRun(run)
+                | WriteCheckpointAndExit(run)
+                | EndProcess(run)
+                | KillUnresponsive(run)
+                | WriteCheckpoint(run)
+                | AskReport(run)
+            ):
                 assert self.processes.get(run.trial) == run
                 self.asked.setdefault(run.trial, []).append(action)
-            case Forget(trial):
+            case DeleteTrialFiles(trial):
                 assert trial not in self.processes
-            case Tell(event):
+            case TellHead(event):
                 if isinstance(event, OUTCOMES):
                     self.answered.add(event.run)
                     self.told[event.run] = event
@@ -133,7 +140,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Every outcome is safe at the head."""
         for run in sorted(self.answered):
             self.own_ends.pop(run, None)
-            self.do(Known(run))
+            self.do(OutcomeAcknowledged(run))
 
     @precondition(lambda self: not all(self.rebuilt.values()))
     @rule()
@@ -178,7 +185,7 @@ class AnyOrder(RuleBasedStateMachine):
             case "progress":
                 self.do(progress(run, 1, 1.0))
             case "dies":
-                self.do(Gone(self.leave(trial), "gone"))
+                self.do(HostLost(self.leave(trial), "gone"))
             case "fails":
                 self.end(trial, RunFailed, Failed(run, "exit", "exit code 1"))
             case "completes":
@@ -199,17 +206,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     def obey(self, trial: str, run: RunId, action: Action) -> None:
         match action:
-            case Halt(tier=Tier.PARK) if trial in self.on_device:
+            case SuspendRun(tier=Tier.PARK) if trial in self.on_device:
                 del self.on_device[trial]
                 self.do(Parked(run, 3, 100))
-            case Halt() | Demote():
-                self.do(Left(self.leave(trial), Tier.CHECKPOINT, 3, checkpoint(run, 3)))
-            case End():
-                self.do(Left(self.leave(trial), Tier.KILL, 3, None))
-            case Fence():
-                self.do(Gone(self.leave(trial), "fenced"))
-            case Save():
-                self.do(Saved(run, checkpoint(run, 2)))
+            case SuspendRun() | WriteCheckpointAndExit():
+                self.do(LeftDevice(self.leave(trial), Tier.CHECKPOINT, 3, checkpoint(run, 3)))
+            case EndProcess():
+                self.do(LeftDevice(self.leave(trial), Tier.KILL, 3, None))
+            case KillUnresponsive():
+                self.do(HostLost(self.leave(trial), "fenced"))
+            case WriteCheckpoint():
+                self.do(CheckpointWritten(run, checkpoint(run, 2)))
             case AskReport():
                 self.do(progress(run, 2, 0.5))
 

@@ -20,34 +20,34 @@ from hermesd.core.events import (
 from hermesd.core.model import Fidelity, Milestone, Quantum, RunId, Tier
 from hermesd.core.node.actions import (
     AskReport,
-    Demote,
-    End,
-    Extend,
-    Fence,
-    Forget,
-    Halt,
-    LetGo,
-    Resume,
-    Save,
+    ContinueRun,
+    DeleteTrialFiles,
+    EndProcess,
+    ExtendLeases,
+    KillUnresponsive,
+    ResumeRun,
     Spawn,
-    Tell,
+    SuspendRun,
+    TellHead,
+    WriteCheckpoint,
+    WriteCheckpointAndExit,
 )
 from hermesd.core.node.machine import NodeTerms
 from hermesd.core.node.messages import (
     Attached,
-    Begun,
+    CheckpointWritten,
     Completed,
     Failed,
-    Found,
-    Gone,
-    Judged,
-    Known,
-    Leased,
-    Left,
+    FidelityReported,
+    HostLost,
+    LeaseExtended,
+    LeftDevice,
+    OutcomeAcknowledged,
     Parked,
     Planned,
+    ProcessStarted,
     Progress,
-    Saved,
+    RunFound,
     Started,
 )
 from hermesd.core.trial import MACHINES_FAULT
@@ -73,17 +73,17 @@ def test_a_run_from_launch_to_its_end() -> None:
     node = Told()
     assert node.says(order(ONE)) == [Spawn(order(ONE), None, None)]
     node.says(Planned(ONE, 50))
-    assert node.says(Started(ONE, 0), after=2) == [Tell(RunStarted(ONE, 0, 2.0, 50))]
+    assert node.says(Started(ONE, 0), after=2) == [TellHead(RunStarted(ONE, 0, 2.0, 50))]
     told = node.says(exact(ONE))
-    assert told == [Tell(FidelityKnown(ONE, Fidelity.EXACT, "", "keras"))]
+    assert told == [TellHead(FidelityKnown(ONE, Fidelity.EXACT, "", "keras"))]
     assert node.says(exact(ONE)) == [], "said once"
     (report,) = events(node.says(progress(ONE, 3, 1.0, 0.9, 0.8)))
     assert isinstance(report, Reported)
     assert (report.step, report.planned_steps) == (3, 50)
     done = RunCompleted(ONE, 50, checkpoint(ONE, 50))
-    assert node.says(Completed(ONE, 50, checkpoint(ONE, 50))) == [Tell(done)]
+    assert node.says(Completed(ONE, 50, checkpoint(ONE, 50))) == [TellHead(done)]
     assert node.live() == [(ONE, "ended")]
-    node.says(Known(ONE))
+    node.says(OutcomeAcknowledged(ONE))
     assert node.live() == []
 
 
@@ -92,10 +92,10 @@ def test_a_launch_said_twice_starts_once_and_is_answered_each_time() -> None:
     node.says(order(ONE))
     assert node.says(order(ONE)) == []
     node.says(Started(ONE, 0), after=1)
-    assert node.says(order(ONE)) == [Tell(RunStarted(ONE, 0, 1.0))]
+    assert node.says(order(ONE)) == [TellHead(RunStarted(ONE, 0, 1.0))]
     node.says(Failed(ONE, "exit", "exit code 3"))
-    assert node.says(order(ONE)) == [Tell(RunFailed(ONE, "exit", "exit code 3", "", 0))]
-    node.says(Known(ONE))
+    assert node.says(order(ONE)) == [TellHead(RunFailed(ONE, "exit", "exit code 3", "", 0))]
+    node.says(OutcomeAcknowledged(ONE))
     [answer] = events(node.says(order(ONE)))
     assert isinstance(answer, RunFailed), "never spawned again, even after it was forgotten"
     assert (answer.run, answer.newest_attempt) == (ONE, 1)
@@ -105,14 +105,14 @@ def test_park_hands_the_device_on_and_the_process_goes_on_elsewhere() -> None:
     node = Told()
     node.running()
     assert node.says(order(RIVAL)) == [], "the device is held"
-    assert node.says(suspend(ONE)) == [Halt(ONE, Tier.PARK, 5.0)]
+    assert node.says(suspend(ONE)) == [SuspendRun(ONE, Tier.PARK, 5.0)]
     assert node.says(Parked(ONE, 7, 100), after=0.5) == [
-        Tell(RunSuspended(ONE, Tier.PARK, 7, None, 0.5, "", 100)),
+        TellHead(RunSuspended(ONE, Tier.PARK, 7, None, 0.5, "", 100)),
         Spawn(order(RIVAL), None, None),
     ]
     again = order(TWO, OTHER, parked=ONE)
-    assert node.says(again) == [LetGo(again, None)]
-    assert node.says(Started(TWO, 7), after=0.25) == [Tell(RunStarted(TWO, 7, 0.25))]
+    assert node.says(again) == [ResumeRun(again, None)]
+    assert node.says(Started(TWO, 7), after=0.25) == [TellHead(RunStarted(TWO, 7, 0.25))]
     assert node.live() == [(TWO, "running"), (RIVAL, "starting")]
 
 
@@ -124,7 +124,7 @@ def test_what_is_parked_is_told_again_to_a_head_that_may_have_forgotten_it() -> 
     (told,) = node.says(Parked(ONE, 7, 100), after=0.5)
     assert node.says(Attached()) == [told]
     after = Told()  # a daemon that was restarted
-    after.says(Found(order(ONE), "parked", 7, 100))
+    after.says(RunFound(order(ONE), "parked", 7, 100))
     (again,) = events(after.says(Attached()))
     assert again == RunSuspended(ONE, Tier.PARK, 7, None, 0.0, "", 100)
 
@@ -132,10 +132,10 @@ def test_what_is_parked_is_told_again_to_a_head_that_may_have_forgotten_it() -> 
 def test_a_gpu_is_given_back_by_checkpoint_only() -> None:
     node = Told()
     node.running(device=GPU)
-    assert node.says(suspend(ONE, Tier.PARK)) == [Halt(ONE, Tier.CHECKPOINT, 5.0)]
+    assert node.says(suspend(ONE, Tier.PARK)) == [SuspendRun(ONE, Tier.CHECKPOINT, 5.0)]
     kept = checkpoint(ONE, 7)
-    assert node.says(Left(ONE, Tier.CHECKPOINT, 7, kept), after=1) == [
-        Tell(RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 1.0))
+    assert node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept), after=1) == [
+        TellHead(RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 1.0))
     ]
     restore = order(TWO, GPU, restore=kept)
     assert node.says(restore) == [Spawn(restore, kept, None)]
@@ -145,17 +145,17 @@ def test_a_gpu_run_that_parked_at_its_limit_is_written_down() -> None:
     node = Told()
     node.running(device=GPU, quantum=Quantum(until_step=7, exact=True))
     (demote,) = node.says(Parked(ONE, 7, cause="limit"))
-    assert isinstance(demote, Demote)
+    assert isinstance(demote, WriteCheckpointAndExit)
     kept = checkpoint(ONE, 7)
-    (told,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept)))
+    (told,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept)))
     assert told == RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0)
 
 
 def test_what_can_only_be_parked_is_never_asked_for_a_checkpoint() -> None:
     node = Told()
-    node.all(order(ONE), Started(ONE, 0), Judged(ONE, Fidelity.PARK_ONLY, "no agent", ""))
+    node.all(order(ONE), Started(ONE, 0), FidelityReported(ONE, Fidelity.PARK_ONLY, "no agent", ""))
     assert node.later(1000) == []
-    assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [Halt(ONE, Tier.PARK, 5.0)]
+    assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [SuspendRun(ONE, Tier.PARK, 5.0)]
 
 
 def test_what_its_restores_have_shown_counts_more_than_what_its_agent_says() -> None:
@@ -164,7 +164,7 @@ def test_what_its_restores_have_shown_counts_more_than_what_its_agent_says() -> 
     (told,) = events(node.says(exact(ONE)))
     assert told == FidelityKnown(ONE, Fidelity.PARK_ONLY, "restores failed alike", "keras")
     assert node.later(1000) == [], "no checkpoint is asked for"
-    assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [Halt(ONE, Tier.PARK, 5.0)]
+    assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [SuspendRun(ONE, Tier.PARK, 5.0)]
 
 
 def test_the_quantum_counts_from_the_first_boundary_and_is_said_once() -> None:
@@ -181,7 +181,9 @@ def test_the_quantum_counts_from_the_first_boundary_and_is_said_once() -> None:
     assert len(node.says(progress(ONE, 5, 0.5))) == 1
     assert node.later(9.5) == []
     assert node.later(1) == [AskReport(ONE)]
-    assert node.later(1) == [Tell(QuantumEnded(ONE, 1, 5))], "an iteration of seconds reports late"
+    assert node.later(1) == [TellHead(QuantumEnded(ONE, 1, 5))], (
+        "an iteration of seconds reports late"
+    )
     again = node.says(Renew(ONE, 1, Quantum(seconds=10), "said again"))
     assert events(again) == [QuantumEnded(ONE, 1, 5)], "the answer was lost: it is given again"
 
@@ -251,7 +253,7 @@ def test_a_quantum_of_steps_ends_with_a_report_at_its_step() -> None:
     assert node.says(Renew(ONE, 2, Quantum(until_step=80, exact=True), "a longer one")) == []
     node.all(suspend(ONE), Parked(ONE, 61))
     again = order(TWO, quantum=Quantum(until_step=180), parked=ONE)
-    assert node.says(again) == [LetGo(again, None), AskReport(TWO, 180)]
+    assert node.says(again) == [ResumeRun(again, None), AskReport(TWO, 180)]
 
 
 def test_a_program_that_has_done_its_steps_is_let_end_by_a_quantum_of_steps() -> None:
@@ -281,7 +283,7 @@ def test_an_exact_limit_that_was_moved_is_passed() -> None:
     node = Told()
     node.running(quantum=Quantum(until_step=20, exact=True))
     node.says(Renew(ONE, 1, Quantum(until_step=40, exact=True), "milestone", True))
-    assert node.says(Parked(ONE, 20, cause="limit")) == [Resume(ONE, 40)]
+    assert node.says(Parked(ONE, 20, cause="limit")) == [ContinueRun(ONE, 40)]
     node.says(Started(ONE, 20))
     assert node.live() == [(ONE, "running")]
     (left,) = events(node.says(Parked(ONE, 40, cause="limit")))
@@ -293,7 +295,7 @@ def test_a_limit_that_was_lifted_is_passed_and_another_park_is_none() -> None:
     node = Told()
     node.running(quantum=Quantum(until_step=20, exact=True))
     node.says(Renew(ONE, 1, Quantum(seconds=60), "still best"))
-    assert node.says(Parked(ONE, 20, cause="limit")) == [Resume(ONE, None)]
+    assert node.says(Parked(ONE, 20, cause="limit")) == [ContinueRun(ONE, None)]
     assert len(events(node.says(Parked(ONE, 25, cause="lease")))) == 1
     assert node.live() == [(ONE, "parked")]
 
@@ -343,11 +345,11 @@ def test_durable_checkpoints_follow_the_time_trained_not_the_time_parked() -> No
     node.all(order(TWO, parked=ONE), Started(TWO, 7))
     assert node.later(19) == []
     (save,) = node.later(2)
-    assert isinstance(save, Save)
+    assert isinstance(save, WriteCheckpoint)
     assert save.run == TWO
     assert node.later(50) == [], "one at a time"
     saved = checkpoint(TWO, 9)
-    assert events(node.says(Saved(TWO, saved))) == [Checkpointed(TWO, saved)]
+    assert events(node.says(CheckpointWritten(TWO, saved))) == [Checkpointed(TWO, saved)]
     assert node.later(59) == []
     assert len(node.later(2)) == 1
 
@@ -355,7 +357,7 @@ def test_durable_checkpoints_follow_the_time_trained_not_the_time_parked() -> No
 def test_a_checkpoint_that_never_came_is_asked_for_again() -> None:
     node = Told()
     node.running()
-    names = {action.name for action in node.later(200) if isinstance(action, Save)}
+    names = {action.name for action in node.later(200) if isinstance(action, WriteCheckpoint)}
     assert len(names) == 3
 
 
@@ -364,10 +366,10 @@ def test_a_suspend_past_its_deadline_is_a_kill_and_then_a_fence() -> None:
     node.running()
     node.says(suspend(ONE))
     assert node.later(5) == []  # then it is the host's turn, which parks it from outside
-    assert node.later(10) == [End(ONE)]
-    assert node.later(10) == [Fence(ONE)]
+    assert node.later(10) == [EndProcess(ONE)]
+    assert node.later(10) == [KillUnresponsive(ONE)]
     assert node.later(1000) == []
-    assert events(node.says(Gone(ONE, "it was fenced"))) == [
+    assert events(node.says(HostLost(ONE, "it was fenced"))) == [
         RunSuspended(ONE, Tier.KILL, 0, None, 1025.0, "it was fenced")
     ]
 
@@ -384,9 +386,9 @@ def test_what_its_host_parks_from_outside_at_the_deadline_is_kept() -> None:
 
 def test_a_program_that_never_reaches_a_boundary_has_hung() -> None:
     node = Told()
-    node.all(order(ONE), Begun(ONE))
-    assert node.later(900) == [End(ONE)]
-    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    node.all(order(ONE), ProcessStarted(ONE))
+    assert node.later(900) == [EndProcess(ONE)]
+    (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     assert failed.error_kind == "hung"
     assert "900 s" in failed.detail
@@ -396,16 +398,16 @@ def test_what_a_program_needs_is_waited_for_longer_than_the_program() -> None:
     node = Told()
     node.says(order(ONE))
     assert node.later(3000) == [], "its code or its checkpoint is on its way"
-    node.says(Begun(ONE))
+    node.says(ProcessStarted(ONE))
     assert node.later(899) == []
-    assert node.says(Started(ONE, 0)) == [Tell(RunStarted(ONE, 0, 3899.0))]
+    assert node.says(Started(ONE, 0)) == [TellHead(RunStarted(ONE, 0, 3899.0))]
 
 
 def test_what_does_not_come_is_no_failure_of_the_program() -> None:
     node = Told()
     node.says(order(ONE))
-    assert node.later(3600) == [End(ONE)]
-    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert node.later(3600) == [EndProcess(ONE)]
+    (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     assert failed.error_kind in MACHINES_FAULT
     assert failed.detail == "what it needs was not there within 3600 s"
@@ -415,8 +417,8 @@ def test_a_parked_program_that_does_not_go_on_has_hung() -> None:
     node = Told()
     node.parked()
     node.says(order(TWO, parked=ONE))
-    assert node.later(900) == [End(TWO)]
-    (failed,) = events(node.says(Left(TWO, Tier.KILL, 7, None)))
+    assert node.later(900) == [EndProcess(TWO)]
+    (failed,) = events(node.says(LeftDevice(TWO, Tier.KILL, 7, None)))
     assert isinstance(failed, RunFailed)
     assert failed.error_kind == "hung"
 
@@ -424,8 +426,10 @@ def test_a_parked_program_that_does_not_go_on_has_hung() -> None:
 def test_stop_ends_a_run_for_good() -> None:
     node = Told()
     node.running()
-    assert node.says(Stop(ONE, 5.0, "cancelled")) == [Halt(ONE, Tier.CHECKPOINT, 5.0, final=True)]
-    (left,) = events(node.says(Left(ONE, Tier.CHECKPOINT, 9, checkpoint(ONE, 9)), after=1))
+    assert node.says(Stop(ONE, 5.0, "cancelled")) == [
+        SuspendRun(ONE, Tier.CHECKPOINT, 5.0, final=True)
+    ]
+    (left,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 9, checkpoint(ONE, 9)), after=1))
     assert left == RunSuspended(ONE, Tier.CHECKPOINT, 9, checkpoint(ONE, 9), 1.0)
     assert events(node.says(Stop(ONE, 5.0, "cancelled"))) == [left], "answered again"
 
@@ -436,11 +440,11 @@ def test_memory_of_the_parked_is_bounded_longest_parked_first() -> None:
     node.running(RIVAL)
     node.says(suspend(RIVAL), after=1)
     actions = node.says(Parked(RIVAL, 3, 100))
-    (demote,) = [action for action in actions if isinstance(action, Demote)]
+    (demote,) = [action for action in actions if isinstance(action, WriteCheckpointAndExit)]
     assert demote.run == ONE
     assert node.live() == [(ONE, "parked"), (RIVAL, "parked")]
     kept = checkpoint(ONE, 7)
-    assert events(node.says(Left(ONE, Tier.CHECKPOINT, 7, kept))) == [
+    assert events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept))) == [
         RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
     ]
 
@@ -450,7 +454,7 @@ def test_what_cannot_be_written_down_stays_parked() -> None:
     node.parked(ONE, memory_bytes=100)
     after = order(TWO, parked=ONE)
     node.says(after)
-    assert node.says(Parked(ONE, 7, 100, "no checkpoint: disk full")) == [LetGo(after, None)]
+    assert node.says(Parked(ONE, 7, 100, "no checkpoint: disk full")) == [ResumeRun(after, None)]
     node.all(Started(TWO, 7), suspend(TWO))
     assert events(node.says(Parked(TWO, 9, 100))) != []
     assert node.live() == [(TWO, "parked")], "not tried for ever"
@@ -458,8 +462,8 @@ def test_what_cannot_be_written_down_stays_parked() -> None:
 
 def test_stop_of_what_can_only_be_parked_kills_it() -> None:
     node = Told()
-    node.all(order(ONE), Started(ONE, 0), Judged(ONE, Fidelity.PARK_ONLY, "no agent", ""))
-    assert node.says(Stop(ONE, 5.0, "cancelled")) == [Halt(ONE, Tier.KILL, 5.0, final=True)]
+    node.all(order(ONE), Started(ONE, 0), FidelityReported(ONE, Fidelity.PARK_ONLY, "no agent", ""))
+    assert node.says(Stop(ONE, 5.0, "cancelled")) == [SuspendRun(ONE, Tier.KILL, 5.0, final=True)]
 
 
 def test_a_launch_that_crosses_a_demotion_is_restored_from_it() -> None:
@@ -467,7 +471,7 @@ def test_a_launch_that_crosses_a_demotion_is_restored_from_it() -> None:
     node.parked(ONE, memory_bytes=100)
     assert node.says(order(TWO, parked=ONE)) == []
     kept = checkpoint(ONE, 7)
-    told, spawn = node.says(Left(ONE, Tier.CHECKPOINT, 7, kept))
+    told, spawn = node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept))
     assert events([told]) == [RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")]
     assert spawn == Spawn(order(TWO, restore=kept), kept, None)
 
@@ -499,7 +503,7 @@ def test_a_host_that_died_alone_is_a_lost_run() -> None:
     node = Told()
     node.running()
     node.says(progress(ONE, 4, 1.0))
-    assert events(node.says(Gone(ONE, "the host is gone"))) == [
+    assert events(node.says(HostLost(ONE, "the host is gone"))) == [
         RunFailed(ONE, "lost", "the host is gone", "", 4)
     ]
 
@@ -507,9 +511,9 @@ def test_a_host_that_died_alone_is_a_lost_run() -> None:
 def test_a_newer_attempt_waits_for_the_older_process_to_be_gone() -> None:
     node = Told()
     node.running()
-    assert node.says(order(TWO)) == [End(ONE)]
-    told, spawn = node.says(Left(ONE, Tier.KILL, 4, None))
-    assert isinstance(told, Tell)
+    assert node.says(order(TWO)) == [EndProcess(ONE)]
+    told, spawn = node.says(LeftDevice(ONE, Tier.KILL, 4, None))
+    assert isinstance(told, TellHead)
     assert spawn == Spawn(order(TWO), None, None)
     assert node.says(progress(ONE, 9, 1.0)) == [], "stale"
 
@@ -518,7 +522,7 @@ def test_nothing_starts_while_the_lease_is_out() -> None:
     node = Told(lease=1001.0)
     node.now = 1001.0
     assert node.says(order(ONE)) == []
-    assert node.says(Leased(1600.0)) == [Extend(1600.0), Spawn(order(ONE), None, None)]
+    assert node.says(LeaseExtended(1600.0)) == [ExtendLeases(1600.0), Spawn(order(ONE), None, None)]
 
 
 def test_a_launch_whose_device_stays_held_is_not_started() -> None:
@@ -531,18 +535,18 @@ def test_a_launch_whose_device_stays_held_is_not_started() -> None:
 
 def test_leases_are_passed_on_now_and_then() -> None:
     node = Told(lease=1600.0)
-    assert node.says(Leased(1601.0)) == []
-    assert node.says(Leased(1605.0)) == [Extend(1605.0)]
-    assert node.says(Leased(1200.0)) == [], "a lease never shrinks"
+    assert node.says(LeaseExtended(1601.0)) == []
+    assert node.says(LeaseExtended(1605.0)) == [ExtendLeases(1605.0)]
+    assert node.says(LeaseExtended(1200.0)) == [], "a lease never shrinks"
     assert node.machine.lease == 1605.0
 
 
 def test_short_leases_are_passed_on_more_often() -> None:
     node = Told(lease=1010.0)
-    assert node.says(Leased(1010.5)) == []
-    assert node.says(Leased(1011.5)) == [Extend(1011.5)]
+    assert node.says(LeaseExtended(1010.5)) == []
+    assert node.says(LeaseExtended(1011.5)) == [ExtendLeases(1011.5)]
     node.now = 1020.0
-    assert node.says(Leased(1011.5)) == [], "it has not grown"
+    assert node.says(LeaseExtended(1011.5)) == [], "it has not grown"
 
 
 def test_orders_about_unknown_runs_are_answered() -> None:
@@ -559,7 +563,7 @@ def test_kill_ends_older_attempts_and_what_waits() -> None:
     node.says(order(TWO))
     (told,) = events(node.says(Kill(TWO, "n1", "stray")))
     assert told == RunSuspended(TWO, Tier.KILL, 0, None, 0.0, "stray")
-    assert events(node.says(Left(ONE, Tier.KILL, 4, None, "killed"))) == [
+    assert events(node.says(LeftDevice(ONE, Tier.KILL, 4, None, "killed"))) == [
         RunSuspended(ONE, Tier.KILL, 4, None, 0.0, "killed")
     ]
     assert node.says(Kill(ONE, "n1", "stray")) != []
@@ -568,46 +572,50 @@ def test_kill_ends_older_attempts_and_what_waits() -> None:
 def test_release_ends_what_is_parked_and_forgets_the_files() -> None:
     node = Told()
     node.parked()
-    assert node.says(Release("digits/1", "n1", forget=True)) == [End(ONE)]
-    actions = node.says(Left(ONE, Tier.KILL, 7, None, "released"))
-    assert actions == [Tell(ParkLost(ONE, "released")), Forget("digits/1")]
+    assert node.says(Release("digits/1", "n1", forget=True)) == [EndProcess(ONE)]
+    actions = node.says(LeftDevice(ONE, Tier.KILL, 7, None, "released"))
+    assert actions == [TellHead(ParkLost(ONE, "released")), DeleteTrialFiles("digits/1")]
     assert node.live() == []
-    assert node.says(Release("digits/2", "n1", forget=True)) == [Forget("digits/2")]
+    assert node.says(Release("digits/2", "n1", forget=True)) == [DeleteTrialFiles("digits/2")]
     assert node.says(Release("digits/2", "n1", forget=False)) == []
 
 
 def test_a_daemon_that_comes_back_takes_over_what_it_finds() -> None:
     node = Told()
     quantum = Quantum(seconds=10)
-    node.says(Found(order(ONE, quantum=quantum), "running", 40))
-    node.says(Found(order(RIVAL, OTHER), "parked", 7))
+    node.says(RunFound(order(ONE, quantum=quantum), "running", 40))
+    node.says(RunFound(order(RIVAL, OTHER), "parked", 7))
     assert node.live() == [(ONE, "running"), (RIVAL, "parked")]
     assert node.says(order(ONE)) != [Spawn(order(ONE), None, None)]
     assert node.later(10) == [AskReport(ONE)]
     assert events(node.says(Parked(RIVAL, 7))) == [RunSuspended(RIVAL, Tier.PARK, 7, None, 0.0)]
     after = order(RunId("digits/2", 2), OTHER, parked=RIVAL)
-    assert node.says(after) == [LetGo(after, None)]
+    assert node.says(after) == [ResumeRun(after, None)]
 
 
 def test_what_is_taken_over_parked_counts_what_it_holds() -> None:
     node = Told(NodeTerms(TERMS.cheapest, parked_memory_bytes=150))
-    node.says(Found(order(ONE), "parked", 7, memory_bytes=100))
-    node.says(Found(order(RIVAL, OTHER), "parked", 7, memory_bytes=100), after=1)
-    demotes = [each for each in node.all(exact(ONE), exact(RIVAL)) if isinstance(each, Demote)]
+    node.says(RunFound(order(ONE), "parked", 7, memory_bytes=100))
+    node.says(RunFound(order(RIVAL, OTHER), "parked", 7, memory_bytes=100), after=1)
+    demotes = [
+        each
+        for each in node.all(exact(ONE), exact(RIVAL))
+        if isinstance(each, WriteCheckpointAndExit)
+    ]
     assert [each.run for each in demotes] == [ONE]
 
 
 def test_what_is_taken_over_is_saved_at_once() -> None:
     node = Told()
-    node.says(Found(order(ONE), "running", 40))
-    assert not any(isinstance(action, Save) for action in node.later(1))
-    node.says(Judged(ONE, Fidelity.EXACT, "", "keras"))
-    assert any(isinstance(action, Save) for action in node.later(1))
+    node.says(RunFound(order(ONE), "running", 40))
+    assert not any(isinstance(action, WriteCheckpoint) for action in node.later(1))
+    node.says(FidelityReported(ONE, Fidelity.EXACT, "", "keras"))
+    assert any(isinstance(action, WriteCheckpoint) for action in node.later(1))
 
 
 def test_what_ended_while_the_daemon_was_away_is_told() -> None:
     node = Told()
-    node.says(Found(order(ONE), "ended", 40))
+    node.says(RunFound(order(ONE), "ended", 40))
     assert events(node.says(Completed(ONE, 50))) == [RunCompleted(ONE, 50)]
 
 

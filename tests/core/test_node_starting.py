@@ -7,8 +7,8 @@ from dataclasses import replace
 from hermesd.core.commands import Launch, Renew
 from hermesd.core.events import QuantumEnded, RunFailed, RunStarted
 from hermesd.core.model import Quantum, RunId, Tier
-from hermesd.core.node.actions import AskReport, End
-from hermesd.core.node.messages import Begun, Left, Parked, Started, assignment
+from hermesd.core.node.actions import AskReport, EndProcess
+from hermesd.core.node.messages import LeftDevice, Parked, ProcessStarted, Started, assignment
 from hermesd.core.node.stay import FIRST_STEP_SECONDS
 from tests.core.node_talk import ONE, TWO, Told, events, order, progress, suspend
 from tests.core.playbook import checkpointed, killed, play, run
@@ -16,10 +16,10 @@ from tests.core.playbook import checkpointed, killed, play, run
 
 def test_a_resume_may_take_twice_as_long_as_its_longest_start() -> None:
     node = Told()
-    node.all(replace(order(ONE), start_allowance_seconds=1_600.0), Begun(ONE))
+    node.all(replace(order(ONE), start_allowance_seconds=1_600.0), ProcessStarted(ONE))
     assert node.later(1_599) == []
-    assert node.later(1) == [End(ONE)]
-    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert node.later(1) == [EndProcess(ONE)]
+    (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     assert failed.error_kind == "hung"
     words = "no first iteration within 1600 s of the start, twice what the longest of its starts"
@@ -28,17 +28,17 @@ def test_a_resume_may_take_twice_as_long_as_its_longest_start() -> None:
 
 def test_a_study_may_give_its_programs_longer() -> None:
     node = Told()
-    node.all(replace(order(ONE), hung_seconds=1_600.0), Begun(ONE))
+    node.all(replace(order(ONE), hung_seconds=1_600.0), ProcessStarted(ONE))
     assert node.later(1_599) == []
-    assert node.later(1) == [End(ONE)]
-    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert node.later(1) == [EndProcess(ONE)]
+    (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     assert failed.detail == "no first iteration within 1600 s of the start (retry.hung_seconds)"
 
 
 def test_a_program_that_starts_fast_has_as_long_as_any() -> None:
     node = Told()
-    node.all(replace(order(ONE), start_allowance_seconds=4.0), Begun(ONE))
+    node.all(replace(order(ONE), start_allowance_seconds=4.0), ProcessStarted(ONE))
     assert node.later(899) == []
     assert node.says(Started(ONE, 0))
 

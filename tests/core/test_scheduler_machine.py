@@ -75,7 +75,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import avoided, fits, make_placement, untried
 from hermesd.core.policy import Planning, Policy
-from hermesd.core.quotas import Quotas
+from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.tables import wants_copy
@@ -588,7 +588,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for trial in waiting:
             study = self.state.studies[trial.spec.study]
             plans = isinstance(self.make_policy(self.state.policy_of(study.id)), Planning)
-            if plans or not trial.candidate or Quotas(self.state).full(trial):
+            if plans or not trial.candidate or DeviceQuotas(self.state).full(trial):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hermesd.core.events import FidelityKnown, NodeJoined, NodeSilent
 from hermesd.core.model import Fidelity
-from hermesd.core.node.actions import Bring
+from hermesd.core.node.actions import FetchCheckpoint
 from hermesd.core.node.messages import Fetch
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import Playbook, joined, run, started, submitted
@@ -84,4 +84,4 @@ def test_a_node_that_falls_silent_shares_nothing_more() -> None:
 
 def test_a_node_is_asked_for_its_own_checkpoint_without_a_source() -> None:
     fetch = Fetch(saved("s/0#1", 9).checkpoint, (), (), "n1", order(ONE).identity)
-    assert Told().says(fetch) == [Bring(fetch)]
+    assert Told().says(fetch) == [FetchCheckpoint(fetch)]

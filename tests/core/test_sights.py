@@ -7,7 +7,7 @@ from typing import Any
 from hermesd.core.commands import Look
 from hermesd.core.events import Looked, NodeSilent, Paused, PoolsConfigured, Retried, Unpaused
 from hermesd.core.model import Plugin, Pool, Program, Venv
-from hermesd.core.node.actions import Watch
+from hermesd.core.node.actions import WatchRequirements
 from hermesd.core.requirements import PATHS_LIMIT, UNSEEN
 from tests.core.node_talk import Told
 from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
@@ -97,7 +97,7 @@ def test_of_many_paths_those_are_remembered_that_a_study_requires() -> None:
 
 
 def test_a_node_watches_what_it_is_asked_for() -> None:
-    assert Told().says(Look("n1", (DATA,))) == [Watch((DATA,))]
+    assert Told().says(Look("n1", (DATA,))) == [WatchRequirements((DATA,))]
 
 
 def test_an_environment_is_required_like_a_path() -> None:
@@ -138,7 +138,7 @@ def test_a_conda_environment_is_required_like_a_path() -> None:
 
 def test_a_node_looks_for_a_conda_environment_that_it_is_asked_for() -> None:
     asked = Look("n1", (), (), ("vision",))
-    assert Told().says(asked) == [Watch((), (), ("vision",))]
+    assert Told().says(asked) == [WatchRequirements((), (), ("vision",))]
 
 
 def test_an_environment_is_named_by_all_that_it_is_made_of() -> None:

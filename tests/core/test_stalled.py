@@ -9,8 +9,8 @@ import pytest
 from hermesd.core.events import Reported, RunCompleted, RunFailed, RunStalled
 from hermesd.core.losses import chunked
 from hermesd.core.model import HUNG_SECONDS, OnStall, Phase, RunId, Tier
-from hermesd.core.node.actions import Action, End
-from hermesd.core.node.messages import Completed, Left, Parked, Planned, Progress, Started
+from hermesd.core.node.actions import Action, EndProcess
+from hermesd.core.node.messages import Completed, LeftDevice, Parked, Planned, Progress, Started
 from hermesd.core.node.stay import STALL_SECONDS, STALL_TIMES
 from tests.core.node_talk import ONE, TWO, Told, events, order, suspend
 from tests.core.playbook import Playbook, play, reported, run, started
@@ -116,8 +116,8 @@ def test_it_is_ended_if_its_study_wants_that(stalled: OnStall) -> None:
     node.begins(stalled=stalled)
     node.steps(ONE, 10)
     node.steps(ONE, 20)
-    assert node.silent(ONE, 20, STALL_SECONDS)[-1] == End(ONE)
-    (failed,) = events(node.says(Left(ONE, Tier.KILL, 0, None)))
+    assert node.silent(ONE, 20, STALL_SECONDS)[-1] == EndProcess(ONE)
+    (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))
     assert isinstance(failed, RunFailed)
     words = f"no step after 20 for 120 s (retry.stalled: {stalled})"
     assert (failed.error_kind, failed.detail) == ("stalled", words)

@@ -16,7 +16,7 @@ import hermesd
 from hermesd import wire
 from hermesd.config.schema import HeadConfig
 from hermesd.core.node.messages import Series
-from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.session import NodeSession
 from hermesd.head.server import Running, running
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
@@ -69,13 +69,13 @@ async def world(directory: Path, **settings: Any) -> AsyncIterator[World]:
         yield World(up, c, control, nodes, directory)
 
 
-def session(node: str = "box", peer: str = "here", lease_seconds: float = 600.0) -> Session:
+def session(node: str = "box", peer: str = "here", lease_seconds: float = 600.0) -> NodeSession:
     """A stream's outbox without a stream."""
 
     def grant(sent: float) -> node_pb2.Lease:
         return node_pb2.Lease(sent_boottime_seconds=sent, lease_seconds=lease_seconds)
 
-    return Session(node, peer, grant, lease_seconds)
+    return NodeSession(node, peer, grant, lease_seconds)
 
 
 class Node:

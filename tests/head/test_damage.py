@@ -13,7 +13,7 @@ from pathlib import Path
 from hermesd.core.model import RunId
 from hermesd.head.journal import schema
 from hermesd.head.journal.repair import repair
-from hermesd.head.journal.replay import Replayed, replay
+from hermesd.head.journal.replay import RestoredState, replay
 from hermesd.head.journal.store import JournalBroken, opened
 from hermesd.head.statedir import StateRefused
 from tests.core.playbook import joined, submitted
@@ -45,7 +45,7 @@ async def lived(directory: Path) -> None:
         (directory / f"kept-{name}").rename(directory / name)
 
 
-async def started(directory: Path) -> tuple[Replayed, int]:
+async def started(directory: Path) -> tuple[RestoredState, int]:
     """What a head that starts here begins with; it can also write, and read every curve."""
     async with opened(directory) as journal:
         await journal.submitted()

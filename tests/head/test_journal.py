@@ -16,13 +16,13 @@ from hermesd import record
 from hermesd.core.events import NodeSilent, Paused, QuantumEnded
 from hermesd.core.model import RunId
 from hermesd.head.journal import schema
-from hermesd.head.journal.points import Curve, curve
+from hermesd.head.journal.points import StoredCurve, curve
 from hermesd.head.journal.store import (
     GATHERED,
     Journal,
     JournalBroken,
-    Snapshot,
     Statements,
+    StateSnapshot,
     opened,
 )
 from hermesd.head.statedir import StateAway, StateRefused, filesystem_magic, owned
@@ -67,7 +67,7 @@ async def test_entries_come_back_in_order_with_their_outcome(tmp_path: Path) -> 
     async with opened(tmp_path) as journal:
         assert journal.last == 4
         lines = await journal.read(0)
-        assert lines[0] == schema.Line(1, 1.5, Paused(("d/1",), "r1"), "[]")
+        assert lines[0] == schema.JournalLine(1, 1.5, Paused(("d/1",), "r1"), "[]")
         assert [line.seq for line in await journal.read(2)] == [3, 4]
         assert [line.seq for line in await journal.read(0, 2)] == [1, 2]
         assert await journal.append([(3.5, NodeSilent("n", ""), "")]) == 5
@@ -112,7 +112,9 @@ async def test_points_of_many_reports_become_pieces_by_metric(tmp_path: Path) ->
         await reported(journal, *range(2 * GATHERED + 3))
         assert (count(tmp_path, "points"), count(tmp_path, "reports")) == (2 * 2, 3)
         steps = list(range(2 * GATHERED + 3))
-        assert curve(await journal.pieces("d/1", "loss")) == Curve(steps, [s / 2 for s in steps])
+        assert curve(await journal.pieces("d/1", "loss")) == StoredCurve(
+            steps, [s / 2 for s in steps]
+        )
         assert await journal.metrics("d/1") == ["accuracy", "loss"]
         assert await journal.metrics("d/2") == []
 
@@ -188,12 +190,12 @@ async def test_a_snapshot_is_taken_only_whole_and_of_the_same_shape(tmp_path: Pa
     await filled(tmp_path, 10)
     async with opened(tmp_path) as journal:
         assert await journal.load_snapshot("v1") is None
-        await journal.save_snapshot(Snapshot(3, "v1", ("old",)))
-        saved = Snapshot(7, "v1", ("first", "second" * 1000))
+        await journal.save_snapshot(StateSnapshot(3, "v1", ("old",)))
+        saved = StateSnapshot(7, "v1", ("first", "second" * 1000))
         await journal.save_snapshot(saved)
         assert await journal.load_snapshot("v1") == saved
         assert await journal.load_snapshot("v2") is None
-        await journal.save_snapshot(Snapshot(99, "v1", ("from the future",)))
+        await journal.save_snapshot(StateSnapshot(99, "v1", ("from the future",)))
         assert await journal.load_snapshot("v1") is None
         await journal.save_snapshot(saved)
     execute(tmp_path, "UPDATE snapshot SET digest = 'x' WHERE part = 0")
@@ -332,7 +334,7 @@ async def test_a_row_that_was_changed_is_found_by_its_checksum(tmp_path: Path) -
     await filled(tmp_path, 3)
     execute(tmp_path, "UPDATE journal SET body = replace(body, '2', '7') WHERE seq = 3")
     async with opened(tmp_path) as journal:
-        with pytest.raises(record.Unreadable, match="entry 3: its checksum"):
+        with pytest.raises(record.UnreadableEntry, match="entry 3: its checksum"):
             await journal.read(0)
 
 
@@ -345,7 +347,7 @@ async def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
         crc,
     )
     async with opened(tmp_path) as journal:
-        with pytest.raises(record.Unreadable, match="entry 1: unknown kind 'Teleported'"):
+        with pytest.raises(record.UnreadableEntry, match="entry 1: unknown kind 'Teleported'"):
             await journal.read(0)
 
 

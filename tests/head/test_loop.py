@@ -381,10 +381,10 @@ async def test_what_an_entry_ended_stands_beside_it(tmp_path: Path) -> None:
         lines = await head.running.head.journal.read(0)
         told = [outcomes.read(line.outcome) for line in lines if line.outcome]
         assert told == [
-            (outcomes.Outcome("digits/1", "completed", "no metric seen"),),
+            (outcomes.JournalOutcome("digits/1", "completed", "no metric seen"),),
             (
-                outcomes.Outcome("digits/2", "cancelled", "stopped by a person"),
-                outcomes.Outcome("digits", "finished"),
+                outcomes.JournalOutcome("digits/2", "cancelled", "stopped by a person"),
+                outcomes.JournalOutcome("digits", "finished"),
             ),
         ]
         node.call.cancel()

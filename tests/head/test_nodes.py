@@ -588,5 +588,5 @@ async def test_a_connection_that_breaks_under_a_write_ends_the_stream_like_any_o
 
     session = heads.session("box", "ipv4:10.0.0.2:1")
     session.send(node_pb2.AttachResponse())
-    with pytest.raises(session_module.Ended, match="the stream broke"):
+    with pytest.raises(session_module.SessionEnded, match="the stream broke"):
         await session_module.write(session, Broken())

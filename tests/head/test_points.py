@@ -7,11 +7,11 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.head.journal.points import Curve, Piece, counting, curve, pack, unpack
+from hermesd.head.journal.points import Piece, StoredCurve, counting, curve, pack, unpack
 
 
 def piece(attempt: int, steps: list[int], values: list[float]) -> Piece:
-    packed = pack(Curve(steps, values))
+    packed = pack(StoredCurve(steps, values))
     return Piece("d/1", attempt, "loss", *packed)
 
 
@@ -20,7 +20,7 @@ def test_what_is_packed_is_unpacked_bit_for_bit(pairs: list[tuple[int, float]]) 
     steps, values = [s for s, _ in pairs], [v for _, v in pairs]
     packed = piece(1, steps, values)
     assert len(packed.steps) == len(packed.values) == 8 * len(pairs)
-    assert unpack(packed) == Curve(steps, values)
+    assert unpack(packed) == StoredCurve(steps, values)
 
 
 def test_the_bytes_are_little_endian_whatever_the_machine() -> None:
@@ -34,19 +34,19 @@ def test_steps_that_were_trained_again_are_the_later_attempts() -> None:
         piece(2, [3, 4], [0.3, 0.4]),
         piece(1, [1, 2, 3, 4, 5, 6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
     ]
-    assert curve(pieces) == Curve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.4])
+    assert curve(pieces) == StoredCurve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.4])
 
 
 def test_what_an_attempt_went_on_from_is_there_though_one_between_began_anew() -> None:
     older = piece(1, [1, 2, 3, 4, 5, 6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     anew, newest = piece(2, [1, 2], [0.1, 0.2]), piece(3, [5, 6], [0.5, 0.6])
-    assert curve([older, anew]) == Curve([1, 2], [0.1, 0.2])
+    assert curve([older, anew]) == StoredCurve([1, 2], [0.1, 0.2])
     assert curve([older, anew, newest]).values == [0.1, 0.2, 3.0, 4.0, 0.5, 0.6]
 
 
 def test_a_report_that_came_twice_counts_once() -> None:
     pieces = [piece(1, [1, 2], [1.0, 2.0]), piece(1, [1, 2], [1.0, 2.0])]
-    assert curve(pieces) == Curve([1, 2], [1.0, 2.0])
+    assert curve(pieces) == StoredCurve([1, 2], [1.0, 2.0])
 
 
 def test_a_thinned_curve_keeps_its_ends_and_its_limit() -> None:
@@ -63,7 +63,7 @@ def test_a_thinned_curve_keeps_its_ends_and_its_limit() -> None:
 
 def test_nan_is_a_value_like_others() -> None:
     assert math.isnan(curve([piece(1, [1], [math.nan])]).values[0])
-    assert curve([]) == Curve([], [])
+    assert curve([]) == StoredCurve([], [])
 
 
 def test_of_points_that_count_each_step_is_there_once_and_says_its_attempt() -> None:
@@ -74,7 +74,7 @@ def test_of_points_that_count_each_step_is_there_once_and_says_its_attempt() -> 
         piece(2, [4], [0.44]),
     ]
     found = counting(pieces)
-    assert found == {1: Curve([1, 2], [1.0, 2.0]), 2: Curve([3, 4], [0.3, 0.44])}
-    assert curve(pieces) == Curve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.44])
+    assert found == {1: StoredCurve([1, 2], [1.0, 2.0]), 2: StoredCurve([3, 4], [0.3, 0.44])}
+    assert curve(pieces) == StoredCurve([1, 2, 3, 4], [1.0, 2.0, 0.3, 0.44])
     # A trial that began anew: nothing of before counts.
-    assert counting([*pieces, piece(3, [1], [9.0])]) == {3: Curve([1], [9.0])}
+    assert counting([*pieces, piece(3, [1], [9.0])]) == {3: StoredCurve([1], [9.0])}

@@ -6,7 +6,12 @@ import pytest
 
 from hermesd.core.state import Rejected
 from hermesd.head.fleet import session as session_module
-from hermesd.head.fleet.session import PATIENCE_LEASES, PATIENCE_LIMIT, PATIENCE_SECONDS, Session
+from hermesd.head.fleet.session import (
+    PATIENCE_LEASES,
+    PATIENCE_LIMIT,
+    PATIENCE_SECONDS,
+    NodeSession,
+)
 from hermesd.head.loop import Stopping
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.head import heads
@@ -29,13 +34,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def said(session: Session) -> list[pb.AttachResponse]:
+async def said(session: NodeSession) -> list[pb.AttachResponse]:
     """What it has to say by now, and nothing more later."""
     session.close("enough")
     return [each async for each in session.messages()]
 
 
-def report(session: Session, sequence: int, sent: float) -> None:
+def report(session: NodeSession, sequence: int, sent: float) -> None:
     session.hear(sent, asks=False)
     session.passed_on(sequence, hurried=False)((), ())
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.head.fleet import rate_limit, session
-from hermesd.head.fleet.rate_limit import Toll
+from hermesd.head.fleet.rate_limit import RateLimit
 from tests.head.heads import Node, world
 from tests.study_specs import spec
 
@@ -18,7 +18,7 @@ ONE = {"lr": {"value": 1.0}}
 
 def test_what_a_node_kept_comes_at_once_and_more_than_that_at_its_pace() -> None:
     now = [100.0]
-    account = Toll("box", lambda: now[0])
+    account = RateLimit("box", lambda: now[0])
     account.devices = 2
     assert account.per_second == 96
     with capture_logs() as said:
@@ -34,7 +34,7 @@ def test_what_a_node_kept_comes_at_once_and_more_than_that_at_its_pace() -> None
 
 
 def test_a_node_that_claims_many_devices_may_say_no_more_than_a_large_one() -> None:
-    account = Toll("box")
+    account = RateLimit("box")
     account.devices = rate_limit.DEVICES_COUNTED
     most = account.per_second
     account.devices = 1_000_000

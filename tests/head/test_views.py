@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hermesd.head.api.ranking import Leaderboard
+from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.api.views import study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import Playbook, play
@@ -14,7 +14,7 @@ from tests.core.playbook import Playbook, play
 
 def view(book: Playbook) -> pb.Study:
     study = book.state.studies["s"]
-    return study_view(book.state, study, Leaderboard(book.state, study))
+    return study_view(book.state, study, RankedTrials(book.state, study))
 
 
 def measured(book: Playbook, name: str, seconds: float) -> None:

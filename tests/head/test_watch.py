@@ -12,7 +12,7 @@ import pytest
 
 from hermesd import record
 from hermesd.core.trial import Trial
-from hermesd.head.api.watch import Watching
+from hermesd.head.api.watch import WatchService
 from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -280,7 +280,7 @@ async def test_a_study_that_is_removed_while_it_is_exported_is_exported_as_it_wa
 
 def exporting(head: World) -> AsyncIterator[str]:
     """The lines of an export, as a reader takes them who is slow."""
-    reader = Watching()
+    reader = WatchService()
     reader.head = head.running.head
     reader.page_turn = asyncio.Lock()
     return reader._export("digits", Asker("root", everything=True))

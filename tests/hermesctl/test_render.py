@@ -20,7 +20,7 @@ from hermesctl.render.event_lines import event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.tables import leaderboard, studies_table, trials_table
 from hermesctl.render.views import (
-    Live,
+    LiveView,
     explanation_view,
     final_view,
     live_view,
@@ -190,7 +190,7 @@ def test_the_metric_that_ranks_is_named_everywhere() -> None:
         for view in (
             studies_table([one], wide=False),
             status_view(same, {}),
-            live_view(Live(same), 120, 20),
+            live_view(LiveView(same), 120, 20),
             final_view(same, same.trials, {}),
         ):
             assert name in shown(view).split()
@@ -366,7 +366,7 @@ def test_the_status_says_what_is_known() -> None:
 def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
     trials = [trial(n) for n in range(1, 100)]
     trials[57].state = types.TRIAL_STATE_RUNNING
-    live = Live(detail(*trials), notice="reconnecting" * 30)
+    live = LiveView(detail(*trials), notice="reconnecting" * 30)
     live.reported("digits/58", 3.0)
     live.reported("digits/58", 1.0)
     lines = shown(live_view(live, 100, 20), width=100).splitlines()
@@ -378,7 +378,7 @@ def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
     assert "… and 87 more" in "\n".join(lines).replace(" trials", "")
 
 
-def searched() -> Live:
+def searched() -> LiveView:
     """A study of four parameters, as one would search."""
     trials = []
     for number in (1, 2, 16):
@@ -390,7 +390,7 @@ def searched() -> Live:
             one.parameters.add(name=name).value.double_value = 0.0001 * number
         one.parameters.add(name="epochs").value.int_value = 12
         trials.append(one)
-    live = Live(detail(*trials))
+    live = LiveView(detail(*trials))
     for value in range(16):
         live.reported("digits/1", float(value))
     return live
@@ -427,7 +427,7 @@ def test_at_80_columns_the_parameters_of_top_keep_their_values() -> None:
     for one in trials:
         one.parameters.add(name="learning_rate").value.double_value = 0.0001 * one.number
         one.parameters.add(name="batch_size").value.int_value = 2**one.number
-    lines = shown(live_view(Live(detail(*trials)), 80, 40), width=80).splitlines()
+    lines = shown(live_view(LiveView(detail(*trials)), 80, 40), width=80).splitlines()
     assert all(len(one) <= 80 for one in lines)
     last = lines[5].split()
     assert last[:2] == ["/16", "running"]

@@ -18,11 +18,11 @@ import pytest
 
 from hermesd import wire
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, Tier
-from hermesd.core.node.messages import Assignment, Order, Series, Source, Work
+from hermesd.core.node.messages import Assignment, CheckpointSource, Order, Series, Work
 from hermesd.node.daemon import group_name, run_node
 from hermesd.node.machine import cgroups, processes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -182,7 +182,7 @@ def config(tmp_path: Path) -> NodeConfig:
         name="n1",
         state_dir=tmp_path / "node",
         head=f"unix:{tmp_path}/head.sock",
-        cpu_slots=(Slot((0,)), Slot((0,))),
+        cpu_slots=(SlotSetting((0,)), SlotSetting((0,))),
         gpus=False,
     )
 
@@ -284,7 +284,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         data: tuple[str, ...] = (),
         python: str = sys.executable,
         identity: str = "",
-        sources: tuple[Source, ...] = (),
+        sources: tuple[CheckpointSource, ...] = (),
         result: str = "",
         stalled: OnStall = OnStall.TELL,
         beside: tuple[str, ...] = (),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node.messages import Upcoming
@@ -43,7 +43,7 @@ ASKED_FOR = Upcoming((TRIAL,), 1)
 @pytest.fixture
 def config(config: NodeConfig) -> NodeConfig:
     """One slot, and a core beside it."""
-    return config.model_copy(update={"cpu_slots": (Slot((min(os.sched_getaffinity(0)),)),)})
+    return config.model_copy(update={"cpu_slots": (SlotSetting((min(os.sched_getaffinity(0)),)),)})
 
 
 class Trial:

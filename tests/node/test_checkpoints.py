@@ -55,7 +55,7 @@ def test_any_damage_is_seen(tmp_path: Path, harm: str) -> None:
             manifest.write_text(json.dumps(body))
         case "depth":
             manifest.write_text("[" * 100_000)
-    with pytest.raises(checkpoints.Damaged, match="s5"):
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="s5"):
         checkpoints.verified(path)
     assert list(checkpoints.newest(tmp_path)) == []
 

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Kill, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import (
     Checkpointed,
@@ -488,7 +488,9 @@ async def test_a_program_stays_on_its_slots_cores_wherever_it_goes_on(
     no_survivors: None,
 ) -> None:
     one, other = sorted(os.sched_getaffinity(0))[:2]
-    slots = config.model_copy(update={"cpu_slots": (Slot((one,)), Slot((one, other)))})
+    slots = config.model_copy(
+        update={"cpu_slots": (SlotSetting((one,)), SlotSetting((one, other)))}
+    )
     async with Node(slots):
         joined = await head.hears(NodeJoined)
         assert [device.cores for device in joined.devices] == [(one,), (one, other)]

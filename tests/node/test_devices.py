@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.events import NodeJoined, Reported
 from hermesd.core.model import RunId, Tier
 from hermesd.node.machine.devices.cpu import CpuSlots
@@ -25,7 +25,7 @@ CORE = min(os.sched_getaffinity(0))
 
 
 async def test_slots_are_lists_of_cores() -> None:
-    slots = CpuSlots([Slot((CORE,)), Slot((CORE,))])
+    slots = CpuSlots([SlotSetting((CORE,)), SlotSetting((CORE,))])
     first, second = await slots.find("n1")
     assert (first.id, first.kind, first.cores) == ("n1/cpu0", "cpu", (CORE,))
     assert second.id == "n1/cpu1"
@@ -35,7 +35,7 @@ async def test_slots_are_lists_of_cores() -> None:
 
 
 async def test_a_slots_use_is_that_of_its_cores() -> None:
-    slots = CpuSlots([Slot((CORE,))])
+    slots = CpuSlots([SlotSetting((CORE,))])
     await slots.find("n1")
     await slots.use()
     sum(range(10**6))
@@ -208,7 +208,7 @@ def test_a_driver_that_hangs_does_not_keep_the_daemon_from_ending() -> None:
 
 
 async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
-    rack = Rack([CpuSlots([Slot((CORE,))])])
+    rack = Rack([CpuSlots([SlotSetting((CORE,))])])
     await rack.find("n1")
     assert list(rack.devices) == ["n1/cpu0"]
     assert rack.cheapest == {"n1/cpu0": Tier.PARK}
@@ -222,7 +222,7 @@ async def test_what_is_taken_of_a_gpus_memory_is_asked_of_its_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Driver([set()]))
-    rack = Rack([CpuSlots([Slot((CORE,))]), Gpus()])
+    rack = Rack([CpuSlots([SlotSetting((CORE,))]), Gpus()])
     await rack.find("n1")
     assert await rack.memory_taken(["n1/gpu0", "n1/unplugged"]) == 1 << 30
     assert await rack.memory_taken(["n1/cpu0"]) == 0, "it has none of its own"

@@ -18,7 +18,7 @@ import structlog
 from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
-from hermesd.core.node.messages import Source
+from hermesd.core.node.messages import CheckpointSource
 from hermesd.node.storage import checkpoints, fetching, giving
 from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.giving import Giving
@@ -55,9 +55,9 @@ class Giver:
     async def doubt(self, trial: str, checkpoint: str) -> None:
         self.doubted.append(checkpoint)
 
-    def source(self, node: str = "a") -> Source:
+    def source(self, node: str = "a") -> CheckpointSource:
         word = ticket(self.giving.key, TRIAL, self.checkpoint.id)
-        return Source(node, self.giving.address, word)
+        return CheckpointSource(node, self.giving.address, word)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
     await giver.giving.stop()
 
 
-async def bring(giver: Giver, target: Path, *sources: Source) -> None:
+async def bring(giver: Giver, target: Path, *sources: CheckpointSource) -> None:
     await Fetching(None).bring(giver.checkpoint, sources or (giver.source(),), target)
 
 
@@ -161,16 +161,18 @@ async def test_nothing_comes_of_what_is_not_the_known_one(
 
 
 async def test_the_next_source_is_asked(giver: Giver, tmp_path: Path) -> None:
-    await bring(giver, tmp_path / "b", Source("away", "", b""), giver.source())
+    await bring(giver, tmp_path / "b", CheckpointSource("away", "", b""), giver.source())
     assert (tmp_path / "b" / "s5").is_dir()
     wrong = replace(giver.source(), ticket=b"guessed")
     with pytest.raises(NotFetched, match="away is away; a at"):
-        await bring(giver, tmp_path / "c", Source("away", "", b""), wrong)
+        await bring(giver, tmp_path / "c", CheckpointSource("away", "", b""), wrong)
     assert giver.doubted == []
 
 
 async def test_a_socket_of_another_machine_is_not_waited_for(giver: Giver, tmp_path: Path) -> None:
-    await bring(giver, tmp_path / "b", Source("far", "unix:/run/of-another/transfer.sock", b""))
+    await bring(
+        giver, tmp_path / "b", CheckpointSource("far", "unix:/run/of-another/transfer.sock", b"")
+    )
     assert not (tmp_path / "b").exists()
 
 
@@ -196,12 +198,12 @@ class Liar(transfer_pb2_grpc.TransferServiceServicer):
         return pb.DoubtResponse()
 
     @contextlib.asynccontextmanager
-    async def at(self, path: Path) -> AsyncIterator[Source]:
+    async def at(self, path: Path) -> AsyncIterator[CheckpointSource]:
         server = grpc.aio.server()
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         server.add_insecure_port(f"unix:{path}")
         await server.start()
-        yield Source("liar", f"unix:{path}", b"")
+        yield CheckpointSource("liar", f"unix:{path}", b"")
         await server.stop(None)
 
 
@@ -366,19 +368,21 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
             "device": "n2/cpu0",
             "argv": ("python", "train.py", steps, "0.005"),
         }
-        nobody = (Source("n1", "", word), Source("n3", "127.0.0.1:1", word))
+        nobody = (CheckpointSource("n1", "", word), CheckpointSource("n3", "127.0.0.1:1", word))
         away = launch(attempt=2, sources=nobody, **again)
         failed = await head.hears(RunFailed, away, after)
         assert failed.error_kind == "not_fetched", "that tells nothing of n2"
         assert "n1 is away; n3 at 127.0.0.1:1: " in failed.detail
         gone = replace(checkpoint, id=f"{TRIAL}@s999")
         pass_of_it = ticket(there.transfer_key, TRIAL, gone.id)
-        source = Source("n1", there.transfer_address, pass_of_it)
+        source = CheckpointSource("n1", there.transfer_address, pass_of_it)
         without = launch(attempt=3, sources=(source,), **{**again, "checkpoint": gone})
         failed = await head.hears(RunFailed, without, after)
         assert failed.error_kind == "not_fetched"
         assert "no such checkpoint" in failed.detail
-        run = launch(attempt=4, sources=(Source("n1", there.transfer_address, word),), **again)
+        run = launch(
+            attempt=4, sources=(CheckpointSource("n1", there.transfer_address, word),), **again
+        )
         done = await head.hears(RunCompleted, run, after)
         assert done.step == checkpoint.step + 3
         folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)

@@ -10,7 +10,7 @@ import pytest
 
 from hermesd.node.outbox import Outbox
 from hermesd.node.storage import checkpoints, client_files
-from hermesd.node.storage.client_files import Errands, chunks
+from hermesd.node.storage.client_files import FileRequests, chunks
 from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -72,7 +72,7 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
         return TrialFolder(tmp_path / "trials", tmp_path / "run", trial)
 
     async with asyncio.TaskGroup() as tasks:
-        Errands(tasks, outbox, folder, lambda trial: True).take(
+        FileRequests(tasks, outbox, folder, lambda trial: True).take(
             pb.SendFile(ticket=3, trial="digits/1")
         )
         said = (await outbox.take()).file_chunk

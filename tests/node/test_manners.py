@@ -21,7 +21,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.config.values import parse
 from hermesd.core.events import NodeJoined, Reclaimed, Yielded
 from hermesd.node.machine import availability
-from hermesd.node.machine.availability import CALM_LOOKS, Manners, described
+from hermesd.node.machine.availability import CALM_LOOKS, Availability, described
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
@@ -75,7 +75,7 @@ class Machine:
     async def come(self) -> Machine:
         rack = Rack([Gpus()])
         await rack.find("n1")
-        self.manners = Manners(self.config, rack, self.said.append, lambda: self.now)
+        self.manners = Availability(self.config, rack, self.said.append, lambda: self.now)
         return self
 
     async def look(self, times: int = 2) -> list[Yielded | Reclaimed]:

@@ -14,7 +14,7 @@ from hermesd.node.runner.host_events import (
     NONSENSE_LIMIT,
     NONSENSE_LOGGED,
     TRIAL_ROOM,
-    Patience,
+    Backpressure,
 )
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -39,7 +39,7 @@ class Host:
         self._outbox = outbox
         self._event = ParkLost(RunId(f"t/{number}", 1), "")
         self.clock = Clock()
-        self.patience = Patience(outbox.room, self.clock, self.clock.rest)
+        self.patience = Backpressure(outbox.room, self.clock, self.clock.rest)
         self.said = 0
 
     async def says(self, count: int) -> None:

@@ -16,7 +16,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed
 from hermesd.core.model import RunId
 from hermesd.node.machine import processes
-from hermesd.node.storage.trial_folder import TrialFolder, Unreadable
+from hermesd.node.storage.trial_folder import TrialFolder, UnreadableFolder
 
 from .conftest import DAEMON, SHORT, Head, Node, becomes, worker_of
 
@@ -136,6 +136,6 @@ def test_only_what_is_read_and_wrong_is_damage(tmp_path: Path) -> None:
     folder = TrialFolder(tmp_path, tmp_path, "digits/1")
     folder.path.mkdir(parents=True)
     (folder.path / "run.pb").write_bytes(b"\xff")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableFolder):
         folder.journalled()
     assert [path.name for path in folder.set_aside()] == ["run.pb.damaged"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.events import NodeJoined, RunStarted, RunSuspended
 from hermesd.core.model import RunId, Tier
 from hermesd.node.daemon import group_name, run_node
 from hermesd.node.machine import cgroups, cpu_quotas, processes
 from hermesd.node.machine.cgroups import Hierarchy, NoCgroups
-from hermesd.node.machine.cpu_quotas import NoQuota, NoShares, Quotas, Unified
+from hermesd.node.machine.cpu_quotas import CpuQuotas, NoQuota, NoShares, Unified
 
 from .conftest import CPU0, CPU1, Head, Node, becomes, worker_of
 
@@ -23,11 +23,11 @@ Running = Callable[..., Awaitable[RunId]]
 Suspended = Callable[..., Awaitable[RunSuspended]]
 
 CORE = min(os.sched_getaffinity(0))
-SHARES = (Slot((CORE,), 60), Slot((CORE,), 30))
+SHARES = (SlotSetting((CORE,), 60), SlotSetting((CORE,), 30))
 
 
 @pytest.fixture
-def held(config: NodeConfig) -> Quotas:
+def held(config: NodeConfig) -> CpuQuotas:
     """What the node's slots are held by, where this machine lets us write a cpu controller."""
     name = group_name(config)
     try:
@@ -70,7 +70,7 @@ def favour(group: Path) -> None:
 
 
 @pytest.fixture
-def shares(held: Quotas, config: NodeConfig) -> Iterator[NodeConfig]:
+def shares(held: CpuQuotas, config: NodeConfig) -> Iterator[NodeConfig]:
     """A node of two slots; its groups go once its processes have."""
     yield config.model_copy(update={"cpu_slots": SHARES})
     held.sweep()
@@ -79,7 +79,7 @@ def shares(held: Quotas, config: NodeConfig) -> Iterator[NodeConfig]:
 async def test_a_trial_has_the_share_of_the_slot_that_it_is_on(
     head: Head,
     shares: NodeConfig,
-    held: Quotas,
+    held: CpuQuotas,
     launch: Launch,
     running: Running,
     suspended: Suspended,

@@ -15,7 +15,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import Copied, Dropped, NotCopied, RunCompleted, Spoilt
 from hermesd.core.model import Checkpoint, RunId
-from hermesd.core.node.messages import Fetch, Shed, Source
+from hermesd.core.node.messages import CheckpointSource, DropCopies, Fetch
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -43,7 +43,7 @@ def folder(config: NodeConfig) -> TrialFolder:
     return TrialFolder(config.state_dir / "trials", config.runtime_path, TRIAL)
 
 
-def fetch(giver: Giver, *sources: Source, identity: str = IDENTITY) -> Fetch:
+def fetch(giver: Giver, *sources: CheckpointSource, identity: str = IDENTITY) -> Fetch:
     return Fetch(giver.checkpoint, sources or (giver.source(),), (f"{TRIAL}@s3",), "n1", identity)
 
 
@@ -74,10 +74,10 @@ async def test_only_what_is_referred_to_is_kept(
     head.send(fetch(giver))
     await head.hears(Copied)
     assert names(folder) == ["s3", "s5"]
-    head.send(Shed(TRIAL, "another study"))
+    head.send(DropCopies(TRIAL, "another study"))
     await head.hears(Dropped)
     assert names(folder) == ["s3", "s5"]
-    head.send(Shed(TRIAL, IDENTITY))
+    head.send(DropCopies(TRIAL, IDENTITY))
     assert await head.hears(Dropped, count=2) == Dropped("n1", TRIAL)
     assert names(folder) == []
 
@@ -89,7 +89,7 @@ async def test_what_cannot_be_had_is_told_with_the_reason(
     refused = await head.hears(NotCopied)
     assert not refused.way
     assert "not a ticket for this" in refused.reason
-    head.send(fetch(giver, Source("far", "unix:/run/of-another/transfer.sock", b"")))
+    head.send(fetch(giver, CheckpointSource("far", "unix:/run/of-another/transfer.sock", b"")))
     away = await head.hears(NotCopied, count=2)
     assert away.way, "no other checkpoint can be had from there either"
     assert not folder.checkpoints.exists() or names(folder) == ["s5.fetched.partial"]
@@ -105,7 +105,7 @@ async def test_a_damaged_copy_is_none(
     assert names(folder) == []
 
 
-def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, Source]:
+def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, CheckpointSource]:
     """The newest of two checkpoints of the node itself, and how it gives it to others."""
     folder.belong_to(IDENTITY)
     folder.checkpoints.mkdir()
@@ -113,7 +113,7 @@ def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, Source]:
     found = checkpoints.verified(build(folder.checkpoints, "s5", 5))
     newest = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, found.sha256, found.size_bytes, ("n1",))
     word = ticket(head.hello.transfer_key, TRIAL, newest.id)
-    return newest, Source("n1", head.hello.transfer_address, word)
+    return newest, CheckpointSource("n1", head.hello.transfer_address, word)
 
 
 @pytest.mark.parametrize("harm", ["damaged", "gone"])
@@ -179,7 +179,7 @@ trial.report(6, loss=0.5)
         argv=("python", "train.py"),
         checkpoint=giver.checkpoint,
         identity=IDENTITY,
-        sources=(Source("a", "", b""),),
+        sources=(CheckpointSource("a", "", b""),),
     )
     await head.hears(RunCompleted, run)
     assert "restored True" in folder.output.read_text()

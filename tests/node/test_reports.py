@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hermesd.core.losses import REPORT_CHUNKS
 from hermesd.core.model import Checkpoint, Fidelity, Goal, RunId, Tier
 from hermesd.core.node.messages import (
+    CheckpointWritten,
     Completed,
     Failed,
-    Judged,
-    Left,
+    FidelityReported,
+    LeftDevice,
     Parked,
     Planned,
     Progress,
-    Saved,
     Started,
 )
 from hermesd.node.frames import Frame
@@ -68,16 +68,16 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
         ({"kind": "parked", "step": 4, "at_boundary": False}, Parked(RUN, 4, midway=True)),
         (
             {"kind": "fidelity", "level": "park-only", "reason": "why", "framework": "jax"},
-            Judged(RUN, Fidelity.PARK_ONLY, "why", "jax"),
+            FidelityReported(RUN, Fidelity.PARK_ONLY, "why", "jax"),
         ),
-        ({"kind": "checkpointed", **KEPT}, Saved(RUN, CHECKPOINT)),
+        ({"kind": "checkpointed", **KEPT}, CheckpointWritten(RUN, CHECKPOINT)),
         (
             {"kind": "suspended", "tier": "checkpoint", "step": 9, "checkpoint": KEPT},
-            Left(RUN, Tier.CHECKPOINT, 9, CHECKPOINT),
+            LeftDevice(RUN, Tier.CHECKPOINT, 9, CHECKPOINT),
         ),
         (
             {"kind": "suspended", "tier": "kill", "step": 9, "checkpoint": None, "cause": "late"},
-            Left(RUN, Tier.KILL, 9, None, "late"),
+            LeftDevice(RUN, Tier.KILL, 9, None, "late"),
         ),
         ({"kind": "completed", "step": 9, "checkpoint": None}, Completed(RUN, 9)),
         (

@@ -107,7 +107,7 @@ def test_a_copy_that_is_not_the_known_one_is_not_taken(
 def test_a_damaged_checkpoint_is_not_put_there(shared: Shared, root: Path, tmp_path: Path) -> None:
     made(tmp_path / "a", 5)
     (tmp_path / "a" / "s5" / "weights.bin").write_bytes(b"x")
-    with pytest.raises(checkpoints.Damaged):
+    with pytest.raises(checkpoints.DamagedCheckpoint):
         shared.put(tmp_path / "a" / "s5", TRIAL, IDENTITY, ())
     assert not (root / IDENTITY / TRIAL / "s5").exists()
 

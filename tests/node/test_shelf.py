@@ -10,7 +10,7 @@ from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.storage.code import CodeError
-from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.trial_folder import TrialFolder
 from tests.deep_trees import TOO_DEEP, dig
 
@@ -62,21 +62,21 @@ def there(root: Path) -> set[str]:
     ],
 )
 async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: set[str]) -> None:
-    shelf = Shelf(root, root / "run", budget, nothing)
+    shelf = DiskBudget(root, root / "run", budget, nothing)
     assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
     assert there(root) == left
 
 
 async def test_beyond_that_nothing_is_started(root: Path) -> None:
     with pytest.raises(CodeError, match="disk_budget_bytes = 1000"):
-        await Shelf(root, root / "run", 1000, nothing).snapshot(NEEDED)
+        await DiskBudget(root, root / "run", 1000, nothing).snapshot(NEEDED)
     assert there(root) == {"needed", "work 2"}
 
 
 async def test_a_tree_that_a_program_has_dug_is_counted_and_goes(root: Path) -> None:
     """However deep it is: the budget is looked at before any trial starts."""
     dig(TrialFolder(root / "trials", root / "run", "digits/1").work, TOO_DEEP)
-    shelf = Shelf(root, root / "run", 250_000, nothing)
+    shelf = DiskBudget(root, root / "run", 250_000, nothing)
     assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
     assert there(root) == {"needed", "work 2"}
 
@@ -90,7 +90,7 @@ def test_a_trial_with_such_a_tree_can_be_forgotten(root: Path) -> None:
 
 async def test_what_is_being_made_is_left_alone(root: Path) -> None:
     """Of what was removed under its maker, half would be taken for the whole."""
-    shelf = Shelf(root, root / "run", 150_000, nothing)
+    shelf = DiskBudget(root, root / "run", 150_000, nothing)
     making = [root / "code" / "partial-x", root / "venvs" / "venv-1"]
     for folder in (*making, root / "venvs" / "venv-2"):
         folder.mkdir(parents=True)
@@ -105,5 +105,5 @@ async def test_what_is_being_made_is_left_alone(root: Path) -> None:
 
 def test_what_a_daemon_before_had_not_unpacked_goes(root: Path) -> None:
     (root / "code" / "partial-x").mkdir()
-    Shelf(root, root / "run", 10_000_000, nothing)
+    DiskBudget(root, root / "run", 10_000_000, nothing)
     assert {path.name for path in (root / "code").iterdir()} == {NEEDED, STALE}

@@ -13,7 +13,7 @@ import pytest
 from hermesd.core.commands import Look
 from hermesd.core.events import Looked
 from hermesd.node.machine import requirement_watch, watched_names
-from hermesd.node.machine.requirement_watch import Sights
+from hermesd.node.machine.requirement_watch import PathWatch
 from tests.node.conftest import Head, Node
 
 MISSING = "No such file or directory"
@@ -24,7 +24,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[Looked] = asyncio.Queue()
-        self.sights = Sights("n1", self.said.put_nowait)
+        self.sights = PathWatch("n1", self.said.put_nowait)
 
     async def next(self) -> dict[str, str]:
         return dict((await self.said.get()).sights)

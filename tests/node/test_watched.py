@@ -10,7 +10,7 @@ import pytest
 from hermesd.core.events import Looked
 from hermesd.core.requirements import UNSEEN
 from hermesd.node.machine import watched_names
-from hermesd.node.machine.watched_names import BRIEF_SECONDS, Sight, Watched
+from hermesd.node.machine.watched_names import BRIEF_SECONDS, Sight, WatchedNames
 
 
 class Watcher:
@@ -19,7 +19,7 @@ class Watcher:
     def __init__(self) -> None:
         self.now = 0.0
         self.said: asyncio.Queue[Looked] = asyncio.Queue()
-        self.watched = Watched("n1", self.said.put_nowait, clock=lambda: self.now)
+        self.watched = WatchedNames("n1", self.said.put_nowait, clock=lambda: self.now)
         self.looked_at: asyncio.Queue[Sequence[str]] = asyncio.Queue()
 
     async def look(self, names: Sequence[str]) -> AsyncIterator[list[Sight]]:

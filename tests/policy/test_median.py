@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hermesd.core.decide.queue import Entry, Line
+from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 from hermesd.core.model import Quantum
 from hermesd.core.trial import Trial
 from hermesd.policy.published.median import Median, average, lowest, median_without
@@ -48,9 +48,9 @@ def test_averages_and_lowest_losses_are_of_what_was_seen_by_then() -> None:
     ],
 )
 def test_the_median_of_the_others(ordered: list[float], without: float, expected: float) -> None:
-    averages = Line()
+    averages = SortedCandidates()
     for number, known in enumerate(ordered):
-        averages.put(Entry((known,), number, f"s/{number}"))
+        averages.put(QueueEntry((known,), number, f"s/{number}"))
     assert median_without(averages, without) == expected
 
 

@@ -28,7 +28,7 @@ from hermesd.core.model import (
 from hermesd.core.node.machine import NodeTerms
 from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.faults import NONE, Faults
-from hermesd.sim.cluster.node import Box, Work
+from hermesd.sim.cluster.node import Box, SimulatedWork
 from hermesd.sim.cluster.storm import Storm
 from hermesd.sim.cluster.world import World
 
@@ -88,7 +88,7 @@ def world(seed: int, faults: Faults) -> World:
         for spec in specs:
             park_only = not gpus and random.random() < 0.2
             fidelity = Fidelity.PARK_ONLY if park_only else Fidelity.EXACT
-            work[spec.id] = Work(curve(random), fidelity)
+            work[spec.id] = SimulatedWork(curve(random), fidelity)
     copies = Random(f"replicas {seed}")
     submissions = [
         replace(each, study=replace(each.study, replicas=copies.choice([0, 1, 1, 2])))
@@ -120,7 +120,7 @@ def two_nodes(policy: Plugin, trials: int, replicas: int = 1) -> World:
         device = Device(f"{node}/0", node, "cpu", 1 << 30)
         terms = NodeTerms({device.id: Tier.PARK})
         boxes.append(Box(node, (device,), terms, LEASE.grace_seconds))
-    work = {each.id: Work(falling, Fidelity.EXACT) for each in specs}
+    work = {each.id: SimulatedWork(falling, Fidelity.EXACT) for each in specs}
     return World(1, [Submitted(study, specs, "submit")], work, boxes, LEASE, NONE)
 
 
@@ -136,7 +136,7 @@ def one_node(policy: Plugin, placement: Plugin, slowness: Mapping[DeviceId, floa
     for each in specs:
         steps = 600 if each.number == 3 else 200
         falling = Recording(tuple(1.0 / (1 + step) for step in range(steps)), 0.5)
-        work[each.id] = Work(falling, Fidelity.EXACT)
+        work[each.id] = SimulatedWork(falling, Fidelity.EXACT)
     box = Box("n", made, terms, LEASE.grace_seconds)
     world = World(1, [Submitted(study, specs, "submit")], work, [box], LEASE, NONE)
     world.ground.slowness.update(slowness)
@@ -144,8 +144,8 @@ def one_node(policy: Plugin, placement: Plugin, slowness: Mapping[DeviceId, floa
 
 
 def _pooled(
-    submissions: list[Submitted], work: dict[TrialId, Work], random: Random
-) -> tuple[list[Submitted], dict[TrialId, Work], tuple[Pool, ...]]:
+    submissions: list[Submitted], work: dict[TrialId, SimulatedWork], random: Random
+) -> tuple[list[Submitted], dict[TrialId, SimulatedWork], tuple[Pool, ...]]:
     """The second study in a pool of its own, of the second node and perhaps with a policy.
 
     All can be written down: what can only be parked waits on a node that has left its pool.

@@ -11,7 +11,7 @@ from hermesd.core.node.machine import NodeTerms
 from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.faults import NONE
 from hermesd.sim.cluster.host import PARKED_BYTES, RESUME_SECONDS, START_SECONDS
-from hermesd.sim.cluster.node import Box, Work
+from hermesd.sim.cluster.node import Box, SimulatedWork
 from hermesd.sim.cluster.world import World
 from tests.sim.scenario import LEASE, _study
 
@@ -25,7 +25,7 @@ def pool(tier: Tier | None, budget: int | None, cores: tuple[int, ...]) -> World
     turns = Plugin("round_robin", (("quantum_seconds", 5.0),))
     study = replace(_study("s", Random(1)), policy=turns, placement=Plugin("free"), tier=tier)
     specs = tuple(TrialSpec(f"s/{i}", "s", i, (Stage(None, ()),), (), i) for i in range(4))
-    work = {spec.id: Work(CURVE, Fidelity.EXACT) for spec in specs}
+    work = {spec.id: SimulatedWork(CURVE, Fidelity.EXACT) for spec in specs}
     box = Box("n", (device,), terms, LEASE.grace_seconds)
     made = World(1, [Submitted(study, specs, "submit")], work, [box], LEASE, NONE)
     made.run(0.0, 300.0)

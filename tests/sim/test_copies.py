@@ -8,7 +8,7 @@ from hermesd.core.commands import Copy, Launch
 from hermesd.core.events import RunStarted
 from hermesd.core.model import DeviceId, Fidelity, Phase, Plugin, RunId, TrialId
 from hermesd.sim.cluster.faults import NONE
-from hermesd.sim.cluster.host import COPY_SECONDS, SAVE_SECONDS, Host
+from hermesd.sim.cluster.host import COPY_SECONDS, SAVE_SECONDS, SimulatedHost
 from hermesd.sim.cluster.world import World
 from tests.sim.scenario import LEASE, two_nodes, world
 
@@ -60,7 +60,7 @@ def test_a_lost_disk_costs_what_was_trained_since_the_last_checkpoint(returns: b
         victim = max(there, key=lambda node: len(pool.boxes[node].hosts), default=None)
         if victim is None:
             continue
-        hosts: dict[TrialId, Host] = dict(pool.boxes[victim].hosts)
+        hosts: dict[TrialId, SimulatedHost] = dict(pool.boxes[victim].hosts)
         reached = {trial: host.step for trial, host in hosts.items()}
         if returns:
             pool.daemons[victim].die()

@@ -7,7 +7,7 @@ import pytest
 from hermesd.core.model import RunId
 from hermesd.sim.cluster.agenda import Agenda
 from hermesd.sim.cluster.disk import Folder
-from hermesd.sim.cluster.ground import Broken, Ground
+from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
 
 ONE, AGAIN, OTHER = RunId("s/0", 1), RunId("s/0", 2), RunId("s/1", 1)
 
@@ -15,7 +15,7 @@ ONE, AGAIN, OTHER = RunId("s/0", 1), RunId("s/0", 2), RunId("s/1", 1)
 def test_a_device_is_not_handed_on_before_it_is_free() -> None:
     ground = Ground()
     ground.begin(ONE, ("n/0",))
-    with pytest.raises(Broken, match="where s/0#1 computes"):
+    with pytest.raises(GroundTruthBroken, match="where s/0#1 computes"):
         ground.begin(OTHER, ("n/0",))
     ground.end(ONE)
     ground.begin(OTHER, ("n/0",))
@@ -24,7 +24,7 @@ def test_a_device_is_not_handed_on_before_it_is_free() -> None:
 def test_a_trial_computes_in_one_place() -> None:
     ground = Ground()
     ground.begin(ONE, ("n/0",))
-    with pytest.raises(Broken, match="while s/0#1 computes"):
+    with pytest.raises(GroundTruthBroken, match="while s/0#1 computes"):
         ground.begin(AGAIN, ("m/0",))
 
 
@@ -32,7 +32,7 @@ def test_a_run_begins_once() -> None:
     ground = Ground()
     ground.begin(ONE, ("n/0",))
     ground.end(ONE)
-    with pytest.raises(Broken, match="second time"):
+    with pytest.raises(GroundTruthBroken, match="second time"):
         ground.begin(ONE, ("n/0",))
 
 

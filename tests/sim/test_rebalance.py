@@ -17,7 +17,7 @@ from hermesd.core.node.machine import NodeTerms
 from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.faults import NONE
 from hermesd.sim.cluster.host import SAVE_SECONDS
-from hermesd.sim.cluster.node import Box, Work
+from hermesd.sim.cluster.node import Box, SimulatedWork
 from hermesd.sim.cluster.world import World
 from tests.sim.scenario import LEASE, _study
 
@@ -41,7 +41,7 @@ def two_speeds(policy: Plugin, placement: Plugin, fidelity: Fidelity = Fidelity.
         terms = NodeTerms(dict.fromkeys((each.id for each in made), Tier.PARK))
         boxes.append(Box(node, made, terms, LEASE.grace_seconds))
     falling = Recording(tuple(1.0 / (1 + step) for step in range(100)), 0.05)
-    work = {each.id: Work(falling, fidelity) for each in specs}
+    work = {each.id: SimulatedWork(falling, fidelity) for each in specs}
     pool = World(1, [Submitted(study, specs, "submit")], work, boxes, LEASE, NONE)
     for box in boxes:
         pool.ground.slowness.update({each.id: 1 / SHARES[box.id] for each in box.devices})

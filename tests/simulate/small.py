@@ -10,30 +10,32 @@ import numpy as np
 
 from hermesd.core.model import Plugin
 from hermesd.sim.curves import Floats, Job, Switch
-from hermesd.sim.drive import Drive, Outcome
-from hermesd.sim.orders import Goal, Order
+from hermesd.sim.drive import Drive, SimulatedOutcome
+from hermesd.sim.orders import LossGoal, SubmissionOrder
 
 # The worked example of these tests: one device, a switch of 1 s (0.36 s to leave, 0.64 s to
 # start), iterations of 1 s, no smoothing. Only the second trial reaches the goal, at its step 2.
 SLOW, STEEP = (10.0, 9.0, 8.0, 7.0), (10.0, 4.0, 2.0, 1.0)
-GOAL = Goal(theta=4.0, start=10.0, best=1.0)
+GOAL = LossGoal(theta=4.0, start=10.0, best=1.0)
 
 
 def job(losses: Sequence[float], seconds: float = 1.0, diverges: bool = False) -> Job:
     return Job(tuple(losses), seconds, len(losses) + diverges, smoothing=1, diverges=diverges)
 
 
-def order(*curves: Sequence[float], goal: Goal = GOAL, switch: float = 1.0) -> Order:
+def order(*curves: Sequence[float], goal: LossGoal = GOAL, switch: float = 1.0) -> SubmissionOrder:
     jobs = tuple(job(losses) for losses in curves)
     good = tuple(place for place, losses in enumerate(curves) if min(losses) <= goal.theta)
-    return Order(jobs, good, goal, Switch.split(switch))
+    return SubmissionOrder(jobs, good, goal, Switch.split(switch))
 
 
 FREE = Plugin("free")
 EXAMPLE = order(SLOW, STEEP)
 
 
-def play(jobs: Order, policy: Plugin, devices: int = 1, placement: Plugin = FREE) -> Outcome:
+def play(
+    jobs: SubmissionOrder, policy: Plugin, devices: int = 1, placement: Plugin = FREE
+) -> SimulatedOutcome:
     return Drive(jobs, devices, policy, placement).run()
 
 

@@ -12,12 +12,12 @@ from hermesd.core.policy import Claim, Policy
 from hermesd.policy.fifo import Fifo
 from hermesd.sim.bound import bound_of, check
 from hermesd.sim.curves import Passes
-from hermesd.sim.drive import Drive, Outcome, Stalled
+from hermesd.sim.drive import Drive, SimulatedOutcome, SimulationStalled
 from hermesd.sim.figures import figures_of
 from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
 
 
-def stays(outcome: Outcome) -> list[tuple[int, int, int, list[float]]]:
+def stays(outcome: SimulatedOutcome) -> list[tuple[int, int, int, list[float]]]:
     """Trial, first and last step, and the times of each stay, as they ended."""
     return [
         (s.trial, s.first, s.last, [round(t, 9) for t in (s.taken, s.begun, s.ended, s.freed)])
@@ -191,5 +191,5 @@ def test_a_policy_that_fails_is_never_replaced_in_silence(policy: type, why: str
         return Fifo() if plugin == FIFO else policy()  # type: ignore[no-any-return]
 
     simulation = Drive(EXAMPLE, 1, Plugin("any"), Plugin("free"), make=make)
-    with pytest.raises(Stalled, match=why):
+    with pytest.raises(SimulationStalled, match=why):
         simulation.run()

@@ -17,9 +17,9 @@ from hermesd.core.model import Plugin
 from hermesd.policy import SHIPPED
 from hermesd.sim.bound import bound_of, check, shared, shortest_first
 from hermesd.sim.curves import Job, Switch
-from hermesd.sim.drive import Drive, Outcome
+from hermesd.sim.drive import Drive, SimulatedOutcome
 from hermesd.sim.figures import figures_of
-from hermesd.sim.orders import Goal, Order
+from hermesd.sim.orders import LossGoal, SubmissionOrder
 from tests.simulate.small import EXAMPLE, order, trainings
 
 LENGTHS = st.lists(st.floats(0.1, 10), min_size=1, max_size=5)
@@ -33,8 +33,11 @@ PLACEMENTS = [
 
 
 def drive(
-    jobs: Order, speeds: tuple[float, ...], policy: str = "fifo", placement: str = "measured"
-) -> Outcome:
+    jobs: SubmissionOrder,
+    speeds: tuple[float, ...],
+    policy: str = "fifo",
+    placement: str = "measured",
+) -> SimulatedOutcome:
     free = Plugin("free", (("speeds", placement),))
     return Drive(jobs, len(speeds), Plugin(policy), free, speeds).run()
 
@@ -70,7 +73,7 @@ def test_no_schedule_without_preemption_ends_sooner(
 
 
 @st.composite
-def orders(draw: st.DrawFn) -> Order:
+def orders(draw: st.DrawFn) -> SubmissionOrder:
     curves = st.lists(st.floats(0, 10), min_size=1, max_size=25)
     jobs = []
     for losses in draw(st.lists(curves, min_size=1, max_size=6)):
@@ -79,9 +82,11 @@ def orders(draw: st.DrawFn) -> Order:
         seconds, diverges = draw(st.floats(0.05, 3)), draw(st.sampled_from([False, False, True]))
         jobs.append(Job(tuple(losses), seconds, announced, 1, (setting,), diverges=diverges))
     lows = [min(each.losses) for each in jobs]
-    goal = Goal(float(np.median(lows)), 10.0, min(lows))
+    goal = LossGoal(float(np.median(lows)), 10.0, min(lows))
     good = tuple(place for place, low in enumerate(lows) if low <= goal.theta)
-    return Order(tuple(jobs), good, goal, Switch(*(draw(st.floats(0, 3)) for _ in range(3))))
+    return SubmissionOrder(
+        tuple(jobs), good, goal, Switch(*(draw(st.floats(0, 3)) for _ in range(3)))
+    )
 
 
 @settings(max_examples=200)
@@ -92,7 +97,7 @@ def orders(draw: st.DrawFn) -> Order:
     st.sampled_from(PLACEMENTS),
 )
 def test_no_policy_beats_the_bound(
-    one: Order, speeds: list[float], policy: str, placement: Plugin
+    one: SubmissionOrder, speeds: list[float], policy: str, placement: Plugin
 ) -> None:
     outcome = Drive(one, len(speeds), Plugin(policy), placement, speeds).run()
     check(figures_of(one, outcome), bound_of(one, len(speeds), speeds), f"{policy} {placement}")

@@ -16,7 +16,7 @@ from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
 from tests.trainer_shim.suspending import QUIET, fidelity, suspend
 from trainer_shim.rerun import open_writers, workdir_rollback
-from trainer_shim.rerun.workdir_baseline import Found
+from trainer_shim.rerun.workdir_baseline import WorkdirBaseline
 
 # All that a beginning does to files, and a training that writes to them.
 PROGRAM = """
@@ -184,7 +184,7 @@ def test_files_elsewhere_are_the_programs_own(tmp_path: Path) -> None:
     (checkpoint / workdir_rollback.NAME).write_text(
         json.dumps({"logs": {"log": [2, 2]}, "folders": []})
     )
-    looked_after = workdir_rollback.Files(str(work), str(tmp_path / "kept"))
+    looked_after = workdir_rollback.WorkdirRollback(str(work), str(tmp_path / "kept"))
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((os, "mkdir"), (os, "open"), (builtins, "open"), (io, "open")):
             patch.setattr(owner, name, getattr(owner, name))  # what is hooked for good is unhooked
@@ -209,7 +209,7 @@ def test_a_file_that_another_thread_closes_meanwhile(tmp_path: Path, is_taken: b
     (checkpoint / workdir_rollback.NAME).write_text(
         json.dumps({"logs": {"log": [2, 2]}, "folders": []})
     )
-    looked_after = workdir_rollback.Files(str(work), str(tmp_path / "kept"))
+    looked_after = workdir_rollback.WorkdirRollback(str(work), str(tmp_path / "kept"))
     saved = os.open(work / "saved", os.O_WRONLY | os.O_CREAT)
     other = tmp_path / "other"
     other.write_text("other")
@@ -348,7 +348,7 @@ def test_logs_of_an_earlier_program_that_are_left_alone_are_no_training(tmp_path
     folder.mkdir()
     for name in (log, events):
         (folder / name).write_text("of before")
-    found = Found(str(folder), str(tmp_path / "found"))
+    found = WorkdirBaseline(str(folder), str(tmp_path / "found"))
     found.note(anew=True)
     (folder / f"{events}2").write_text("of now")
     found.training({log})

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import fits, receive
-from trainer_shim.reporting import MAX_POINTS, MOST, Names, Reporter
+from trainer_shim.reporting import MAX_POINTS, MOST, MetricNames, Reporter
 
 
 class Told:
@@ -20,7 +20,7 @@ class Told:
 
     def __init__(self, ours: socket.socket, hosts: socket.socket) -> None:
         self.full: list[str] = []
-        self.reporter = Reporter(Mailbox(ours), "loss", Names("loss", self.full.append))
+        self.reporter = Reporter(AgentChannel(ours), "loss", MetricNames("loss", self.full.append))
         self._hosts = hosts
 
     def report(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainer_shim import checkpoint_dir
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import receive
 from trainer_shim.saver import Saver
 
@@ -33,7 +33,7 @@ def test_a_suspend_waits_for_no_checkpoint_in_the_background(tmp_path: Path) -> 
     lacks: list[str | None] = []
     ours, hosts = socket.socketpair()
     with ours, hosts:
-        saver = Saver(Mailbox(ours), str(tmp_path), lacks.append)
+        saver = Saver(AgentChannel(ours), str(tmp_path), lacks.append)
         saver.save("first", lambda: Progress([b"f"]), {"step": 0}, wait=False)
         assert (receive(hosts) or {})["id"] == "first"
         endless = itertools.repeat(b"x")
@@ -60,7 +60,7 @@ def test_a_suspend_waits_for_the_first_checkpoint_of_all(tmp_path: Path) -> None
 
     ours, hosts = socket.socketpair()
     with ours, hosts:
-        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
+        saver = Saver(AgentChannel(ours), str(tmp_path), lambda why: None)
         saver.save("durable", lambda: Progress(parts()), {"step": 1}, wait=False)
         begun.wait()
         saver.save("suspend", lambda: Progress([b"y"]), {"step": 2}, wait=True)
@@ -72,7 +72,7 @@ def test_a_suspend_waits_for_the_first_checkpoint_of_all(tmp_path: Path) -> None
 def test_what_is_saved_in_the_background_follows_what_was(tmp_path: Path) -> None:
     ours, hosts = socket.socketpair()
     with ours, hosts:
-        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
+        saver = Saver(AgentChannel(ours), str(tmp_path), lambda why: None)
         for step, name in enumerate(["one", "two"]):
             saver.save(name, lambda: Progress([b"y" * 5_000_000]), {"step": step}, wait=False)
         saver.join()

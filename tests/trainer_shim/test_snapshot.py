@@ -44,7 +44,7 @@ def test_damage_is_named_and_the_one_before_is_found(tmp_path: Path, harm: str) 
     else:
         file.unlink()
     with pytest.raises(
-        checkpoint_dir.SnapshotError, match=r"manifest" if harm == "no manifest" else "state"
+        checkpoint_dir.CheckpointError, match=r"manifest" if harm == "no manifest" else "state"
     ):
         checkpoint_dir.verify(str(newest))
     found = checkpoint_dir.newest_verified(str(tmp_path))
@@ -62,7 +62,7 @@ def test_a_flipped_bit_of_a_manifest_changes_nothing_unseen(data: st.DataObject)
         manifest.write_bytes(body)
         try:
             after = checkpoint_dir.verify(str(path))
-        except checkpoint_dir.SnapshotError:
+        except checkpoint_dir.CheckpointError:
             return
         assert {name: after[name] for name in before if name in after} == {
             name: before[name] for name in before if name in after
@@ -124,7 +124,7 @@ def test_what_would_not_be_the_same_afterwards_is_not_taken_over(
         os.mkfifo(path)
     else:
         path.write_text("mine")
-    with pytest.raises(checkpoint_dir.SnapshotError, match=name):
+    with pytest.raises(checkpoint_dir.CheckpointError, match=name):
         builder.adopt()
 
 
@@ -132,7 +132,7 @@ def test_what_would_not_be_the_same_afterwards_is_not_taken_over(
 def test_folders_without_end_are_refused_and_removed(tmp_path: Path, depth: int) -> None:
     builder = checkpoint_dir.Builder(str(tmp_path), "c")
     dig(Path(builder.partial), depth)
-    with pytest.raises(checkpoint_dir.SnapshotError, match="the 200 that"), builder.or_nothing():
+    with pytest.raises(checkpoint_dir.CheckpointError, match="the 200 that"), builder.or_nothing():
         builder.adopt()
     assert not list(tmp_path.iterdir())
     dig(Path(builder.partial), depth)  # as one who was killed has left it
@@ -153,7 +153,7 @@ def test_what_is_superseded_takes_over_no_further_file(tmp_path: Path) -> None:
     builder = checkpoint_dir.Builder(str(tmp_path), "c")
     Path(builder.partial, "weights").write_bytes(b"w")
     builder.supersede()
-    with pytest.raises(checkpoint_dir.Superseded), builder.or_nothing():
+    with pytest.raises(checkpoint_dir.SaveSuperseded), builder.or_nothing():
         builder.adopt()
     assert not list(tmp_path.iterdir())
 
@@ -182,5 +182,5 @@ def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path
 
 @pytest.mark.parametrize("id", ["", "a/b", ".x", "c.partial"])
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, id: str) -> None:
-    with pytest.raises(checkpoint_dir.SnapshotError, match="plain file name"):
+    with pytest.raises(checkpoint_dir.CheckpointError, match="plain file name"):
         checkpoint_dir.Builder(str(tmp_path), id)

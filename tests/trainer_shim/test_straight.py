@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainer_shim import checkpoint_dir
-from trainer_shim.channel.agent_channel import Mailbox
+from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import receive
 from trainer_shim.saver import Saver
 
@@ -165,7 +165,7 @@ def test_only_what_is_written_beside_the_training_goes_past_the_cache(
     ours, hosts = socket.socketpair()
     with ours, hosts:
         calls = Calls(monkeypatch)
-        saver = Saver(Mailbox(ours), str(tmp_path), lambda why: None)
+        saver = Saver(AgentChannel(ours), str(tmp_path), lambda why: None)
         saver.save("one", Body, {"step": 1}, wait)
         saver.join()
         assert checkpoint_dir.verify(str(tmp_path / "one"))["step"] == 1

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Trial
-from trainer_shim.channel.frames import Connection, send
-from trainer_shim.channel.page import Page
+from trainer_shim.channel.frames import FrameConnection, send
+from trainer_shim.channel.page import ControlPage
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.supervisor import Supervisor
@@ -56,7 +56,7 @@ class Sleeping:
         ours, self.agent = socket.socketpair()
         self.pipe, self.output = os.pipe()
         os.set_blocking(self.pipe, False)
-        worker = Worker(self.process.pid, Connection(ours), Page.create(), self.pipe)
+        worker = Worker(self.process.pid, FrameConnection(ours), ControlPage.create(), self.pipe)
         self.began = worker.started_at
         self.supervisor.phase = "running"
         self.supervisor.run = self.supervisor.new_run(worker, restore)

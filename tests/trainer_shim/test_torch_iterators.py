@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_shim.adapters.torch.iterators import Iterators, moved, place_of
+from trainer_shim.adapters.torch.iterators import PythonIterators, moved, place_of
 from trainer_shim.adapters.torch.state import OtherProgram
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 
@@ -74,7 +74,7 @@ def test_one_of_another_kind_is_left_alone() -> None:
 def test_what_a_pass_takes_is_told_from_what_is_taken_between_two(
     make: Callable[[], Any],
 ) -> None:
-    known, value = Iterators(), make()
+    known, value = PythonIterators(), make()
 
     def take() -> None:
         next(value[1] if isinstance(value, list) else value)
@@ -92,7 +92,7 @@ def test_what_a_pass_takes_is_told_from_what_is_taken_between_two(
 
 
 def test_a_generator_that_a_pass_has_taken_from_is_named() -> None:
-    known = Iterators()
+    known = PythonIterators()
     rates = (number for number in range(9))
     ended: Iterator[int] = (number for number in range(0))
     assert list(ended) == []
@@ -103,7 +103,7 @@ def test_a_generator_that_a_pass_has_taken_from_is_named() -> None:
 
 
 def test_a_generator_that_runs_the_passes_is_none_of_their_own() -> None:
-    known = Iterators()
+    known = PythonIterators()
 
     def epochs() -> Iterator[bool]:
         for _ in range(3):

@@ -57,7 +57,7 @@ def test_blocking_ends_speak_the_same_frames() -> None:
 def test_a_connection_keeps_what_the_peer_does_not_take_yet() -> None:
     one, two = socket.socketpair()
     with two:
-        connection = frames.Connection(one)
+        connection = frames.FrameConnection(one)
         for _ in range(100):
             connection.send({"kind": "x", "text": "y" * 50_000})
         assert connection.wants_write

@@ -17,7 +17,7 @@ _ALLOWED_SECONDS = 0.25
 _SHARE = 0.01
 
 
-class End:
+class TrainingEnd:
     """The newest copy, if there is one."""
 
     def __init__(self) -> None:

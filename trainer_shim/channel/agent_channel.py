@@ -16,7 +16,7 @@ HOST_GONE = 75
 _LETTERS = 4000  # of a text: the words of an error may be of any length
 
 
-class Mailbox:
+class AgentChannel:
     """The frames on `channel`; `read` of those that the page's `mail` counts were taken out."""
 
     def __init__(self, channel: socket.socket) -> None:

@@ -109,7 +109,7 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
     return bytes(parts)
 
 
-class Connection:
+class FrameConnection:
     """A non-blocking end of a channel: frames come in by `read`, go out by `send`.
 
     What the peer does not take at once is kept and sent by `flush` when the socket is

@@ -20,7 +20,7 @@ _MAIL, _LOOPING = 0, 1  # 32-bit words, at bytes 0 and 4
 _STEP, _NEAREST, _LIMIT, _MARK = 1, 2, 3, 4
 
 
-class Page:
+class ControlPage:
     """A view of the shared page behind the file descriptor `fd`."""
 
     def __init__(self, fd: int) -> None:
@@ -30,7 +30,7 @@ class Page:
         self.words64 = memoryview(self._map).cast("Q")
 
     @classmethod
-    def create(cls) -> Page:
+    def create(cls) -> ControlPage:
         """A new page; `fd` is closed on exec unless made inheritable."""
         fd = os.memfd_create("hermes-page")
         os.ftruncate(fd, _SIZE)

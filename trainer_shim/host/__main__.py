@@ -14,12 +14,12 @@ import sys
 from typing import Any
 
 from trainer_shim import checkpoint_dir, signals
-from trainer_shim.channel.frames import Connection, FrameError, Message
+from trainer_shim.channel.frames import FrameConnection, FrameError, Message
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import become_subreaper, enter_cgroup
 from trainer_shim.host.launch import run_program
 from trainer_shim.host.supervisor import Supervisor
-from trainer_shim.host.worker import Launch
+from trainer_shim.host.worker import ProgramLaunch
 from trainer_shim.spec import Spec
 
 _FORGOTTEN_SECONDS = 24 * 3600.0
@@ -35,14 +35,14 @@ class Host:
         self.trial = Supervisor(spec, self._publish)
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(spec.socket)
-        self._daemon: Connection | None = None
+        self._daemon: FrameConnection | None = None
         self._attached = False
         self._alone_since = boottime()
         self._rested = False
         self._watched: dict[int, tuple[Any, int]] = {}
         self._quit = False
 
-    def serve(self) -> Launch | None:
+    def serve(self) -> ProgramLaunch | None:
         """Run until told to quit (None), or until this is the forked training process."""
         while not self._quit:
             self._watch()
@@ -82,7 +82,7 @@ class Host:
             self._selector.register(fd, events, name)
         self._watched = wanted
 
-    def _ready(self, name: str) -> Launch | None:
+    def _ready(self, name: str) -> ProgramLaunch | None:
         worker = self.trial.worker
         if name == "listener":
             self._accept()
@@ -106,7 +106,7 @@ class Host:
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
         self._drop_daemon()
-        self._daemon = Connection(sock)
+        self._daemon = FrameConnection(sock)
 
     def _drop_daemon(self) -> None:
         if self._daemon is not None:
@@ -117,7 +117,7 @@ class Host:
             self._attached = self._rested = False
             self._alone_since = boottime()
 
-    def _read_daemon(self) -> Launch | None:
+    def _read_daemon(self) -> ProgramLaunch | None:
         daemon = self._daemon
         if daemon is None:
             return None
@@ -134,7 +134,7 @@ class Host:
             self._drop_daemon()
         return None
 
-    def _request(self, message: Message) -> Launch | None:
+    def _request(self, message: Message) -> ProgramLaunch | None:
         """Carry out one request; stale ones and unknown kinds (a newer daemon) do nothing."""
         kind, trial = message.get("kind"), self.trial
         if kind == "attach":
@@ -276,7 +276,7 @@ def _listen(path: str) -> socket.socket:
     return listener
 
 
-def serve_trial(spec_path: str) -> Launch | None:
+def serve_trial(spec_path: str) -> ProgramLaunch | None:
     """Be the host of the trial; in a forked training process, what it is to run."""
     spec = Spec.load(spec_path)
     enter_cgroup(spec.cgroup_host)

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from trainer_shim import child_interpreters, current_agent, signals
 from trainer_shim.adapters import registry
 from trainer_shim.agent import Agent
-from trainer_shim.host.worker import Launch
+from trainer_shim.host.worker import ProgramLaunch
 from trainer_shim.program import command_line
 from trainer_shim.program.fast_exit import leave, wait_for_threads
 from trainer_shim.program.framework_scan import is_blind
@@ -33,7 +33,7 @@ CORES = "HERMES_CPU_CORES"
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def run_program(launch: Launch) -> None:
+def run_program(launch: ProgramLaunch) -> None:
     """Run the trial's program; returns or exits as the program does."""
     _take_environment(launch)
     take_cores(launch.cores, os.environ.get(CORES))
@@ -65,7 +65,7 @@ def _same_interpreter(found: str) -> bool:
     return same_folder and os.path.realpath(found) == os.path.realpath(ours)
 
 
-def _take_environment(launch: Launch) -> None:
+def _take_environment(launch: ProgramLaunch) -> None:
     spec = launch.spec
     os.environ.clear()
     os.environ.update(spec.env)
@@ -83,7 +83,7 @@ def take_cores(cores: list[int] | None, named: str | None) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _exec(launch: Launch) -> None:
+def _exec(launch: ProgramLaunch) -> None:
     spec = launch.spec
     channel, page = launch.channel.fileno(), launch.page.fd
     inherited = child_interpreters.environment(channel, page, spec, launch.restore)
@@ -118,7 +118,7 @@ def _out_of_reach(argv: list[str]) -> str | None:
     return f"python {deaf[0]} lets nothing of Hermes into the program" if deaf else None
 
 
-def _agent(launch: Launch) -> Trainee:
+def _agent(launch: ProgramLaunch) -> Trainee:
     spec = launch.spec
     return Trainee(
         launch.channel,
@@ -135,7 +135,7 @@ def _agent(launch: Launch) -> Trainee:
     )
 
 
-def _run_here(launch: Launch, arguments: list[str]) -> None:
+def _run_here(launch: ProgramLaunch, arguments: list[str]) -> None:
     agent = _agent(launch)
     current_agent.install(agent)
     agent.files.clear(launch.restore is None)
@@ -202,7 +202,7 @@ def _run(arguments: list[str]) -> None:
     exec(code, module.__dict__)
 
 
-def _own_path(launch: Launch) -> None:
+def _own_path(launch: ProgramLaunch) -> None:
     """Undo what started the host: sys.path as a plain start with the trial's environment has
     it, less the script's folder."""
     ours = {"", _HERE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)}

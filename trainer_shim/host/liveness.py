@@ -15,7 +15,7 @@ IDLE_CORES = 0.01
 _IDLE_BYTES_A_SECOND = 1 << 16
 
 
-class Life:
+class Liveness:
     """What one training process shows of itself; `due` is when to look, in boot-time seconds."""
 
     def __init__(self, group: WorkGroup, output: Output) -> None:

@@ -25,7 +25,7 @@ _MARKS = 16
 _MOST_BYTES = 1 << 20
 
 
-class Shown:
+class RepeatedOutput:
     """The places in the log at `path` that checkpoints were taken at, and what is repeated.
 
     Places are counted in bytes since the trial's first, of which the log holds the newest.
@@ -121,7 +121,7 @@ class Output:
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
         self._held: bytearray | None = None
-        self._shown = Shown(path)
+        self._shown = RepeatedOutput(path)
         self._tail = b""
 
     def pipe(self) -> tuple[int, int]:

@@ -14,9 +14,9 @@ from trainer_shim.agent import NOT_RETURNED
 from trainer_shim.channel.frames import Message
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import WorkGroup
-from trainer_shim.host.liveness import IDLE_CORES, Life
+from trainer_shim.host.liveness import IDLE_CORES, Liveness
 from trainer_shim.host.output import Output
-from trainer_shim.host.usage import Meter
+from trainer_shim.host.usage import UsageMeter
 from trainer_shim.host.worker import Worker, outcome_of_status
 from trainer_shim.reporting import summarise
 from trainer_shim.spec import HUNG_SECONDS
@@ -32,7 +32,7 @@ _BLIND = "the program has shown no iteration boundaries"
 _NO_STEP = "the program's first iteration does not end"
 
 
-class Run:
+class ProgramRun:
     """What a training process has said of itself; `worker` is None before and after it.
 
     `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
@@ -67,10 +67,10 @@ class Run:
         self._is_restoring = restore is not None
         self._begun_at: int | None = None
         self._is_blind = False
-        self._meter = Meter(group)
+        self._meter = UsageMeter(group)
         self._told_step = 0
         self._quiet_since = boottime()
-        self._life = Life(group, output)
+        self._life = Liveness(group, output)
         self._hung_seconds = hung_seconds
 
     @property

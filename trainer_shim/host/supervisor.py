@@ -18,10 +18,10 @@ from trainer_shim.channel.page import NO_LIMIT
 from trainer_shim.host.event_log import EventLog, boottime
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.output import Output
-from trainer_shim.host.run import Run
-from trainer_shim.host.worker import Launch, Worker, fork_worker
+from trainer_shim.host.run import ProgramRun
+from trainer_shim.host.worker import ProgramLaunch, Worker, fork_worker
 from trainer_shim.rerun import temporary_paths
-from trainer_shim.rerun.workdir_rollback import Files, aside
+from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
 
 # --- What a host has of its trial: files, processes, and what is known of the newest run.
@@ -40,10 +40,10 @@ class LiveTrial(ABC):
         self._publish = publish
         self.run = self.new_run(None, None)
 
-    def new_run(self, worker: Worker | None, restore: str | None) -> Run:
+    def new_run(self, worker: Worker | None, restore: str | None) -> ProgramRun:
         """Nothing is known yet of what `worker` does."""
         hung_seconds = self.spec.hung_seconds
-        return Run(worker, restore, self.group, self.output, self.emit, hung_seconds)
+        return ProgramRun(worker, restore, self.group, self.output, self.emit, hung_seconds)
 
     @property
     def worker(self) -> Worker | None:
@@ -270,7 +270,7 @@ class Supervisor(LiveTrial):
         limit: int | None,
         cores: list[int] | None,
         hold: bool = False,
-    ) -> Launch | None:
+    ) -> ProgramLaunch | None:
         """Fork a training process; in the child the answer is what it needs to become one.
 
         With `hold` it stops where it is restored to, until it is told to go on as a newer attempt.
@@ -285,7 +285,7 @@ class Supervisor(LiveTrial):
         if restore is not None:
             self.output.hold_back()
         forked = fork_worker(self.spec, attempt, restore, limit, cores, self.output)
-        if isinstance(forked, Launch):
+        if isinstance(forked, ProgramLaunch):
             return forked
         self.run = self.new_run(forked, restore)
         return None
@@ -472,7 +472,7 @@ class Supervisor(LiveTrial):
         self.group.kill()
         temporary_paths.remove_segments(temporary_paths.segments(self.spec.checkpoints))
         with contextlib.suppress(OSError):  # of a program that came to its end before it was back
-            Files(self.spec.cwd, aside(self.spec.checkpoints)).return_all()
+            WorkdirRollback(self.spec.cwd, aside(self.spec.checkpoints)).return_all()
         if worker.pipe is not None:
             self.output.pump(worker.pipe)
         run.step = worker.page.step

@@ -13,7 +13,7 @@ from trainer_shim.host.freeze import WorkGroup
 SILENT_SECONDS = 5.0
 
 
-class Meter:
+class UsageMeter:
     """The use of one training process; stands still until `go`. Times are boot-time seconds."""
 
     def __init__(self, group: WorkGroup) -> None:

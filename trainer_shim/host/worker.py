@@ -8,8 +8,8 @@ import socket
 from dataclasses import dataclass
 
 from trainer_shim.channel.agent_channel import HOST_GONE
-from trainer_shim.channel.frames import Connection, Message
-from trainer_shim.channel.page import NO_LIMIT, Page
+from trainer_shim.channel.frames import FrameConnection, Message
+from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import die_with_parent, enter_cgroup
 from trainer_shim.host.output import Output
@@ -17,7 +17,7 @@ from trainer_shim.spec import Spec
 
 
 @dataclass
-class Launch:
+class ProgramLaunch:
     """What the forked child needs to become the training process."""
 
     spec: Spec
@@ -25,13 +25,13 @@ class Launch:
     restore: str | None
     cores: list[int] | None
     channel: socket.socket
-    page: Page
+    page: ControlPage
 
 
 class Worker:
     """The parent's end: channel, page, output pipe and process id."""
 
-    def __init__(self, pid: int, channel: Connection, page: Page, pipe: int) -> None:
+    def __init__(self, pid: int, channel: FrameConnection, page: ControlPage, pipe: int) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.channel = channel
@@ -71,19 +71,19 @@ def fork_worker(
     limit: int | None,
     cores: list[int] | None,
     output: Output,
-) -> Worker | Launch:
+) -> Worker | ProgramLaunch:
     """Fork. The parent gets the Worker; the child, already in its cgroup, session and working
-    directory, with the output pipe as its standard output, gets the Launch."""
+    directory, with the output pipe as its standard output, gets the ProgramLaunch."""
     ours, theirs = socket.socketpair()
     read_end, write_end = output.pipe()
-    page = Page.create()
+    page = ControlPage.create()
     page.limit = NO_LIMIT if limit is None else limit
     host = os.getpid()
     pid = os.fork()
     if pid != 0:
         theirs.close()
         os.close(write_end)
-        return Worker(pid, Connection(ours), page, read_end)
+        return Worker(pid, FrameConnection(ours), page, read_end)
     die_with_parent(host)
     os.setsid()
     enter_cgroup(spec.cgroup_work)
@@ -96,7 +96,7 @@ def fork_worker(
     os.close(null)
     os.close(write_end)
     os.chdir(spec.cwd)
-    return Launch(spec, attempt, restore, cores, theirs, page)
+    return ProgramLaunch(spec, attempt, restore, cores, theirs, page)
 
 
 def outcome_of_status(status: int, killed_for_memory: bool, said: Message | None) -> Message:

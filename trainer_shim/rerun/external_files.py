@@ -29,7 +29,7 @@ _PLACES = {"remove": 1, "unlink": 1, "truncate": 1, "rename": 2, "replace": 2, "
 _NAMES = (("path",), ("src", "dst"))
 
 
-class Elsewhere:
+class ExternalFiles:
     """Those files of a program that works in `folder`; `scratch` is a folder that may be made."""
 
     def __init__(self, folder: str, scratch: str) -> None:

@@ -19,7 +19,7 @@ _EVENTS = ".tfevents."  # in the names of TensorBoard's logs, which it closes in
 Stamp = list[int]
 
 
-class Found:
+class WorkdirBaseline:
     """What the program found in `folder`, remembered in the file `path` beside it."""
 
     def __init__(self, folder: str, path: str) -> None:

@@ -21,8 +21,8 @@ from typing import Any, Callable
 
 from trainer_shim import file_moves
 from trainer_shim.rerun import databases, open_writers
-from trainer_shim.rerun.external_files import Elsewhere, Places
-from trainer_shim.rerun.workdir_baseline import Found
+from trainer_shim.rerun.external_files import ExternalFiles, Places
+from trainer_shim.rerun.workdir_baseline import WorkdirBaseline
 
 NAME = ".hermes-files.json"  # in a checkpoint; hidden, for some are their authors' own
 EARLIER = ".earlier"  # what a file held that another process of the trial has begun anew
@@ -39,14 +39,14 @@ def aside(checkpoints: str) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(checkpoints)), "kept")
 
 
-class Files:
+class WorkdirRollback:
     """What the program writes in `folder`; what a re-run must not touch waits in `aside`."""
 
     def __init__(self, folder: str, aside: str) -> None:
         self._folder = os.path.realpath(folder)
         self._aside = aside
-        self._found = Found(self._folder, f"{aside}.found")
-        self._elsewhere = Elsewhere(folder, f"{aside}.elsewhere")
+        self._found = WorkdirBaseline(self._folder, f"{aside}.found")
+        self._elsewhere = ExternalFiles(folder, f"{aside}.elsewhere")
         self._appended: set[str] = set()  # files that the program has opened to add to them
         self._made: set[str] = set()  # folders that the program has made
         self.others: set[str] = set()  # of its own, made by a beginning run again and not at first

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from hermesd.core.decide.queue import Queues, Standing, Unanswered
+from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
 from hermesd.core.model import (
@@ -25,7 +25,7 @@ from hermesd.core.model import (
     UserId,
 )
 from hermesd.core.placement import asked_for, avoided, cramped, starved
-from hermesd.core.quotas import Quotas
+from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import rate
 from hermesd.core.state import State
@@ -203,7 +203,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         elif not trouble:
             summary += f"; {policy} does not rank it"
         summary += _speed(state, trial)
-        if trial.phase is Phase.WAITING and Quotas(state).full(trial):
+        if trial.phase is Phase.WAITING and DeviceQuotas(state).full(trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
@@ -319,7 +319,7 @@ def _too_small(state: State, trial: Trial, device: Device) -> str:
 
 def _ranking(
     state: State, queues: Queues, study_id: StudyId, now: Time
-) -> tuple[list[Standing], str]:
+) -> tuple[list[PolicyStanding], str]:
     """The study's trials in the order of its policy, and what to say if that raises."""
     try:
         return queues.peek(study_id, lambda queue: list(queue.ranking(now))), ""
@@ -351,7 +351,7 @@ def left_idle(state: State, queues: Queues, study: StudyId, now: Time) -> tuple[
             return ()
     except Unanswered:
         return ()
-    quotas = Quotas(state)
+    quotas = DeviceQuotas(state)
     ready = (
         trial
         for trial in trials

@@ -16,7 +16,7 @@ from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.fold.checkpoints import to_restore
 from hermesd.core.model import DeviceId, Phase, PoolId, Study, StudyId, Tier, Time, TrialId, UserId
-from hermesd.core.quotas import Quotas
+from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -93,7 +93,7 @@ class _Burden:
 Free: TypeAlias = OrderedDict[DeviceId, None]
 
 
-class Assignment:
+class Matching:
     """Who gets the open devices, in the order of the policies, as launches and suspends."""
 
     def __init__(self, state: State, queues: Queues) -> None:
@@ -119,7 +119,7 @@ class Assignment:
         """Fill the open devices: reserved ones first, then in the order of the policies."""
         if now >= self.held_until:
             self.held = frozenset()
-        state, quotas = self.state, Quotas(self.state)
+        state, quotas = self.state, DeviceQuotas(self.state)
         for device in sorted(state.free):
             reserved = state.slots[device].reserved
             trial = state.trials.get(reserved) if reserved else None
@@ -149,7 +149,7 @@ class Assignment:
         studies: Sequence[StudyId],
         free: Free,
         occupants: dict[TrialId, DeviceId],
-        quotas: Quotas,
+        quotas: DeviceQuotas,
         issue: Issue,
         now: Time,
     ) -> None:
@@ -240,7 +240,7 @@ class Assignment:
         occupants: dict[TrialId, DeviceId],
         moves: Moves,
         away: Relocation,
-        quotas: Quotas,
+        quotas: DeviceQuotas,
         position: dict[TrialId, int],
         issue: Issue,
         now: Time,

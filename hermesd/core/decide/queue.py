@@ -47,7 +47,7 @@ from hermesd.core.trial import Trial
 FEW = 32
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A candidate in its policy's order; the smallest `key` deserves a device most."""
 
     key: Score
@@ -55,25 +55,25 @@ class Entry(NamedTuple):
     trial: TrialId
 
 
-_KEY, _NUMBER = map(itemgetter, map(Entry._fields.index, ("key", "number")))
+_KEY, _NUMBER = map(itemgetter, map(QueueEntry._fields.index, ("key", "number")))
 
 # A place between entries: one of them, or a score that it begins with.
-Bound: TypeAlias = Entry | tuple[Score] | tuple[()]
+Bound: TypeAlias = QueueEntry | tuple[Score] | tuple[()]
 
 
-class Line:
+class SortedCandidates:
     """Entries, the smallest first; each trial has one at most."""
 
     def __init__(self) -> None:
-        self._sorted: list[Entry] = []
-        self._known: dict[TrialId, Entry] = {}
-        self._added: dict[TrialId, Entry] = {}
-        self._dropped: list[Entry] = []
+        self._sorted: list[QueueEntry] = []
+        self._known: dict[TrialId, QueueEntry] = {}
+        self._added: dict[TrialId, QueueEntry] = {}
+        self._dropped: list[QueueEntry] = []
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def __getitem__(self, place: int) -> Entry:
+    def __getitem__(self, place: int) -> QueueEntry:
         """The entry at this place of the order."""
         self._settle()
         return self._sorted[place]
@@ -83,7 +83,7 @@ class Line:
         self._settle()
         return bisect_left(self._sorted, bound)
 
-    def get(self, trial: TrialId) -> Entry | None:
+    def get(self, trial: TrialId) -> QueueEntry | None:
         """A trial's entry; None if it is not in."""
         return self._known.get(trial)
 
@@ -96,7 +96,7 @@ class Line:
         """All of them, in order."""
         return (entry.trial for entry in self.after())
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: QueueEntry) -> None:
         """Add an entry, in place of the trial's present one."""
         trial = entry.trial
         known = self._known.get(trial)
@@ -112,11 +112,11 @@ class Line:
         if entry is not None and self._added.pop(trial, None) is None:
             self._dropped.append(entry)
 
-    def after(self, key: Score | None = None) -> Iterator[Entry]:
+    def after(self, key: Score | None = None) -> Iterator[QueueEntry]:
         """The entries from `key` on, in order; all without one."""
         return self.between(() if key is None else (key,))
 
-    def between(self, first: Bound = (), end: Bound | None = None) -> Iterator[Entry]:
+    def between(self, first: Bound = (), end: Bound | None = None) -> Iterator[QueueEntry]:
         """The entries from `first` on and before `end`, in order; all without them."""
         self._settle()
         place = bisect_left(self._sorted, first)
@@ -149,7 +149,7 @@ class Line:
 SAMPLED = 32
 
 
-class Scouting:
+class PolicySample:
     """One study's leader and sample."""
 
     def __init__(self, state: State, study: StudyId, policy: Adaptive) -> None:
@@ -228,7 +228,7 @@ class Choice(NamedTuple):
     words: str
 
 
-class Standing(NamedTuple):
+class PolicyStanding(NamedTuple):
     """An unfinished trial in its policy's words; `left_out` if it waits and no plan claims it."""
 
     trial: Trial
@@ -260,11 +260,13 @@ class StudyQueue:
         """Have every trial ranked by this policy from now on; None: by a plan."""
         state, study = self.state, self.study
         self._ranker = self._current = ranker
-        self._scouting = Scouting(state, study, ranker) if isinstance(ranker, Adaptive) else None
-        self._lines: dict[DeviceId | None, Line] = {}
+        self._scouting = (
+            PolicySample(state, study, ranker) if isinstance(ranker, Adaptive) else None
+        )
+        self._lines: dict[DeviceId | None, SortedCandidates] = {}
         # Running trials by the sort of their device, from when it first mattered.
-        self._staying: dict[Sort, Line] | None = None
-        self._line_of: dict[TrialId, Line] = {}
+        self._staying: dict[Sort, SortedCandidates] | None = None
+        self._line_of: dict[TrialId, SortedCandidates] = {}
         members = state.members[study]
         self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
         self._note([state.trials[trial_id] for trial_id in members])
@@ -298,7 +300,7 @@ class StudyQueue:
             if trial.phase is Phase.WAITING and trial.candidate:
                 home = trial.home if self.placement.binds else None
                 if (line := lines.get(home)) is None:
-                    line = lines[home] = Line()
+                    line = lines[home] = SortedCandidates()
                 line_of[trial_id] = line
                 line.put(self._entry(ranker, trial))
             elif self._staying is not None and trial.phase is Phase.RUNNING:
@@ -315,13 +317,13 @@ class StudyQueue:
                 self._follow(suited)
             self._suited_to = self._scouting.sample()
 
-    def _stay(self, lines: dict[Sort, Line], ranker: Ranking, trial: Trial) -> None:
+    def _stay(self, lines: dict[Sort, SortedCandidates], ranker: Ranking, trial: Trial) -> None:
         """Put a trial that runs, its quantum not over, into the line of its device's sort."""
         run = trial.run
         if run is not None and not run.expired and run.asked is None and not trial.ending:
             device = self.state.slots[run.devices[0]].device
             sort = (device.kind, device.id if device.id in self.state.corrections else "")
-            line = self._line_of[trial.id] = lines.setdefault(sort, Line())
+            line = self._line_of[trial.id] = lines.setdefault(sort, SortedCandidates())
             line.put(self._entry(ranker, trial))
 
     def staying(self, sorts: Iterable[Sort], count: int) -> list[TrialId]:
@@ -344,9 +346,9 @@ class StudyQueue:
             for entry in islice(self._able(line, None, lambda trial: not trial.paused), count)
         ]
 
-    def _entry(self, policy: Ranking, trial: Trial) -> Entry:
+    def _entry(self, policy: Ranking, trial: Trial) -> QueueEntry:
         spec = trial.spec
-        return Entry(policy.score(trial), spec.number, spec.id)
+        return QueueEntry(policy.score(trial), spec.number, spec.id)
 
     def order(
         self,
@@ -378,8 +380,8 @@ class StudyQueue:
         return self.placement.binds and home is None
 
     def _able(
-        self, line: Line, front: Score | None, eligible: Callable[[Trial], bool]
-    ) -> Iterator[Entry]:
+        self, line: SortedCandidates, front: Score | None, eligible: Callable[[Trial], bool]
+    ) -> Iterator[QueueEntry]:
         """The eligible trials of a line from `front` on, in order."""
         trials, versions, noted = self.state.trials, self.state.versions, self._noted
         for entry in line.after(front):
@@ -390,12 +392,12 @@ class StudyQueue:
 
     def _judged(
         self,
-        scouting: Scouting,
-        lines: list[Line],
-        occupants: list[Entry],
+        scouting: PolicySample,
+        lines: list[SortedCandidates],
+        occupants: list[QueueEntry],
         count: int,
         eligible: Callable[[Trial], bool],
-    ) -> list[Entry]:
+    ) -> list[QueueEntry]:
         """Who comes into question, scored by the ranking that is adapted to the study as it is."""
         few = list(occupants)
         for line in lines:
@@ -459,7 +461,7 @@ class StudyQueue:
         """What the policy sees in a trial, as it was at the last decision."""
         return (self._current or self.policy).words(trial)
 
-    def ranking(self, now: float) -> Iterator[Standing]:
+    def ranking(self, now: float) -> Iterator[PolicyStanding]:
         """Every unfinished trial in the policy's order, with its words; for people."""
         self._suit()
         trials, ranking = self.view(now).trials, self._ranker
@@ -474,9 +476,9 @@ class StudyQueue:
             ordered.sort(key=lambda t: (facing.score(t), t.spec.number))
             words = facing.words
         for trial in ordered:
-            yield Standing(trial, words(trial))
+            yield PolicyStanding(trial, words(trial))
 
-    def _plan_in_words(self, now: float, trials: Sequence[Trial]) -> Iterator[Standing]:
+    def _plan_in_words(self, now: float, trials: Sequence[Trial]) -> Iterator[PolicyStanding]:
         """The plan with its reasons. Who keeps a device for now is in none and comes first; who
         gives one back or was left out comes last."""
         plan = self._planned(now)
@@ -485,14 +487,14 @@ class StudyQueue:
         keeping = [trial for trial in others if trial.phase in (Phase.STARTING, Phase.RUNNING)]
         kept = {trial.id for trial in keeping}
         for trial in keeping:
-            yield Standing(trial, self.policy.words(trial))
+            yield PolicyStanding(trial, self.policy.words(trial))
         for trial_id in planned:
             claim = plan.get(trial_id)
             assert claim is not None
-            yield Standing(self.state.trials[trial_id], claim.reason)
+            yield PolicyStanding(self.state.trials[trial_id], claim.reason)
         for trial in others:
             if trial.id not in kept:
-                yield Standing(trial, self.policy.words(trial), trial.candidate)
+                yield PolicyStanding(trial, self.policy.words(trial), trial.candidate)
 
 
 # --- Every study's queue, and the border to policies: one that raises gives way to fifo.
@@ -504,7 +506,7 @@ class Unanswered(Exception):
     """A policy raised when people asked; says what."""
 
 
-class Failure(NamedTuple):
+class PolicyError(NamedTuple):
     """A policy that raised: what is journalled of it, and the error itself for its author."""
 
     event: PolicyFailed
@@ -525,10 +527,10 @@ class Queues:
         self._make_placement = make_placement
         self._queues: dict[StudyId, StudyQueue] = {}
         self._placements: dict[StudyId, Placement] = {}
-        self._failures: list[Failure] = []
+        self._failures: list[PolicyError] = []
         self._pools: object = state.pools
 
-    def take_failures(self) -> list[Failure]:
+    def take_failures(self) -> list[PolicyError]:
         """The policies that raised since the last call: folded in, and to be journalled."""
         taken, self._failures = self._failures, []
         return taken
@@ -561,7 +563,7 @@ class Queues:
                 raise
             event = PolicyFailed(study_id, raised_where(error))
             self.state.apply(event, self.state.now)
-            self._failures.append(Failure(event, error))
+            self._failures.append(PolicyError(event, error))
             self._queues.pop(study_id, None)
             return question(self._queue(study_id))
 

@@ -16,7 +16,7 @@ from hermesd.core.commands import Issue, Suspend, WriteDown
 from hermesd.core.decide.queue import Queues, Sort
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, StudyId, Tier, Time, TrialId
 from hermesd.core.placement import switch_seconds
-from hermesd.core.quotas import Quotas
+from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
@@ -68,7 +68,7 @@ class Relocation:
         self,
         state: State,
         queues: Queues,
-        quotas: Quotas,
+        quotas: DeviceQuotas,
         occupants: Mapping[TrialId, DeviceId],
         now: Time,
     ) -> None:

@@ -35,8 +35,8 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import PAUSED, Explanation, Question, explain, left_idle
-from hermesd.core.decide.matching import Assignment
-from hermesd.core.decide.queue import Failure, Queues, Unanswered
+from hermesd.core.decide.matching import Matching
+from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
 from hermesd.core.events import Event, NodeJoined, NodeLost
@@ -253,7 +253,7 @@ class Scheduler:
         self.none_lost_before = none_lost_before
         self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
-        self._assignment = Assignment(state, self._queues)
+        self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
         self._copy_at: Time | None = None
@@ -304,7 +304,7 @@ class Scheduler:
         """Events that time alone causes; to be observed and journalled like any other."""
         return [NodeLost(node) for node, lost in self._losses() if lost <= now]
 
-    def take_failures(self) -> list[Failure]:
+    def take_failures(self) -> list[PolicyError]:
         """Policies that raised since the last call: folded in already, to be journalled."""
         return self._queues.take_failures()
 

@@ -23,7 +23,7 @@ class Spawn:
 class Rebuild:
     """Start the program of a run that ended from its checkpoint, on these cores, and hold it there.
 
-    It trains nothing before a LetGo of a newer run, which may come before it is there.
+    It trains nothing before a ResumeRun of a newer run, which may come before it is there.
     """
 
     assignment: Assignment
@@ -32,14 +32,14 @@ class Rebuild:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class DiscardRebuilt:
     """End a process that was rebuilt and not let go; nothing is lost with it."""
 
     trial: TrialId
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class ResumeRun:
     """Journal the run, then let the parked or rebuilt process of its trial go on."""
 
     assignment: Assignment
@@ -47,7 +47,7 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ContinueRun:
     """Let a run go on that parked at a limit which was moved meanwhile."""
 
     run: RunId
@@ -55,7 +55,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class SuspendRun:
     """Ask the host to give the device back in this tier by the deadline; `final` for good."""
 
     run: RunId
@@ -73,7 +73,7 @@ class AskReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class WriteCheckpoint:
     """Ask for a durable checkpoint of this name while the run goes on."""
 
     run: RunId
@@ -81,7 +81,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Demote:
+class WriteCheckpointAndExit:
     """Ask for a parked process to be written down under this name and ended."""
 
     run: RunId
@@ -89,42 +89,42 @@ class Demote:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """Ask the host to end the process now."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class KillUnresponsive:
     """The host does not answer: end it and everything of the run, then say Gone."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True)
-class Extend:
+class ExtendLeases:
     """Tell every host how long it may go on."""
 
     expires: Time
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class DeleteTrialFiles:
     """Remove every file of a trial of which no process is left."""
 
     trial: TrialId
 
 
 @dataclass(frozen=True, slots=True)
-class Bring:
+class FetchCheckpoint:
     """Fetch a copy of a checkpoint, and say what came of it."""
 
     order: Fetch
 
 
 @dataclass(frozen=True, slots=True)
-class Clear:
+class DeleteCheckpoints:
     """Remove the checkpoints of a trial that was never here, or is over here."""
 
     trial: TrialId
@@ -132,7 +132,7 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchRequirements:
     """Say what there is of these paths and conda environments, and again whenever that changes, for
     some minutes only if `briefly`; see that these virtual environments are there."""
 
@@ -143,7 +143,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellHead:
     """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
 
     event: RunEvent | DeviceFailed | CopyEvent | Looked
@@ -154,19 +154,19 @@ class Tell:
 Action: TypeAlias = (
     Spawn
     | Rebuild
-    | Discard
-    | LetGo
-    | Resume
-    | Halt
+    | DiscardRebuilt
+    | ResumeRun
+    | ContinueRun
+    | SuspendRun
     | AskReport
-    | Save
-    | Demote
-    | End
-    | Fence
-    | Extend
-    | Forget
-    | Bring
-    | Clear
-    | Watch
-    | Tell
+    | WriteCheckpoint
+    | WriteCheckpointAndExit
+    | EndProcess
+    | KillUnresponsive
+    | ExtendLeases
+    | DeleteTrialFiles
+    | FetchCheckpoint
+    | DeleteCheckpoints
+    | WatchRequirements
+    | TellHead
 )

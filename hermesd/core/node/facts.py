@@ -15,21 +15,21 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import OnStall, Tier, Time
-from hermesd.core.node.actions import Resume
+from hermesd.core.node.actions import ContinueRun
 from hermesd.core.node.messages import (
     Assignment,
-    Begun,
+    CheckpointWritten,
     Completed,
     Failed,
-    Found,
-    Gone,
+    FidelityReported,
     HostFact,
-    Judged,
-    Left,
+    HostLost,
+    LeftDevice,
     Parked,
     Planned,
+    ProcessStarted,
     Progress,
-    Saved,
+    RunFound,
     Started,
 )
 from hermesd.core.node.stay import Condition, Stay
@@ -44,7 +44,7 @@ _FOUND = {
 }
 
 
-def found(node: NodeTable, fact: Found, now: Time) -> None:
+def found(node: NodeTable, fact: RunFound, now: Time) -> None:
     """Take over a run that a daemon before this one started."""
     order, run = fact.assignment, fact.assignment.run
     stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
@@ -82,7 +82,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
     if stay.process != run:
         return
     match fact:
-        case Begun():
+        case ProcessStarted():
             _begun(stay, now)
         case Started(_, step, awaits_step):
             stay.awaits_step = stay.awaits_step or awaits_step
@@ -91,17 +91,17 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
             stay.planned = steps
         case Progress():
             _progress(node, stay, fact, now)
-        case Judged():
+        case FidelityReported():
             fact = stay.judges(fact)
             if stay.judged != fact:
                 stay.judged = fact
                 node.tell(FidelityKnown(run, fact.fidelity, fact.reason, fact.framework))
         case Parked():
             _parked(node, stay, fact, now)
-        case Saved(_, checkpoint):
+        case CheckpointWritten(_, checkpoint):
             stay.saved, stay.trained, stay.saving = now, 0.0, None
             node.tell(Checkpointed(run, checkpoint))
-        case Left() | Completed() | Failed() | Gone():
+        case LeftDevice() | Completed() | Failed() | HostLost():
             _ended(node, stay, fact, now)
         case _:
             assert_never(fact)
@@ -109,7 +109,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
 
 def _ended_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
     """The parked process ended before it was told to go on: as the run that it was parked as."""
-    if isinstance(fact, Left | Completed | Failed | Gone):
+    if isinstance(fact, LeftDevice | Completed | Failed | HostLost):
         stay.process = fact.run
         stay.enter(Condition.PARKED, now)
         _ended(node, stay, fact, now)
@@ -118,13 +118,15 @@ def _ended_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> 
 def _rebuilt(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
     """What was rebuilt ahead of its turn says something before it is told to go on."""
     match fact:
-        case Judged():
+        case FidelityReported():
             stay.judged = stay.judges(fact)
         case Parked():
             stay.held, stay.memory_bytes = True, fact.memory_bytes or stay.memory_bytes
-        case Left() | Completed() | Failed() | Gone() if stay.condition is Condition.PROMOTED:
+        case LeftDevice() | Completed() | Failed() | HostLost() if (
+            stay.condition is Condition.PROMOTED
+        ):
             node.discard(stay, again=False)
-        case Left() | Completed() | Failed() | Gone():
+        case LeftDevice() | Completed() | Failed() | HostLost():
             _not_rebuilt(node, stay, now)
         case _:
             return  # it is no run: what it says of itself was said by the one before
@@ -189,7 +191,7 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
     stay.step = fact.step
     if stay.condition is Condition.RUNNING and fact.cause == "limit" and stay.may_go_on:
         # The limit was moved while the program ran towards it, and a host moves none.
-        node.out.append(Resume(stay.run, stay.limit_step))
+        node.out.append(ContinueRun(stay.run, stay.limit_step))
         return
     stay.memory_bytes = fact.memory_bytes or stay.memory_bytes
     if stay.asked is not None:
@@ -227,10 +229,12 @@ def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
         node.tell(stay.unwritten())
 
 
-def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, now: Time) -> None:
+def _ended(
+    node: NodeTable, stay: Stay, fact: LeftDevice | Completed | Failed | HostLost, now: Time
+) -> None:
     run = fact.run
     match fact:
-        case Left(_, tier, step, checkpoint, cause):
+        case LeftDevice(_, tier, step, checkpoint, cause):
             if stay.condition is Condition.DEMOTING and checkpoint is not None:
                 demoted = RunSuspended(run, Tier.CHECKPOINT, step, checkpoint, 0.0, "demoted")
                 node.shelve(stay, checkpoint)
@@ -249,7 +253,7 @@ def _ended(node: NodeTable, stay: Stay, fact: Left | Completed | Failed | Gone, 
                 kind, detail = stay.failing
             failed = RunFailed(run, kind, detail, signature, step, newest)
             node.process_gone(stay, failed, detail, now)
-        case Gone(_, reason):
+        case HostLost(_, reason):
             if stay.ending is not None:
                 node.process_gone(
                     stay, stay.left(Tier.KILL, stay.step, None, reason, now), reason, now

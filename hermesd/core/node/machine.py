@@ -13,17 +13,26 @@ from hermesd.core.commands import Kill, Look, Release, Renew, Stop, Suspend, Wri
 from hermesd.core.events import RunFailed
 from hermesd.core.model import DeviceId, LiveRun, RunId, Time, TrialId
 from hermesd.core.node import facts, memory, orders
-from hermesd.core.node.actions import Action, AskReport, Extend, Fence, LetGo, Save, Spawn, Watch
+from hermesd.core.node.actions import (
+    Action,
+    AskReport,
+    ExtendLeases,
+    KillUnresponsive,
+    ResumeRun,
+    Spawn,
+    WatchRequirements,
+    WriteCheckpoint,
+)
 from hermesd.core.node.messages import (
     Assignment,
     Attached,
+    DropCopies,
+    EvacuateNode,
     Fetch,
-    Found,
     Input,
-    Known,
-    Leased,
-    Leave,
-    Shed,
+    LeaseExtended,
+    OutcomeAcknowledged,
+    RunFound,
     Upcoming,
 )
 from hermesd.core.node.stay import Condition, Stay
@@ -57,21 +66,21 @@ class NodeMachine:
                 orders.write_down(self.table, message, now)
             case Release():
                 orders.release(self.table, message, now)
-            case Leave():
+            case EvacuateNode():
                 orders.leave(self.table, message, now)
-            case Fetch() | Shed():
+            case Fetch() | DropCopies():
                 orders.copies(self.table, message)
             case Look(_, paths, venvs, condas, briefly):
-                self.table.out.append(Watch(paths, venvs, condas, briefly))
+                self.table.out.append(WatchRequirements(paths, venvs, condas, briefly))
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
-            case Leased(expires):
+            case LeaseExtended(expires):
                 self._leased(expires, now)
-            case Known(run):
+            case OutcomeAcknowledged(run):
                 self._known(run)
             case Attached():
                 facts.attached(self.table, now)
-            case Found():
+            case RunFound():
                 facts.found(self.table, message, now)
             case _:
                 facts.fact(self.table, message, now)
@@ -119,7 +128,7 @@ class NodeMachine:
         step = min(table.terms.lease_step_seconds, LEASE_STEP * (table.lease - now))
         if table.lease > self._forwarded and table.lease - self._forwarded >= step:
             self._forwarded = table.lease
-            table.out.append(Extend(table.lease))
+            table.out.append(ExtendLeases(table.lease))
 
     def _known(self, run: RunId) -> None:
         stay = self.table.stays.get(run.trial)
@@ -153,7 +162,7 @@ class NodeMachine:
         if stay.ending is not None:
             assert stay.process is not None
             stay.fenced = True
-            table.out.append(Fence(stay.process))
+            table.out.append(KillUnresponsive(stay.process))
         elif stay.condition is Condition.PROMOTED:
             table.discard(stay, again=False)
         elif stay.condition is Condition.WAITING:
@@ -168,7 +177,7 @@ class NodeMachine:
                 self._quantum_over(stay, now)
             if stay.save_due <= now:
                 stay.saving = now
-                table.out.append(Save(stay.run, checkpoint_name(stay.run, now)))
+                table.out.append(WriteCheckpoint(stay.run, checkpoint_name(stay.run, now)))
         else:
             table.kill_process(stay, now)
 
@@ -229,7 +238,7 @@ class NodeMachine:
             stay.step = checkpoint.step if checkpoint else 0
             table.out.append(Spawn(stay.assignment, checkpoint, stay.limit_step))
         else:
-            table.out.append(LetGo(stay.assignment, stay.limit_step))
+            table.out.append(ResumeRun(stay.assignment, stay.limit_step))
         table.mark(stay)
         stay.begun = stay.process is not None
         stay.process = stay.run

@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CheckpointSource:
     """A node that has a checkpoint, where it gives it away (empty: it is not there), the ticket."""
 
     node: NodeId
@@ -72,7 +72,7 @@ class Assignment:
     durability_seconds: float
     suspend_deadline_seconds: float
     identity: str = ""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[CheckpointSource, ...] = ()
     result_checkpoint: str = ""
     kept_parked: str = ""
     start_allowance_seconds: float = 0.0
@@ -133,14 +133,14 @@ class Fetch:
     """
 
     checkpoint: Checkpoint
-    sources: tuple[Source, ...]
+    sources: tuple[CheckpointSource, ...]
     keep: tuple[CheckpointId, ...]
     node: NodeId
     identity: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shed:
+class DropCopies:
     """A Drop for its node: no checkpoint of this trial is to be kept there."""
 
     trial: TrialId
@@ -157,7 +157,7 @@ Order: TypeAlias = (
     | Release
     | Upcoming
     | Fetch
-    | Shed
+    | DropCopies
     | Look
 )
 
@@ -174,14 +174,14 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeaseExtended:
     """The head answered a heartbeat: until then (boot time) everything here may go on."""
 
     expires: Time
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ProcessStarted:
     """All that the program of a run needs is there, and it was started: until here the machine
     was at work."""
 
@@ -218,7 +218,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FidelityReported:
     """The agent knows what a resume of this trial promises."""
 
     run: RunId
@@ -241,7 +241,7 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class CheckpointWritten:
     """A durable checkpoint was written and verified; the run goes on or stays parked."""
 
     run: RunId
@@ -249,7 +249,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftDevice:
     """The run's process is gone and its device free; `checkpoint` is the newest that verifies."""
 
     run: RunId
@@ -284,7 +284,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class HostLost:
     """The run's host died without a word; nothing of the run is left on the device."""
 
     run: RunId
@@ -292,7 +292,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunFound:
     """After a restart of the daemon: a run of its journal, as its host (if any) tells it.
 
     `condition` is "starting", "running", "parked" or "ended"; an ended one's outcome follows.
@@ -306,14 +306,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OutcomeAcknowledged:
     """The head has the outcome of this run safe; nothing of it need be remembered."""
 
     run: RunId
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class EvacuateNode:
     """Nothing is to run or stay parked on this node: write everything down and end it."""
 
     deadline_seconds: float
@@ -324,6 +324,17 @@ class Attached:
     """A stream to the head begins; what was not acknowledged is said again, and is said first."""
 
 
-Ended: TypeAlias = Left | Completed | Failed | Gone
-HostFact: TypeAlias = Begun | Started | Planned | Progress | Judged | Parked | Saved | Ended
-Input: TypeAlias = Order | Leased | Found | Known | Leave | Attached | HostFact
+Ended: TypeAlias = LeftDevice | Completed | Failed | HostLost
+HostFact: TypeAlias = (
+    ProcessStarted
+    | Started
+    | Planned
+    | Progress
+    | FidelityReported
+    | Parked
+    | CheckpointWritten
+    | Ended
+)
+Input: TypeAlias = (
+    Order | LeaseExtended | RunFound | OutcomeAcknowledged | EvacuateNode | Attached | HostFact
+)

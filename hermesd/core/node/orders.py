@@ -14,8 +14,8 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier, Time
-from hermesd.core.node.actions import Bring, Clear, Tell
-from hermesd.core.node.messages import Assignment, Fetch, Leave, Shed
+from hermesd.core.node.actions import DeleteCheckpoints, FetchCheckpoint, TellHead
+from hermesd.core.node.messages import Assignment, DropCopies, EvacuateNode, Fetch
 from hermesd.core.node.stay import Condition, Stay
 from hermesd.core.node.table import NodeTable, end_of
 
@@ -193,7 +193,7 @@ def release(node: NodeTable, order: Release, now: Time) -> None:
         node.forget(order.trial)
 
 
-def leave(node: NodeTable, order: Leave, now: Time) -> None:
+def leave(node: NodeTable, order: EvacuateNode, now: Time) -> None:
     """Bring every process to an end, with its progress written down where that can be done."""
     node.leaving = True
     for stay in list(node.stays.values()):
@@ -218,7 +218,7 @@ def go(node: NodeTable, stay: Stay, now: Time) -> None:
         _end_waiting(node, stay, "the node daemon stops", now)
 
 
-def copies(node: NodeTable, order: Fetch | Shed) -> None:
+def copies(node: NodeTable, order: Fetch | DropCopies) -> None:
     """Keep what is wanted of the checkpoints of a trial that is elsewhere, and nothing else.
 
     What is here of another study of that name is not to be touched before a launch says so.
@@ -228,12 +228,12 @@ def copies(node: NodeTable, order: Fetch | Shed) -> None:
     match order:
         case Fetch(checkpoint, _, _, name, identity):
             if stay is None or stay.assignment.identity == identity:
-                node.out.append(Bring(order))
+                node.out.append(FetchCheckpoint(order))
             else:
                 reason = "a trial of another study of that name is here"
-                node.out.append(Tell(NotCopied(name, trial, checkpoint.id, reason, way=True)))
-        case Shed(_, identity):
+                node.out.append(TellHead(NotCopied(name, trial, checkpoint.id, reason, way=True)))
+        case DropCopies(_, identity):
             if stay is None:
-                node.out.append(Clear(trial, identity))
+                node.out.append(DeleteCheckpoints(trial, identity))
         case _:
             assert_never(order)

@@ -21,7 +21,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
-from hermesd.core.node.messages import Assignment, Judged
+from hermesd.core.node.messages import Assignment, FidelityReported
 from hermesd.core.trial import NOT_WRITTEN
 
 REPORT_SECONDS = 1.0
@@ -101,7 +101,7 @@ class Stay:
     step: int = 0
     planned: int | None = None
     start_seconds: float = 0.0
-    judged: Judged | None = None
+    judged: FidelityReported | None = None
     grant: int = 0
     quantum: Quantum = field(default_factory=Quantum)
     granted: Time | None = None
@@ -245,7 +245,7 @@ class Stay:
         """Whether this trial can go on from a checkpoint at all."""
         return self.judged is not None and self.judged.fidelity.restorable
 
-    def judges(self, judged: Judged) -> Judged:
+    def judges(self, judged: FidelityReported) -> FidelityReported:
         """What the agent promises of a resume, unless the trial's restores have shown otherwise."""
         if not (why := self.assignment.kept_parked):
             return judged

@@ -10,8 +10,17 @@ from typing import cast
 from hermesd.core.events import ParkLost, RunEvent, RunFailed
 from hermesd.core.failures import is_own_end
 from hermesd.core.model import Checkpoint, DeviceId, RunId, Tier, Time, TrialId
-from hermesd.core.node.actions import Action, AskReport, Demote, Discard, End, Forget, Halt, Tell
-from hermesd.core.node.messages import Assignment, Judged, Series
+from hermesd.core.node.actions import (
+    Action,
+    AskReport,
+    DeleteTrialFiles,
+    DiscardRebuilt,
+    EndProcess,
+    SuspendRun,
+    TellHead,
+    WriteCheckpointAndExit,
+)
+from hermesd.core.node.messages import Assignment, FidelityReported, Series
 from hermesd.core.node.stay import Condition, Outcome, Stay
 
 
@@ -46,7 +55,7 @@ class Shelved:
 
     assignment: Assignment
     checkpoint: Checkpoint
-    judged: Judged | None
+    judged: FidelityReported | None
     planned: int | None
     memory_bytes: int
 
@@ -76,7 +85,7 @@ class NodeTable:
     def tell(self, event: RunEvent, points: tuple[Series, ...] = ()) -> None:
         """Say something to the head."""
         stay = self.stays.get(event.run.trial)
-        self.out.append(Tell(event, points, stay.assignment.identity if stay else ""))
+        self.out.append(TellHead(event, points, stay.assignment.identity if stay else ""))
 
     def newest(self, order: Assignment) -> int:
         """The newest attempt ever accepted of the trial that an order is about; 0 for none."""
@@ -93,7 +102,7 @@ class NodeTable:
         """Nothing of the trial was ever here."""
         for table in (self.stays, self.attempts, self.identities, self.shelved):
             cast(dict[TrialId, object], table).pop(trial, None)
-        self.out.append(Forget(trial))
+        self.out.append(DeleteTrialFiles(trial))
 
     def current(self, run: RunId) -> Stay | None:
         """The stay that this run is; None, and answered, if it never was here."""
@@ -101,7 +110,9 @@ class NodeTable:
         if stay is not None and stay.run == run:
             return stay
         if run.attempt > self.attempts.get(run.trial, 0):
-            self.out.append(Tell(RunFailed(run, "lost", "this node does not know the run", "", 0)))
+            self.out.append(
+                TellHead(RunFailed(run, "lost", "this node does not know the run", "", 0))
+            )
         return None
 
     def cheapest(self, stay: Stay) -> Tier:
@@ -151,7 +162,7 @@ class NodeTable:
         del self.stays[stay.run.trial]
         if again:
             self.shelve(stay, stay.rebuilt)
-        self.out.append(Discard(stay.run.trial))
+        self.out.append(DiscardRebuilt(stay.run.trial))
 
     def asked_for(self, trial: TrialId) -> Stay | None:
         """The trial's stay. What was only rebuilt for it is ended."""
@@ -170,19 +181,19 @@ class NodeTable:
         """Ask for the device back."""
         stay.enter(Condition.HALTING, now)
         stay.asked, stay.limit = now, now + seconds + self.terms.end_seconds
-        self.out.append(Halt(stay.run, tier, seconds, stay.final))
+        self.out.append(SuspendRun(stay.run, tier, seconds, stay.final))
 
     def demote(self, stay: Stay, now: Time) -> None:
         """Ask for what is parked to be written down."""
         if stay.limit is None:
             stay.limit = now + stay.assignment.suspend_deadline_seconds
-        self.out.append(Demote(stay.run, checkpoint_name(stay.run, now)))
+        self.out.append(WriteCheckpointAndExit(stay.run, checkpoint_name(stay.run, now)))
 
     def kill_process(self, stay: Stay, now: Time) -> None:
         """Ask for the process to be ended, once."""
         if stay.process is not None and stay.ending is None:
             stay.ending = now
-            self.out.append(End(stay.process))
+            self.out.append(EndProcess(stay.process))
 
     def process_gone(self, stay: Stay, outcome: Outcome, reason: str, now: Time) -> None:
         """The process is gone: an outcome of the run, or the loss of what was kept of it.

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.config.values import NODE_NAME
 from hermesd.core.model import StudyId, Time
-from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.authority import Authority, key_mark
@@ -40,7 +40,7 @@ OPEN_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Invited:
+class InvitationIssued:
     """Who may redeem a secret, how often: `name` is empty where any name will do. `keys` are marks
     of those by which it was."""
 
@@ -57,12 +57,14 @@ class Invitations:
     def __init__(self, path: Path, now: Callable[[], Time]) -> None:
         self._path = path
         self._now = now
-        self._open: dict[str, Invited] = {}
+        self._open: dict[str, InvitationIssued] = {}
         if path.exists():
             remedy = "remove it, and make those tokens anew that nobody has used yet"
             with expecting(path, "the invitations that are open", remedy, secret=True):
                 for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
-                    self._open[digest] = Invited(Role(role), name, expires, uses, tuple(*keys))
+                    self._open[digest] = InvitationIssued(
+                        Role(role), name, expires, uses, tuple(*keys)
+                    )
 
     def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""
@@ -70,11 +72,13 @@ class Invitations:
         if sum(invited.uses > 0 for invited in self._open.values()) >= OPEN_LIMIT:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
         secret = secrets.token_bytes(SECRET_BYTES)
-        self._open[_digest(secret)] = Invited(role, name, self._now() + valid_seconds, uses)
+        self._open[_digest(secret)] = InvitationIssued(
+            role, name, self._now() + valid_seconds, uses
+        )
         self._write()
         return secret
 
-    def find(self, secret: bytes) -> Invited | None:
+    def find(self, secret: bytes) -> InvitationIssued | None:
         """Whom it is for, without uses left where it is used up; None for a secret that is unknown
         or too old."""
         self._forget_ended()
@@ -134,7 +138,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         self,
         authority: Authority | None,
         invitations: Invitations,
-        sessions: Sessions,
+        sessions: NodeSessions,
         address: str,
         port: int,
         owners: Mapping[StudyId, str],
@@ -190,7 +194,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
 
     def _hindrance(
-        self, authority: Authority, invited: Invited, request: pb.EnrolRequest, known: bool
+        self, authority: Authority, invited: InvitationIssued, request: pb.EnrolRequest, known: bool
     ) -> str:
         """Why who asks is not who was invited, for the holder of the secret alone; "" if it is.
         Who is `known` is who has the name."""

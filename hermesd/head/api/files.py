@@ -11,10 +11,10 @@ from hermesd.core.decide.explanation import crowded
 from hermesd.core.model import NodeId, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
-from hermesd.head.api.ranking import Leaderboard
+from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.fleet.relay import Relay
-from hermesd.head.fleet.session import Session
-from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.session import NodeSession
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotFound, Unreachable
 from hermesd.head.security.access import asker
@@ -26,17 +26,17 @@ TAIL_SECONDS = 2.0
 FOLLOW_SECONDS = 0.5
 
 
-class Files:
+class FilesService:
     """This part of the ControlService."""
 
     head: Head
-    sessions: Sessions
+    sessions: NodeSessions
     relay: Relay
 
     async def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.GetTrialResponse:
         state = self.head.state
         trial = state.trials[names.trial_id(state, request.trial, asker())]
-        board = Leaderboard(state, state.studies[trial.spec.study])
+        board = RankedTrials(state, state.studies[trial.spec.study])
         view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
         response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
         if trial.run is not None:
@@ -109,7 +109,7 @@ class Files:
                 missing = reason if session.node == last else missing
         raise missing
 
-    def _holders(self, trial: TrialId) -> list[Session]:
+    def _holders(self, trial: TrialId) -> list[NodeSession]:
         """The attached nodes, those that most likely have the trial's files first."""
         likely = nodes_of(self.head.state, trial)
         attached = [session for node in likely if (session := self.sessions.find(node))]

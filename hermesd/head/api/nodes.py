@@ -13,7 +13,7 @@ from hermesd.core.speeds import Evidence
 from hermesd.core.state import State
 from hermesd.head.api import names
 from hermesd.head.api.requests import carry_out, key_of
-from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import asker, node_for
@@ -99,11 +99,11 @@ def _add_what_is_left(view: pb.Node, state: State, node: Node) -> None:
         view.only_copies += trial.checkpoint is not None and trial.checkpoint.nodes == (node.id,)
 
 
-class Upkeep:
+class NodesService:
     """This part of the ControlService."""
 
     head: Head
-    sessions: Sessions
+    sessions: NodeSessions
     # Ends the certificate of a node, if it has one.
     revoke: Callable[[NodeId], object]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hermesd.core.model import Phase, Study, Time, TrialId
 from hermesd.core.placement import avoided, fits
-from hermesd.core.quotas import Quotas
+from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.security.access import Asker
@@ -18,7 +18,7 @@ NAMED = 4
 def taken(state: State, trial: Trial, now: Time, who: Asker) -> str:
     """Which trials have all the devices that the trial could be put on; empty where it waits for
     something else."""
-    if not _ready(trial, now) or Quotas(state).full(trial):
+    if not _ready(trial, now) or DeviceQuotas(state).full(trial):
         return ""
     study = state.studies[trial.spec.study]
     kept_on = state.parked_on(trial)

@@ -66,7 +66,7 @@ from hermesd.core.model import Phase, RunId, Study, study_of
 from hermesd.core.state import State
 from hermesd.head.api.views import quantum_view, signed
 from hermesd.head.journal import outcomes
-from hermesd.head.journal.schema import Line
+from hermesd.head.journal.schema import JournalLine
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.wire.nouns import TIERS
 
@@ -83,7 +83,7 @@ _SELECTIONS = {
 }
 
 
-def public_events(line: Line, state: State) -> list[pb.PublicEvent]:
+def public_events(line: JournalLine, state: State) -> list[pb.PublicEvent]:
     """What a line means to people; nothing for what only the head and its nodes care about.
 
     The state only says in which direction a study's signal is to be told.
@@ -106,7 +106,7 @@ def _of(run: RunId, kind: pb.PublicEventKind) -> pb.PublicEvent:
     return pb.PublicEvent(trial=run.trial, attempt=run.attempt, kind=kind)
 
 
-def _ended(one: outcomes.Outcome) -> Iterator[pb.PublicEvent]:
+def _ended(one: outcomes.JournalOutcome) -> Iterator[pb.PublicEvent]:
     if one.phase == outcomes.FINISHED:
         yield pb.PublicEvent(study=one.subject, kind=pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
     elif one.phase in _ENDS:
@@ -114,7 +114,7 @@ def _ended(one: outcomes.Outcome) -> Iterator[pb.PublicEvent]:
         yield pb.PublicEvent(trial=one.subject, kind=kind, reason=one.reason)
 
 
-def _entry(line: Line, state: State) -> Iterator[pb.PublicEvent]:
+def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))

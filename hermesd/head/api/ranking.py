@@ -79,7 +79,7 @@ class Measure(NamedTuple):
         return (0, value if self.goal is Goal.MINIMIZE else -value, number)
 
 
-class Leaderboard:
+class RankedTrials:
     """A study's trials, best first. `ranks` count from 1; 0 is none: no number, or failed."""
 
     def __init__(self, state: State, study: Study, by: Measure | None = None) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import hermesd
 from hermesd.core.model import NodeId, StudyId, Time
 from hermesd.core.placement import PLACEMENTS
-from hermesd.head.api.files import Files
-from hermesd.head.api.nodes import Upkeep
-from hermesd.head.api.studies import Studies
-from hermesd.head.api.trials import Trials
-from hermesd.head.api.users import Users
-from hermesd.head.api.watch import Watching
+from hermesd.head.api.files import FilesService
+from hermesd.head.api.nodes import NodesService
+from hermesd.head.api.studies import StudiesService
+from hermesd.head.api.trials import TrialsService
+from hermesd.head.api.users import UsersService
+from hermesd.head.api.watch import WatchService
 from hermesd.head.blobs import Blobs
 from hermesd.head.fleet.relay import Relay
-from hermesd.head.fleet.sessions import Sessions
-from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.sessions import NodeSessions
+from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
@@ -26,21 +26,27 @@ from hermesd.policy import POLICIES
 
 
 class ControlService(
-    Studies, Trials, Users, Upkeep, Watching, Files, control_pb2_grpc.ControlServiceServicer
+    StudiesService,
+    TrialsService,
+    UsersService,
+    NodesService,
+    WatchService,
+    FilesService,
+    control_pb2_grpc.ControlServiceServicer,
 ):
     """The servicer. Reads are answered from the state; changes go through the loop."""
 
     def __init__(
         self,
         head: Head,
-        sessions: Sessions,
+        sessions: NodeSessions,
         relay: Relay,
         blobs: Blobs,
         cluster_id: str,
         taken: dict[StudyId, str],
         owners: dict[StudyId, str],
         revoke: Callable[[NodeId], object],
-        setback: Setback,
+        setback: StaleState,
     ) -> None:
         self.head = head
         self.sessions = sessions

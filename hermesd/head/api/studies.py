@@ -17,13 +17,13 @@ from hermesd.head.api import names, submission_checks, views
 from hermesd.head.api.notices import foretold, notices, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import Leaderboard, asked_for, measure
+from hermesd.head.api.ranking import RankedTrials, asked_for, measure
 from hermesd.head.api.requests import carry_out, key_of
 from hermesd.head.api.submission_checks import wanting
 from hermesd.head.api.users import room_for_study, within_quota
 from hermesd.head.blobs import NAME, Blobs
-from hermesd.head.fleet.sessions import Sessions
-from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.sessions import NodeSessions
+from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
@@ -91,14 +91,14 @@ class _Identical(Exception):
     """The study was submitted before; carries its id."""
 
 
-class Studies:
+class StudiesService:
     """This part of the ControlService. `taken` holds every study that ever was: its identity;
     `owners` whose it is."""
 
     head: Head
     blobs: Blobs
-    sessions: Sessions
-    setback: Setback
+    sessions: NodeSessions
+    setback: StaleState
     taken: dict[StudyId, str]
     owners: dict[StudyId, str]
 
@@ -230,7 +230,7 @@ class Studies:
     async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
         state = self.head.state
         study = state.studies[names.study_id(state, request.study, asker())]
-        board = Leaderboard(state, study)
+        board = RankedTrials(state, study)
         return pb.GetStudyResponse(
             study=self._shown(study, board),
             trials=[
@@ -247,10 +247,10 @@ class Studies:
         state = self.head.state
         there = [state.studies[study] for study in asker().studies(state)]
         chosen, token = page(there, request.page_size, request.page_token)
-        found = [self._shown(study, Leaderboard(state, study)) for study in chosen]
+        found = [self._shown(study, RankedTrials(state, study)) for study in chosen]
         return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
-    def _shown(self, study: Study, board: Leaderboard) -> pb.Study:
+    def _shown(self, study: Study, board: RankedTrials) -> pb.Study:
         state = self.head.state
         now = self.head.clock()
         waits = waits_for(state, study, now, asker())

@@ -19,7 +19,7 @@ from hermesd.core.model import DEFAULT_POOL, Node, NodeId, Plugin, Study, conda_
 from hermesd.core.placement import asked_for
 from hermesd.core.requirements import UNSEEN, lacking
 from hermesd.core.state import State
-from hermesd.head.fleet.sessions import Sessions
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
@@ -89,7 +89,7 @@ ANSWER_SECONDS = 3.0
 
 
 async def wanting(
-    head: Head, sessions: Sessions, study: Study, *, briefly: bool = False
+    head: Head, sessions: NodeSessions, study: Study, *, briefly: bool = False
 ) -> list[str]:
     """Words on the nodes that cannot run the study's trials; `briefly` if it is not submitted."""
     if not study.needs:

@@ -12,10 +12,10 @@ from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import Leaderboard, asked_for
+from hermesd.head.api.ranking import RankedTrials, asked_for
 from hermesd.head.api.requests import Mutation, carry_out, key_of
 from hermesd.head.api.users import within_quota
-from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
@@ -29,18 +29,18 @@ LOST_NAMED = 3
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
 
-class Trials:
+class TrialsService:
     """This part of the ControlService."""
 
     head: Head
-    setback: Setback
+    setback: StaleState
 
     async def ListTrials(
         self, request: pb.ListTrialsRequest, context: Any
     ) -> pb.ListTrialsResponse:
         state = self.head.state
         study = state.studies[names.study_id(state, request.study, asker())]
-        board = Leaderboard(state, study)
+        board = RankedTrials(state, study)
         chosen, token = page(state.members[study.id], request.page_size, request.page_token)
         found = [
             views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
@@ -59,7 +59,7 @@ class Trials:
         if request.HasField("metric"):
             members = [state.trials[trial] for trial in state.members[study.id]]
             by = asked_for(study, members, request.metric)
-        board = Leaderboard(state, study, by)
+        board = RankedTrials(state, study, by)
         found = [
             views.trial_view(state, trial, board.measure, board.ranks[trial.id])
             for trial in board.trials[: request.count or BEST_COUNT]

@@ -19,7 +19,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 FORGOTTEN_SECONDS = 1.0
 
 
-class Users:
+class UsersService:
     """This part of the ControlService."""
 
     head: Head

@@ -16,7 +16,7 @@ from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study
 from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.api.notices import reported
-from hermesd.head.api.ranking import MODES, Leaderboard, Measure, measure
+from hermesd.head.api.ranking import MODES, Measure, RankedTrials, measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
@@ -162,7 +162,7 @@ def _metric(chosen: Measure) -> types.Metric:
 def study_view(
     state: State,
     study: Study,
-    board: Leaderboard,
+    board: RankedTrials,
     waits_for: str = "",
     notices: Iterable[str] = (),
 ) -> pb.Study:

@@ -23,7 +23,7 @@ from hermesd.head.api import names
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal import outcomes
 from hermesd.head.journal.points import counting
-from hermesd.head.journal.schema import Line, Row, from_row
+from hermesd.head.journal.schema import JournalLine, PointRow, from_row
 from hermesd.head.loop import Head
 from hermesd.head.security.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -39,7 +39,7 @@ _DEVICE: record.Form[Device] = record.Form(Device)
 _TRIAL: record.Form[Trial] = record.Form(Trial)
 
 
-class Watching:
+class WatchService:
     """This part of the ControlService."""
 
     head: Head
@@ -74,7 +74,7 @@ class Watching:
                 await self.head.beyond(after)
 
     def _wanted(
-        self, line: Line, study: StudyId, reports: bool, who: Asker
+        self, line: JournalLine, study: StudyId, reports: bool, who: Asker
     ) -> list[pb.PublicEvent]:
         return [
             shown
@@ -84,7 +84,7 @@ class Watching:
             and (shown := event_for(who, event, self.owners)) is not None
         ]
 
-    def _meets(self, event: pb.PublicEvent, line: Line, study: StudyId) -> bool:
+    def _meets(self, event: pb.PublicEvent, line: JournalLine, study: StudyId) -> bool:
         """Whether an event of a node or a device meets trials of the study: what runs or is kept
         there, and of a quarantine all that could run there."""
         if event.study or study not in self.head.state.studies:
@@ -164,13 +164,13 @@ class Watching:
                         separators=(",", ":"),
                     )
 
-    async def _page(self, after: int) -> list[tuple[Row, Line]]:
+    async def _page(self, after: int) -> list[tuple[PointRow, JournalLine]]:
         """Rows behind a number, with what they say."""
         async with self.page_turn:
             return [(row, from_row(row)) for row in await self.head.journal.rows(after, PAGE)]
 
 
-def _concerns(line: Line, study: StudyId) -> bool:
+def _concerns(line: JournalLine, study: StudyId) -> bool:
     """Whether an entry goes into a study's export."""
     if isinstance(line.entry, PolicyFailed):
         return line.entry.study == study
@@ -183,7 +183,7 @@ def _concerns(line: Line, study: StudyId) -> bool:
     return study in {study_of(trial) for trial in trials}
 
 
-def _own(row: Row, line: Line, study: StudyId) -> Row:
+def _own(row: PointRow, line: JournalLine, study: StudyId) -> PointRow:
     """An entry as it is to somebody who sees no other study."""
     match line.entry:
         case NodeJoined(live=live) as entry:
@@ -213,7 +213,7 @@ def _own_trial(trial: Trial) -> Trial:
     return replace(trial, run=replace(run, asked=_own_suspend(run.asked)))
 
 
-def _exported(row: Row) -> str:
+def _exported(row: PointRow) -> str:
     """An entry's line in an export."""
     place = f'"seq":{row.seq},"at":{row.at!r}'
     return f'{{"type":"entry",{place},"kind":"{row.kind}","body":{row.body}}}'

@@ -15,7 +15,7 @@ from hermesd.core.events import NodeJoined
 from hermesd.core.model import Node, NodeId
 from hermesd.core.state import State
 from hermesd.head.clock import boottime
-from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.session import NodeSession
 from hermesd.head.refusals import Doubled, NotNow
 
 # A daemon that ended is not heard any more, whatever was still on its way from it.
@@ -39,13 +39,13 @@ class _Rival:
     words: str = ""
 
 
-class Rivals:
+class DuplicateNodes:
     """Who was refused, by the node as which they answer and the boot and directory they have."""
 
     def __init__(self) -> None:
         self._known: dict[NodeId, dict[tuple[str, str], _Rival]] = {}
 
-    def refuse(self, session: Session, other: Session) -> NoReturn:
+    def refuse(self, session: NodeSession, other: NodeSession) -> NoReturn:
         """Refuse a stream while another one of its node is heard. Raises NotNow; Doubled once it is
         clear that the other is not one that has just ended."""
         node, now = session.node, boottime()
@@ -132,7 +132,7 @@ def _path_mark(disk: str) -> str:
     return mark if dot else ""
 
 
-def _what(session: Session, other: Session) -> str:
+def _what(session: NodeSession, other: NodeSession) -> str:
     (boot, disk), (others_boot, others_disk) = session.where, other.where
     if boot != others_boot:
         return "another machine"

@@ -13,7 +13,7 @@ import structlog
 
 from hermesd.core.model import NodeId
 from hermesd.head.clock import boottime
-from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.session import NodeSession
 
 # A message counts as one, and as many more as it has pieces of so many bytes.
 PIECE_BYTES = 4096
@@ -30,7 +30,7 @@ _STEP_SECONDS = 1.0
 log = structlog.get_logger()
 
 
-class Toll:
+class RateLimit:
     """One node's account, over all its streams. `late`: it is held up."""
 
     def __init__(self, node: NodeId, clock: Callable[[], float] = boottime) -> None:
@@ -63,7 +63,7 @@ class Toll:
             self.late = False
             log.info("a node says no more than it may", **known)
 
-    async def collect(self, size_bytes: int, session: Session) -> None:
+    async def collect(self, size_bytes: int, session: NodeSession) -> None:
         """Count a message of the node's stream, and wait until another may be read."""
         wait = self.charge(size_bytes)
         while wait > 0:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.session import NodeSession
 from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.pb.hermes.v1 import node_pb2
 
@@ -108,7 +108,7 @@ class Ticket:
     def __init__(
         self,
         number: int,
-        session: Session,
+        session: NodeSession,
         folder: Path,
         follow: bool,
         crowded: Callable[[], bool],
@@ -189,7 +189,7 @@ class Relay:
         self._count = 0
 
     @contextmanager
-    def ask(self, session: Session, wanted: node_pb2.SendFile) -> Iterator[Ticket]:
+    def ask(self, session: NodeSession, wanted: node_pb2.SendFile) -> Iterator[Ticket]:
         """Ask a node for a file; the ticket is good for the block."""
         self._count += 1
         ticket = Ticket(self._count, session, self._folder, wanted.log.follow, self._is_crowded)
@@ -211,13 +211,13 @@ class Relay:
         unread = sum(ticket.unread for ticket in self._tickets.values())
         return unread > min(ALL_LIMIT_BYTES, shutil.disk_usage(self._folder).free)
 
-    def deliver(self, session: Session, chunk: node_pb2.FileChunk) -> None:
+    def deliver(self, session: NodeSession, chunk: node_pb2.FileChunk) -> None:
         """A chunk came on a node's stream; one that nobody waits for any more is dropped."""
         ticket = self._tickets.get(chunk.ticket)
         if ticket is not None and ticket.session is session:
             ticket.deliver(chunk)
 
-    def lost(self, session: Session) -> None:
+    def lost(self, session: NodeSession) -> None:
         """The node's stream ended."""
         for ticket in self._tickets.values():
             if ticket.session is session:

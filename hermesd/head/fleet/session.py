@@ -34,11 +34,11 @@ PATIENCE_LIMIT = 64
 PATIENCE_LEASES = 0.1
 
 
-class Ended(Exception):
+class SessionEnded(Exception):
     """The stream is over, and why."""
 
 
-class Session:
+class NodeSession:
     """The outbox of one stream. `closing` says why it ends, once it does.
 
     `grant` makes the lease of a message by when that was sent, by the node's clock.
@@ -172,17 +172,17 @@ class Session:
         return message
 
 
-async def write(session: Session, context: Any) -> None:
+async def write(session: NodeSession, context: Any) -> None:
     """The one task that writes to the stream."""
     async for message in session.messages():
         try:
             await context.write(message)
         except grpc.aio.InternalError:  # the connection broke: the reader may not have seen it yet
-            raise Ended("the stream broke") from None
-    raise Ended(session.closing or "closed")
+            raise SessionEnded("the stream broke") from None
+    raise SessionEnded(session.closing or "closed")
 
 
-async def watch(session: Session) -> None:
+async def watch(session: NodeSession) -> None:
     """End the stream of a node that is not heard; time that we ourselves slept does not count."""
     while True:
         before = boottime()
@@ -193,11 +193,11 @@ async def watch(session: Session) -> None:
         if now - before > seconds + WATCH_SECONDS:
             session.heard = min(now, session.heard + now - before - WATCH_SECONDS)
         if session.silent:
-            raise Ended(f"no heartbeat for {SILENCE_SECONDS:g} s")
+            raise SessionEnded(f"no heartbeat for {SILENCE_SECONDS:g} s")
 
 
-async def hang_up(session: Session) -> None:
+async def hang_up(session: NodeSession) -> None:
     """End the stream of a node that does not read what is left for it when it is closed."""
     await session.closed.wait()
     await asyncio.sleep(WATCH_SECONDS)
-    raise Ended(session.closing or "closed")
+    raise SessionEnded(session.closing or "closed")

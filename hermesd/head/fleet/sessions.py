@@ -16,13 +16,20 @@ from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine,
 from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, NodeId
-from hermesd.core.node.messages import Fetch, Order, Shed, Source, Upcoming, assignment
+from hermesd.core.node.messages import (
+    CheckpointSource,
+    DropCopies,
+    Fetch,
+    Order,
+    Upcoming,
+    assignment,
+)
 from hermesd.core.routing import addressee
 from hermesd.core.trial import Trial
 from hermesd.head.clock import boottime
-from hermesd.head.fleet.duplicate_nodes import Rivals
-from hermesd.head.fleet.rate_limit import Toll
-from hermesd.head.fleet.session import Session
+from hermesd.head.fleet.duplicate_nodes import DuplicateNodes
+from hermesd.head.fleet.rate_limit import RateLimit
+from hermesd.head.fleet.session import NodeSession
 from hermesd.head.loop import Head
 from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -125,31 +132,31 @@ class Foresight:
                 self._said[node] = hint
 
 
-class Sessions:
+class NodeSessions:
     """The nodes that are attached, and the commands' way to them."""
 
     def __init__(self) -> None:
         self.head: Head
-        self._sessions: dict[NodeId, Session] = {}
-        self._tolls: dict[NodeId, Toll] = {}
-        self._rivals = Rivals()
+        self._sessions: dict[NodeId, NodeSession] = {}
+        self._tolls: dict[NodeId, RateLimit] = {}
+        self._rivals = DuplicateNodes()
         # When those that are gone were heard last.
         self._heard: dict[NodeId, float] = {}
         self._foresight = Foresight(self._send)
 
-    def find(self, node: NodeId) -> Session | None:
+    def find(self, node: NodeId) -> NodeSession | None:
         """The session of a node that is attached and heard."""
         session = self._sessions.get(node)
         return session if session and session.attached and not session.silent else None
 
-    def all(self) -> list[Session]:
+    def all(self) -> list[NodeSession]:
         """The attached sessions, by node."""
         return [s for _, s in sorted(self._sessions.items()) if s.attached]
 
-    def toll(self, node: NodeId) -> Toll:
+    def toll(self, node: NodeId) -> RateLimit:
         """A node's account of what it says."""
         if node not in self._tolls:
-            self._tolls[node] = Toll(node)
+            self._tolls[node] = RateLimit(node)
         return self._tolls[node]
 
     def held_up(self) -> list[NodeId]:
@@ -170,7 +177,7 @@ class Sessions:
         late = held_up if toll is not None and toll.late else []
         return [*self._rivals.of(node), *late, *said]
 
-    def reserve(self, session: Session) -> None:
+    def reserve(self, session: NodeSession) -> None:
         """Take the node's place, unless somebody is there who is heard. Raises NotNow, Doubled."""
         other = self._sessions.get(session.node)
         if other is not None and not other.silent and other.closing is None:
@@ -180,7 +187,7 @@ class Sessions:
         self._sessions[session.node] = session
         self._foresight.forget(session.node)
 
-    def release(self, session: Session) -> bool:
+    def release(self, session: NodeSession) -> bool:
         """Give the place back; False if another session has it by now."""
         if self._sessions.get(session.node) is not session:
             return False
@@ -217,7 +224,7 @@ class Sessions:
                 return self._fetch(state.trials[trial_id], source)
             case Drop(trial_id):
                 study = state.studies[state.trials[trial_id].spec.study]
-                return Shed(trial_id, study.identity)
+                return DropCopies(trial_id, study.identity)
             case Bind() | Quarantine() | Trust():
                 return None
             case _:
@@ -232,7 +239,9 @@ class Sessions:
         givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
         return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
 
-    def _sources(self, launch: Launch, checkpoint: Checkpoint | None) -> tuple[Source, ...]:
+    def _sources(
+        self, launch: Launch, checkpoint: Checkpoint | None
+    ) -> tuple[CheckpointSource, ...]:
         """Who else has the checkpoint that the launch restores. One that is away for now counts:
         rather than to begin anew the run is tried again later."""
         if checkpoint is None:
@@ -243,8 +252,8 @@ class Sessions:
         there = (node for node in known if not state.nodes[node].lost)
         return tuple(self._source(node, checkpoint) for node in there)
 
-    def _source(self, node: NodeId, checkpoint: Checkpoint) -> Source:
+    def _source(self, node: NodeId, checkpoint: Checkpoint) -> CheckpointSource:
         session = self.find(node)
         address = session.transfer_address if session else ""
         key = session.transfer_key if session else b""
-        return Source(node, address, ticket(key, checkpoint.trial, checkpoint.id))
+        return CheckpointSource(node, address, ticket(key, checkpoint.trial, checkpoint.id))

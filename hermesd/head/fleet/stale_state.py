@@ -34,7 +34,7 @@ class Unused(NamedTuple):
     step: int
 
 
-class Setback:
+class StaleState:
     """What this head knows of those before it. `begun` is the number of the last entry at its
     start, `silent_until` when the last run has ended that may then have been under way; `path` is
     a file in which that outlives a restart."""

@@ -41,9 +41,9 @@ from hermesd.core.tables import left_behind
 from hermesd.head.blobs import Blobs
 from hermesd.head.fleet.duplicate_nodes import see_who_was_there
 from hermesd.head.fleet.relay import Relay
-from hermesd.head.fleet.session import Ended, Session, hang_up, watch, write
-from hermesd.head.fleet.sessions import Sessions
-from hermesd.head.fleet.stale_state import Setback
+from hermesd.head.fleet.session import NodeSession, SessionEnded, hang_up, watch, write
+from hermesd.head.fleet.sessions import NodeSessions
+from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.guard import caller
@@ -186,11 +186,11 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     def __init__(
         self,
         head: Head,
-        sessions: Sessions,
+        sessions: NodeSessions,
         relay: Relay,
         blobs: Blobs,
         taken: Mapping[StudyId, str],
-        setback: Setback,
+        setback: StaleState,
         revoke: Callable[[NodeId], object],
     ) -> None:
         self._head = head
@@ -214,7 +214,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
-        session = Session(
+        session = NodeSession(
             joined.node, context.peer(), functools.partial(self._grant, joined.node),
             self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,
             (joined.boot_id, joined.disk),
@@ -236,7 +236,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 tasks.create_task(write(session, context))
                 tasks.create_task(watch(session))
                 tasks.create_task(hang_up(session))
-        except* Ended as ended:
+        except* SessionEnded as ended:
             reason = str(ended.exceptions[0])
         finally:
             session.attached = False
@@ -248,7 +248,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     self._head.push(NodeLost(joined.node, left=True))
                     self._revoke(joined.node)
 
-    def _welcome(self, session: Session, sent: Sequence[Command]) -> None:
+    def _welcome(self, session: NodeSession, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""
         lease = self._head.scheduler.lease
         session.attached = True
@@ -268,7 +268,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 
     async def _read(
         self,
-        session: Session,
+        session: NodeSession,
         requests: AsyncIterator[pb.AttachRequest],
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -281,7 +281,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     pass
                 case "goodbye":
                     session.left = request.goodbye.for_good
-                    raise Ended(f"it said goodbye: {shown(request.goodbye.reason)}")
+                    raise SessionEnded(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
                     session.note_usage(request.usage)
                 case "file_chunk":
@@ -294,7 +294,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     await self._report(session, request)
             if what != "file_chunk":  # somebody asked for those
                 await toll.collect(request.ByteSize(), session)
-        raise Ended("the stream ended")
+        raise SessionEnded("the stream ended")
 
     def _grant(self, node: NodeId, sent_boottime_seconds: float) -> pb.Lease:
         state = self._head.state
@@ -307,14 +307,14 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             journal_sequence=self._head.committed,
         )
 
-    async def _held(self, session: Session, holdings: pb.Holdings) -> None:
+    async def _held(self, session: NodeSession, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""
         self._setback.held(session.node, holdings)
         if gone := unneeded(holdings, self._head.state, self._taken):
             await self._head.beyond(self._head.journal.last - 1)
             session.send(pb.AttachResponse(forget=pb.Forget(trials=gone)))
 
-    async def _report(self, session: Session, request: pb.AttachRequest) -> None:
+    async def _report(self, session: NodeSession, request: pb.AttachRequest) -> None:
         """Pass an event on; acknowledge it once it is safe, or known to be of no use."""
         sequence = request.sequence
         try:

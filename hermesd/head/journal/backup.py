@@ -33,14 +33,14 @@ _PASSING = (
 )
 
 
-class Saved(NamedTuple):
+class SavedBackup(NamedTuple):
     """What a backup holds."""
 
     entries: int
     size_bytes: int
 
 
-def backup(directory: Path, target: Path) -> Saved:
+def backup(directory: Path, target: Path) -> SavedBackup:
     """Write the state in `directory` to the tar file `target`, readable by its owner alone.
 
     The file is there whole or not at all. Raises StateRefused where there is no journal of ours or
@@ -69,7 +69,7 @@ def backup(directory: Path, target: Path) -> Saved:
     finally:
         partial.unlink(missing_ok=True)
     journal_file.sync(target.parent)
-    return Saved(entries, target.stat().st_size)
+    return SavedBackup(entries, target.stat().st_size)
 
 
 def _copy(journal: Path, copy: Path) -> int:

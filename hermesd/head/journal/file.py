@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from hermesd.head.journal import schema
-from hermesd.head.statedir import Damaged, StateAway, StateRefused
+from hermesd.head.statedir import DamagedState, StateAway, StateRefused
 
 ADVICE = "nothing of it was changed; `hermesd head --repair` sets aside what cannot be read"
 # SQLITE_ERROR: a header or a schema that makes no sense to SQLite.
@@ -89,7 +89,7 @@ def verify(path: Path, check: str = "quick_check") -> None:
             " put the journal back, of a backup if need be"
         )
     if path.stat().st_size == 0:
-        raise Damaged(path, "is empty", ADVICE)
+        raise DamagedState(path, "is empty", ADVICE)
     try:
         with closing(sqlite3.connect(read_only(path), uri=True)) as connection:
             application, version, found = (
@@ -105,22 +105,22 @@ def verify(path: Path, check: str = "quick_check") -> None:
                 f"{path} is not a journal of Hermes: put the journal back, of a backup if need be"
             )
         what = f"is damaged (application id {application}, expected {schema.APPLICATION_ID})"
-        raise Damaged(path, what, ADVICE)
+        raise DamagedState(path, what, ADVICE)
     if schema.VERSION < version <= schema.VERSION + _VERSIONS_TO_COME:
         raise StateRefused(
             f"{path} has schema version {version}, this head knows {schema.VERSION}: use the"
             " version that wrote it, or a newer one"
         )
     if version not in range(1, schema.VERSION + 1):
-        raise Damaged(path, f"is damaged (schema version {version})", ADVICE)
+        raise DamagedState(path, f"is damaged (schema version {version})", ADVICE)
     expected = ["journal", "points", "snapshot", *(["reports"] if version > 1 else [])]
     if missing := [name for name in expected if name not in tables]:
-        raise Damaged(path, f"is damaged (it lacks the table {missing[0]})", ADVICE)
+        raise DamagedState(path, f"is damaged (it lacks the table {missing[0]})", ADVICE)
     if found != "ok":
-        raise Damaged(path, f"is damaged ({found})", ADVICE)
+        raise DamagedState(path, f"is damaged ({found})", ADVICE)
     with path.open("rb") as file:
         if max(file.read(20)[18:]) > _WAL_FORMAT:
-            raise Damaged(path, "is damaged (its header allows no writing)", ADVICE)
+            raise DamagedState(path, "is damaged (its header allows no writing)", ADVICE)
 
 
 def told(error: Exception) -> str:
@@ -136,5 +136,5 @@ def refusal(path: Path, error: sqlite3.Error) -> Exception:
     # One without a code is of Python's own: text that is none.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     if code & 0xFF in _DAMAGE or code == sqlite3.SQLITE_IOERR_SHORT_READ:
-        return Damaged(path, f"is damaged ({error})", ADVICE)
+        return DamagedState(path, f"is damaged ({error})", ADVICE)
     return StateAway(f"{path} cannot be used as its disk is now: {error}")

@@ -39,7 +39,7 @@ FINISHED = "finished"
 TOUCHED = "touched"
 
 
-class Outcome(NamedTuple):
+class JournalOutcome(NamedTuple):
     """A trial in its final phase, or a study with the word `finished` or `touched`."""
 
     subject: TrialId | StudyId
@@ -47,20 +47,20 @@ class Outcome(NamedTuple):
     reason: str = ""
 
 
-_FORM: Form[tuple[Outcome, ...]] = Form(tuple[Outcome, ...])
+_FORM: Form[tuple[JournalOutcome, ...]] = Form(tuple[JournalOutcome, ...])
 
 
-def write(outcomes: tuple[Outcome, ...]) -> str:
+def write(outcomes: tuple[JournalOutcome, ...]) -> str:
     """The outcomes as text; nothing for none."""
     return _FORM.write(outcomes) if outcomes else ""
 
 
-def read(text: str) -> tuple[Outcome, ...]:
+def read(text: str) -> tuple[JournalOutcome, ...]:
     """The outcomes that were written."""
     return _FORM.read(text) if text else ()
 
 
-def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
+def touched(state: State, entry: Event | Command) -> tuple[JournalOutcome, ...]:
     """The studies that a node's or device's event meets, before it is applied.
 
     Those of which something runs or is parked there, or that the node brings with it.
@@ -84,7 +84,7 @@ def touched(state: State, entry: Event | Command) -> tuple[Outcome, ...]:
     for study, active in state.active.items():
         if any(_is_on(state.trials[trial], devices) for trial in active):
             studies.add(study)
-    return tuple(Outcome(study, TOUCHED) for study in sorted(studies))
+    return tuple(JournalOutcome(study, TOUCHED) for study in sorted(studies))
 
 
 def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
@@ -96,7 +96,7 @@ def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
 
 def touches(text: str, study: StudyId) -> bool:
     """Whether what was written names this study as touched."""
-    return Outcome(study, TOUCHED) in read(text)
+    return JournalOutcome(study, TOUCHED) in read(text)
 
 
 def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
@@ -131,11 +131,11 @@ def _active_of(state: State, studies: Iterable[StudyId]) -> list[TrialId]:
     return [trial for study in dict.fromkeys(studies) for trial in state.active[study]]
 
 
-def ended(state: State, before: tuple[TrialId, ...]) -> tuple[Outcome, ...]:
+def ended(state: State, before: tuple[TrialId, ...]) -> tuple[JournalOutcome, ...]:
     """What the entry ended, after it was applied; `before` comes from `unfinished`."""
     trials = [state.trials[name] for name in before if state.trials[name].phase.final]
     studies = dict.fromkeys(trial.spec.study for trial in trials)
     return (
-        *(Outcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
-        *(Outcome(study, FINISHED) for study in studies if not state.active[study]),
+        *(JournalOutcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
+        *(JournalOutcome(study, FINISHED) for study in studies if not state.active[study]),
     )

@@ -38,34 +38,34 @@ class Piece(NamedTuple):
     values: bytes
 
 
-class Curve(NamedTuple):
+class StoredCurve(NamedTuple):
     """Steps in increasing order and the value at each."""
 
     steps: list[int]
     values: list[float]
 
 
-def pack(curve: Curve) -> tuple[bytes, bytes]:
+def pack(curve: StoredCurve) -> tuple[bytes, bytes]:
     """The steps and the values as a piece has them."""
     # Few points are usual: there numpy takes three times as long.
     steps = struct.pack(f"<{len(curve.steps)}q", *curve.steps)
     return steps, struct.pack(f"<{len(curve.values)}d", *curve.values)
 
 
-def joined(blocks: Iterable[bytes]) -> dict[str, Curve]:
+def joined(blocks: Iterable[bytes]) -> dict[str, StoredCurve]:
     """The points of several blocks by metric, in the order of the blocks."""
-    found: dict[str, Curve] = {}
+    found: dict[str, StoredCurve] = {}
     for metric, steps, values in wire.points_from_proto(MetricPoints.FromString(b"".join(blocks))):
-        known = found.setdefault(metric, Curve([], []))
+        known = found.setdefault(metric, StoredCurve([], []))
         known.steps.extend(steps)
         known.values.extend(values)
     return found
 
 
-def unpack(piece: Piece) -> Curve:
+def unpack(piece: Piece) -> StoredCurve:
     """The steps and values of a piece as they were reported."""
     steps, values = np.frombuffer(piece.steps, STEP), np.frombuffer(piece.values, VALUE)
-    return Curve(steps.tolist(), values.tolist())
+    return StoredCurve(steps.tolist(), values.tolist())
 
 
 def is_readable(piece: Piece) -> bool:
@@ -86,7 +86,7 @@ def is_block(points: bytes) -> bool:
     return True
 
 
-def counting(pieces: Iterable[Piece]) -> dict[int, Curve]:
+def counting(pieces: Iterable[Piece]) -> dict[int, StoredCurve]:
     """The points that count, by attempt: each step is there once.
 
     Where a trial fell back to a checkpoint and trained steps again, the later attempt counts, and
@@ -96,20 +96,20 @@ def counting(pieces: Iterable[Piece]) -> dict[int, Curve]:
     by_attempt: dict[int, dict[int, float]] = {}
     for piece in pieces:
         by_attempt.setdefault(piece.attempt, {}).update(zip(*unpack(piece), strict=True))
-    found: dict[int, Curve] = {}
+    found: dict[int, StoredCurve] = {}
     later: set[int] = set()
     begin = math.inf
     for attempt in sorted(by_attempt, reverse=True):
         points = by_attempt[attempt]
         steps = sorted(step for step in points if step < begin and step not in later)
-        found[attempt] = Curve(steps, [points[step] for step in steps])
+        found[attempt] = StoredCurve(steps, [points[step] for step in steps])
         later.update(steps)
         if begin == math.inf and points:
             begin = min(points)
     return dict(sorted((attempt, curve) for attempt, curve in found.items() if curve.steps))
 
 
-def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
+def curve(pieces: Iterable[Piece], limit: int = 0) -> StoredCurve:
     """One curve of the points that count, at most `limit` of them (0: all).
 
     Thinned curves keep their first and last point.
@@ -121,4 +121,4 @@ def curve(pieces: Iterable[Piece], limit: int = 0) -> Curve:
     if limit and len(steps) > limit:
         chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))
         steps = [steps[index] for index in chosen]
-    return Curve(steps, [merged[step] for step in steps])
+    return StoredCurve(steps, [merged[step] for step in steps])

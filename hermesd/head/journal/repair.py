@@ -29,8 +29,8 @@ from hermesd.core.state import Rejected, State
 from hermesd.head.journal import file as journal_file
 from hermesd.head.journal import schema
 from hermesd.head.journal.points import Piece, is_block, is_readable
-from hermesd.head.journal.schema import Line, Row, from_row, to_row
-from hermesd.head.statedir import Damaged, StateRefused
+from hermesd.head.journal.schema import JournalLine, PointRow, from_row, to_row
+from hermesd.head.statedir import DamagedState, StateRefused
 
 FILES = (schema.NAME, f"{schema.NAME}-wal", f"{schema.NAME}-shm")
 SCRATCH = "repairing-"
@@ -133,7 +133,7 @@ def _rebuilt(path: Path, damaged: Path, fresh: Path) -> Repaired:
     try:
         journal_file.verify(damaged, "integrity_check")
         fault = ""
-    except Damaged as error:
+    except DamagedState as error:
         fault = error.what
     if "not a database" in fault:
         _give_header(damaged, fresh)
@@ -194,29 +194,29 @@ def _rebuild(damaged: Path, fresh: Path, behind_gap: str = "") -> Repaired:
     return done
 
 
-def _fold(state: State, row: Row, target: sqlite3.Connection, done: Repaired) -> None:
+def _fold(state: State, row: PointRow, target: sqlite3.Connection, done: Repaired) -> None:
     try:
         line = from_row(row)
         state.apply(line.entry, line.at)
-    except (record.Unreadable, Rejected) as error:
+    except (record.UnreadableEntry, Rejected) as error:
         done.aside.append((row.seq, str(error), f"{row.kind} {row.body}"))
         return
     except Exception as error:  # the state may be changed by half
         raise _Contradiction(f"entry {row.seq}: {type(error).__name__}: {error}") from None
     done.kept += 1
     # Without gaps: an entry's number is its place.
-    moved = Line(done.kept, line.at, line.entry, line.outcome)
+    moved = JournalLine(done.kept, line.at, line.entry, line.outcome)
     target.execute(schema.INSERT_ENTRY, to_row(moved))
 
 
-def _entries(source: sqlite3.Connection, done: Repaired) -> Iterator[Row]:
+def _entries(source: sqlite3.Connection, done: Repaired) -> Iterator[PointRow]:
     """Every row of the journal that can be had; what is missing before one is set aside."""
     last = 0
     for found, error in _scan(source, schema.SELECT_ENTRIES):
         if found is None:
             done.aside.append((last + 1, error, "unreadable from here on"))
             return
-        row = Row(*found)
+        row = PointRow(*found)
         if row.seq - last > LONGEST_GAP:
             done.aside.append((last + 1, f"the next entry has number {row.seq}", "no entry's"))
             return

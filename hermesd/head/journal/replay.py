@@ -36,9 +36,9 @@ from hermesd.core.state import Rejected, State
 from hermesd.core.tables import rebuilt
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
-from hermesd.head.journal.store import PAGE, Journal, Snapshot
+from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
 from hermesd.head.statedir import StateRefused
-from hermesd.record import Form, Unreadable
+from hermesd.record import Form, UnreadableEntry
 
 # --- The state as text, part by part, and back: a cache that saves a restart most of the replay.
 #
@@ -81,7 +81,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Taken(NamedTuple):
+class TakenSnapshot(NamedTuple):
     """The state at one moment."""
 
     now: Time
@@ -104,15 +104,15 @@ def shape() -> str:
     return digest.hexdigest()
 
 
-def taken(state: State) -> Taken:
+def taken(state: State) -> TakenSnapshot:
     """The tables as they are now: what they hold is frozen, so listing it is enough."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
     tables["sights"] = [(node, dict(seen)) for node, seen in state.sights.items()]
     tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
-    return Taken(state.now, state.half_life_seconds, tables)
+    return TakenSnapshot(state.now, state.half_life_seconds, tables)
 
 
-def write(taken: Taken) -> Iterator[str]:
+def write(taken: TakenSnapshot) -> Iterator[str]:
     """The parts of the state; may run in a thread of its own."""
     yield json.dumps({"now": taken.now, "half_life_seconds": taken.half_life_seconds})
     for table, items in taken.tables.items():
@@ -134,7 +134,7 @@ def read(parts: tuple[str, ...]) -> State:
 
 
 @dataclass(slots=True)
-class Replayed:
+class RestoredState:
     """The state after the last entry. `fault` says why nothing may be added to it, else empty."""
 
     state: State
@@ -142,7 +142,7 @@ class Replayed:
     fault: str = ""
 
 
-async def replay(journal: Journal) -> Replayed:
+async def replay(journal: Journal) -> RestoredState:
     """Fold the journal. Raises StateRefused for an entry that cannot be read.
 
     An entry that can be read but not folded, and a state that contradicts itself, leave the head
@@ -166,10 +166,10 @@ def _everything_is_kept() -> Iterator[None]:
         gc.enable()
 
 
-async def _replay(journal: Journal) -> Replayed:
-    replayed = Replayed(State())
+async def _replay(journal: Journal) -> RestoredState:
+    replayed = RestoredState(State())
     if saved := await journal.load_snapshot(shape()):
-        replayed = Replayed(read(saved.parts), saved.seq)
+        replayed = RestoredState(read(saved.parts), saved.seq)
     seq = replayed.snapshot_seq
     try:
         while lines := await journal.read(seq, PAGE):
@@ -183,7 +183,7 @@ async def _replay(journal: Journal) -> Replayed:
                     return replayed
                 seq = line.seq
         replayed.state.check()
-    except Unreadable as error:
+    except UnreadableEntry as error:
         raise StateRefused(f"{error}{ADVICE}") from None
     except InvariantBroken as error:
         replayed.fault = f"after entry {seq}: {error}"
@@ -221,9 +221,9 @@ class Snapshots:
         self._seq, self._bytes, self._saving = seq, self._journal.body_bytes, True
         return self._save(seq, taken(state))
 
-    async def _save(self, seq: int, tables: Taken) -> None:
+    async def _save(self, seq: int, tables: TakenSnapshot) -> None:
         try:
             parts = await asyncio.to_thread(lambda: tuple(write(tables)))
-            await self._journal.save_snapshot(Snapshot(seq, shape(), parts))
+            await self._journal.save_snapshot(StateSnapshot(seq, shape(), parts))
         finally:
             self._saving = False

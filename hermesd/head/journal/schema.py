@@ -62,7 +62,7 @@ INSERT INTO points VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
 """
 
 
-class Row(NamedTuple):
+class PointRow(NamedTuple):
     """A row of `journal`, as it lies on the disk."""
 
     seq: int
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     crc: int
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """An entry in its place."""
 
     seq: int
@@ -87,19 +87,19 @@ def checksum(seq: int, at: Time, kind: str, body: str, outcome: str) -> int:
     return crc32(f"{seq} {at!r} {kind} {body} {outcome}".encode())
 
 
-def to_row(line: Line) -> Row:
+def to_row(line: JournalLine) -> PointRow:
     """The row of an entry."""
     kind, body = record.encode(line.entry)
     at = float(line.at)
     crc = checksum(line.seq, at, kind, body, line.outcome)
-    return Row(line.seq, at, kind, body, line.outcome, crc)
+    return PointRow(line.seq, at, kind, body, line.outcome, crc)
 
 
-def from_row(row: Row) -> Line:
+def from_row(row: PointRow) -> JournalLine:
     """The entry of a row. Raises record.Unreadable."""
     if checksum(*row[:5]) != row.crc:
-        raise record.Unreadable(f"entry {row.seq}: its checksum does not agree")
+        raise record.UnreadableEntry(f"entry {row.seq}: its checksum does not agree")
     try:
-        return Line(row.seq, row.at, record.decode(row.kind, row.body), row.outcome)
-    except record.Unreadable as error:
-        raise record.Unreadable(f"entry {row.seq}: {error}") from None
+        return JournalLine(row.seq, row.at, record.decode(row.kind, row.body), row.outcome)
+    except record.UnreadableEntry as error:
+        raise record.UnreadableEntry(f"entry {row.seq}: {error}") from None

@@ -26,7 +26,7 @@ import structlog
 from hermesd.core.model import RunId, StudyId, Time, TrialId
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
-from hermesd.head.journal.schema import Line, Row, from_row, to_row
+from hermesd.head.journal.schema import JournalLine, PointRow, from_row, to_row
 from hermesd.record import Entry
 
 # --- The writing connection of the journal, in a thread of its own.
@@ -208,7 +208,7 @@ class JournalBroken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StateSnapshot:
     """A state in parts, as it was after entry `seq`; `shape` names what wrote it."""
 
     seq: int
@@ -298,7 +298,7 @@ class Journal:
         On the disk when this returns. Raises JournalBroken.
         """
         lines = [
-            Line(seq, at, entry, outcome)
+            JournalLine(seq, at, entry, outcome)
             for seq, (at, entry, outcome) in enumerate(entries, self._last + 1)
         ]
         self._last = last = self._last + len(lines)
@@ -323,7 +323,7 @@ class Journal:
         tables = ("points", "reports")
         await self._submit([(f"DELETE FROM {table} WHERE trial = ?", rows) for table in tables])
 
-    async def save_snapshot(self, snapshot: Snapshot) -> None:
+    async def save_snapshot(self, snapshot: StateSnapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
         digest = await asyncio.to_thread(lambda: snapshot.digest)
         bodies = await asyncio.to_thread(
@@ -377,11 +377,11 @@ class Journal:
 
     # -- reading ----------------------------------------------------------------------------
 
-    async def rows(self, after: int, limit: int = PAGE) -> list[Row]:
+    async def rows(self, after: int, limit: int = PAGE) -> list[PointRow]:
         """Rows behind the number `after`, unread."""
-        return [Row(*row) for row in await self._select(schema.SELECT_ENTRIES, (after, limit))]
+        return [PointRow(*row) for row in await self._select(schema.SELECT_ENTRIES, (after, limit))]
 
-    async def read(self, after: int, limit: int = PAGE) -> list[Line]:
+    async def read(self, after: int, limit: int = PAGE) -> list[JournalLine]:
         """Entries behind the number `after`, at most `limit`. Raises record.Unreadable."""
         return [from_row(row) for row in await self.rows(after, limit)]
 
@@ -425,7 +425,7 @@ class Journal:
         )
         return {row[0]: row[1] for row in await self._select(sql, ())}
 
-    async def load_snapshot(self, shape: str) -> Snapshot | None:
+    async def load_snapshot(self, shape: str) -> StateSnapshot | None:
         """The snapshot, if one of this shape is there whole."""
         rows = await self._select("SELECT seq, shape, digest, body FROM snapshot ORDER BY part", ())
         if not rows or any(row[1] != shape or row[:3] != rows[0][:3] for row in rows):
@@ -434,7 +434,7 @@ class Journal:
             parts = tuple(zlib.decompress(row[3]).decode() for row in rows)
         except (zlib.error, ValueError, TypeError):
             return None
-        snapshot = Snapshot(rows[0][0], shape, parts)
+        snapshot = StateSnapshot(rows[0][0], shape, parts)
         whole = snapshot.digest == rows[0][2] and snapshot.seq <= self._last
         return snapshot if whole else None
 

@@ -32,7 +32,7 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 log = structlog.get_logger()
 
 
-class Manners:
+class Availability:
     """What the node yields. `tell` is called with each change."""
 
     def __init__(

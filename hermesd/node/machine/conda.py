@@ -21,7 +21,7 @@ from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, conda_need
 from hermesd.node.clock import boottime
 from hermesd.node.machine import processes
-from hermesd.node.machine.watched_names import Sight, Watched
+from hermesd.node.machine.watched_names import Sight, WatchedNames
 
 ASK_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
@@ -41,7 +41,7 @@ class Condas:
     def __init__(
         self, node: NodeId, environ: Mapping[str, str], tell: Callable[[Looked], None]
     ) -> None:
-        self.watched = Watched(node, tell, conda_need)
+        self.watched = WatchedNames(node, tell, conda_need)
         self._environ = environ
         self._listed: tuple[Path, ...] = ()
         self._ask_after = 0.0

@@ -25,7 +25,7 @@ class NoQuota(Exception):
     """This system holds no quota; says why and what to do."""
 
 
-class Quotas(Protocol):
+class CpuQuotas(Protocol):
     """What holds the shares of this node's slots."""
 
     @property
@@ -104,7 +104,7 @@ class Unified:
         """The groups are the trials' own, and go with them."""
 
 
-def detect(name: str, percents: Mapping[DeviceId, int], groups: Cgroups) -> Quotas:
+def detect(name: str, percents: Mapping[DeviceId, int], groups: Cgroups) -> CpuQuotas:
     """What holds the devices' shares: v1, or v2 where trials are frozen in it. Raises NoQuota."""
     if not percents:
         return NoShares()

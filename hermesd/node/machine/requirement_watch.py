@@ -11,10 +11,10 @@ from pathlib import Path
 
 from hermesd.core.events import Looked
 from hermesd.core.model import NodeId
-from hermesd.core.node.actions import Watch
+from hermesd.core.node.actions import WatchRequirements
 from hermesd.node.machine.conda import Condas
 from hermesd.node.machine.venvs import Venvs
-from hermesd.node.machine.watched_names import Sight, Watched
+from hermesd.node.machine.watched_names import Sight, WatchedNames
 
 # --- What there is of the paths that studies require: looked at when the head asks, and ever
 # after.
@@ -25,11 +25,11 @@ from hermesd.node.machine.watched_names import Sight, Watched
 HANGS_SECONDS = 5.0
 
 
-class Sights:
+class PathWatch:
     """The paths that are watched. `tell` says something to the head."""
 
     def __init__(self, node: NodeId, tell: Callable[[Looked], None]) -> None:
-        self.watched = Watched(node, tell)
+        self.watched = WatchedNames(node, tell)
         self._looking: dict[str, asyncio.Future[str]] = {}
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ def reason_against(path: str) -> str:
     return "" if os.access(path, mode) else "it may not be read by the user of the node daemon"
 
 
-class Lookout:
+class RequirementWatch:
     """What is looked for. `venvs` is where those are made, `tell` says something to the head."""
 
     def __init__(
@@ -81,9 +81,9 @@ class Lookout:
     ) -> None:
         self.venvs = Venvs(node, venvs, environ, tell)
         self.condas = Condas(node, environ, tell)
-        self._sights = Sights(node, tell)
+        self._sights = PathWatch(node, tell)
 
-    def watch(self, wanted: Watch) -> None:
+    def watch(self, wanted: WatchRequirements) -> None:
         """Look for these as well, and say of each what there is of it."""
         self._sights.watched.watch(wanted.paths, briefly=wanted.briefly)
         self.venvs.want(wanted.venvs)

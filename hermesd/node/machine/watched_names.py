@@ -24,7 +24,7 @@ Sight: TypeAlias = tuple[str, str]
 Look: TypeAlias = Callable[[Sequence[str]], AsyncIterator[list[Sight]]]
 
 
-class Watched:
+class WatchedNames:
     """The names that are watched. `tell` says something to the head, for which a name is `called`
     something else maybe."""
 

@@ -15,14 +15,14 @@ from hermesd.core.model import TrialId
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER
 from hermesd.node.retry import until_done
-from hermesd.node.runner.context import Site
+from hermesd.node.runner.context import NodeContext
 from hermesd.node.storage.trial_folder import TrialFolder
 
 BURIAL_SECONDS = 10.0
 
 
 async def bury(
-    site: Site, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+    site: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """End everything of the trial and see it gone, however long that takes; a pid of 0 is not
     known."""
@@ -34,7 +34,7 @@ async def bury(
 
 
 async def _end(
-    site: Site, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+    site: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """Raises OSError; TimeoutError, which is one, when processes are told to end and do not."""
     pids = site.cgroups.members(folder.cgroup)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, TrialId, Venv
-from hermesd.core.node.messages import Input, Source
+from hermesd.core.node.messages import CheckpointSource, Input
 from hermesd.node.machine.cgroups import Cgroups
-from hermesd.node.machine.cpu_quotas import Quotas
+from hermesd.node.machine.cpu_quotas import CpuQuotas
 from hermesd.node.runner.zygotes import Zygotes
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NodeContext:
     """The surroundings of a trainer.
 
     `say` gives the machine an input and returns the number of the last message for the head;
@@ -27,7 +27,7 @@ class Site:
     tasks: asyncio.TaskGroup
     shim: Path
     cgroups: Cgroups
-    quotas: Quotas
+    quotas: CpuQuotas
     zygotes: Zygotes
     environ: Mapping[str, str]
     devices: Mapping[DeviceId, Device]
@@ -37,7 +37,7 @@ class Site:
     conda: Callable[[str], Awaitable[Path]]
     snapshot: Callable[[str], Awaitable[Path | None]]
     # Sees a checkpoint of a study in a folder, from its sources if it is not there.
-    bring: Callable[[Checkpoint, Sequence[Source], Path, str], Awaitable[None]]
+    bring: Callable[[Checkpoint, Sequence[CheckpointSource], Path, str], Awaitable[None]]
     # What is shared of the trial of a study is not wanted any more.
     unshare: Callable[[TrialId, str], None]
     device_environment: Callable[[DeviceId], Mapping[str, str]]

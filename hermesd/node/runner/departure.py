@@ -13,7 +13,7 @@ from typing import assert_never
 import structlog
 
 from hermesd.config.schema import StopsBy
-from hermesd.node.machine.availability import Manners
+from hermesd.node.machine.availability import Availability
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 LEAVE_SECONDS = 10.0
@@ -31,7 +31,9 @@ log = structlog.get_logger()
 class Departure:
     """`settled` says whether all that happened here is over, and known to the head."""
 
-    def __init__(self, stops_by: StopsBy, manners: Manners, settled: Callable[[], bool]) -> None:
+    def __init__(
+        self, stops_by: StopsBy, manners: Availability, settled: Callable[[], bool]
+    ) -> None:
         self._stops_by = stops_by
         self._manners = manners
         self._settled = settled

@@ -22,16 +22,16 @@ from hermesd.core.losses import Chunk, chunked_points
 from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
 from hermesd.core.node.messages import (
     Assignment,
+    CheckpointWritten,
     Completed,
     Failed,
-    Gone,
+    FidelityReported,
     HostFact,
-    Judged,
-    Left,
+    HostLost,
+    LeftDevice,
     Parked,
     Planned,
     Progress,
-    Saved,
     Series,
     Started,
 )
@@ -40,7 +40,7 @@ from hermesd.node.clock import boottime
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
 from hermesd.node.reasons import Foreseen
-from hermesd.node.runner.context import Site
+from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -64,7 +64,7 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
         case "planned":
             return Planned(run, _count(frame["steps"]))
         case "fidelity":
-            return Judged(
+            return FidelityReported(
                 run,
                 Fidelity(frame["level"]),
                 str(frame.get("reason") or ""),
@@ -78,10 +78,10 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
             midway = not frame.get("at_boundary", True)
             return Parked(run, _count(frame["step"]), memory, cause, waited, midway)
         case "checkpointed":
-            return Saved(run, checkpoint_of(frame, run, node))
+            return CheckpointWritten(run, checkpoint_of(frame, run, node))
         case "suspended":
             kept = frame.get("checkpoint")
-            return Left(
+            return LeftDevice(
                 run,
                 Tier(frame["tier"]),
                 _count(frame["step"]),
@@ -195,7 +195,7 @@ A_SECOND, AT_ONCE = 100.0, 2_000.0
 NONSENSE_LOGGED, NONSENSE_LIMIT = 10, 1_000
 
 
-class Patience:
+class Backpressure:
     """What was heard of one host and the head has not acknowledged. `room` waits until more of all
     trials may be added to what waits."""
 
@@ -261,16 +261,16 @@ class Nonsense(Foreseen):
     """An outcome that says nothing, or a host that says nothing else."""
 
 
-class Hearing:
+class HostEvents:
     """One assignment's events; `seen` is the last that was heard, `worker` its process."""
 
-    def __init__(self, site: Site, folder: TrialFolder, assignment: Assignment) -> None:
+    def __init__(self, site: NodeContext, folder: TrialFolder, assignment: Assignment) -> None:
         self.assignment = assignment
         self.worker: processes.Remembered | None = None
         self.seen = 0
         self._site = site
         self._folder = folder
-        self._patience = Patience(site.room)
+        self._patience = Backpressure(site.room)
 
     @property
     def worker_pids(self) -> frozenset[int]:
@@ -322,7 +322,7 @@ class Hearing:
         if kind == "started":
             told = await self._say_restored(frame) or told
         self._patience.heard(told, sequence)
-        if isinstance(fact, Saved | Left):
+        if isinstance(fact, CheckpointWritten | LeftDevice):
             site.tasks.create_task(self._prune())
 
     def hear_standing(self, link: HostLink) -> None:
@@ -348,11 +348,13 @@ class Hearing:
         if has_ended:
             return
         if newest is not None:
-            self._site.say(Saved(run, checkpoint_of(newest.frame, run, self._site.node)))
+            self._site.say(
+                CheckpointWritten(run, checkpoint_of(newest.frame, run, self._site.node))
+            )
         await self._site.release(self.assignment.launch.devices, self.worker_pids)
-        self._site.say(Gone(run, "the trial's host is gone"))
+        self._site.say(HostLost(run, "the trial's host is gone"))
 
-    def _newest_backed(self) -> checkpoints.Found | None:
+    def _newest_backed(self) -> checkpoints.FoundCheckpoint | None:
         backed = self._folder.backed_checkpoints()
         found = checkpoints.newest(self._folder.checkpoints)
         return next((each for each in found if each.path.name in backed), None)
@@ -384,11 +386,13 @@ class Hearing:
             return 0
         try:
             found = await asyncio.to_thread(checkpoints.verified, self._folder.checkpoints / name)
-        except checkpoints.Damaged as error:
+        except checkpoints.DamagedCheckpoint as error:
             log.warning("checkpoint damaged", error=str(error))
             return 0
         run = self.assignment.run
-        return self._site.say(Saved(run, checkpoint_of(found.frame, run, self._site.node)))
+        return self._site.say(
+            CheckpointWritten(run, checkpoint_of(found.frame, run, self._site.node))
+        )
 
     def _remember_parked(self) -> None:
         try:

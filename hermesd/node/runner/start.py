@@ -15,7 +15,7 @@ import structlog
 
 from hermesd.core.model import Checkpoint, Program
 from hermesd.core.node.actions import Rebuild, Spawn
-from hermesd.core.node.messages import Assignment, Begun
+from hermesd.core.node.messages import Assignment, ProcessStarted
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.node.frames import Frame
 from hermesd.node.machine.conda import NoConda
@@ -24,7 +24,7 @@ from hermesd.node.machine.requirement_watch import reason_against
 from hermesd.node.machine.venvs import NotMade
 from hermesd.node.reasons import Foreseen
 from hermesd.node.runner import host_link
-from hermesd.node.runner.context import Site
+from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.fetching import NotFetched
@@ -67,7 +67,7 @@ class Unmet(NotStarted):
     kind = UNMET
 
 
-class Superseded(NotStarted):
+class RunSuperseded(NotStarted):
     """The trial has been run here under this number or a later one, `newest`."""
 
     def __init__(self, newest: int) -> None:
@@ -85,7 +85,7 @@ class Ready:
 
 
 def prepare(
-    site: Site, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
+    site: NodeContext, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
 ) -> Ready:
     """Make the working copy and spec.json.
 
@@ -110,7 +110,7 @@ def prepare(
     return Ready(restore, env, code.framework_of(folder.work))
 
 
-def cores_of(site: Site, assignment: Assignment) -> list[int]:
+def cores_of(site: NodeContext, assignment: Assignment) -> list[int]:
     """The cores that the devices of a run stand for."""
     devices = assignment.launch.devices
     return sorted({core for name in devices for core in site.devices[name].cores})
@@ -126,7 +126,7 @@ def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
     path = folder.checkpoints / wanted.id.rpartition("@")[2]
     try:
         return checkpoints.verified(path).path
-    except checkpoints.Damaged as error:
+    except checkpoints.DamagedCheckpoint as error:
         log.warning("checkpoint damaged", error=str(error))
     for found in checkpoints.newest(folder.checkpoints):
         if found.step <= wanted.step and found.attempt <= wanted.attempt:
@@ -151,7 +151,9 @@ def _see_that_it_goes_on(
         checkpoints.drop_further(folder.checkpoints, result)
 
 
-def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]) -> Frame:
+def _spec(
+    site: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
+) -> Frame:
     """What the host is told."""
     work = assignment.work
     groups = site.cgroups.create(folder.cgroup)
@@ -176,7 +178,9 @@ def _spec(site: Site, folder: TrialFolder, assignment: Assignment, env: Mapping[
     }
 
 
-async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tuple[HostLink, Ready]:
+async def start(
+    site: NodeContext, folder: TrialFolder, order: Spawn | Rebuild
+) -> tuple[HostLink, Ready]:
     """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
     await asyncio.to_thread(_begin, folder, order)
     order = await _in_its_environment(site, order)
@@ -205,7 +209,7 @@ async def start(site: Site, folder: TrialFolder, order: Spawn | Rebuild) -> tupl
     return link, ready
 
 
-async def _in_its_environment(site: Site, order: Spawn | Rebuild) -> Spawn | Rebuild:
+async def _in_its_environment(site: NodeContext, order: Spawn | Rebuild) -> Spawn | Rebuild:
     """The order with the interpreter that its program's own environment has here."""
     work = order.assignment.work
     try:
@@ -215,7 +219,7 @@ async def _in_its_environment(site: Site, order: Spawn | Rebuild) -> Spawn | Reb
     return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
 
 
-async def _found(site: Site, program: Program) -> Program:
+async def _found(site: NodeContext, program: Program) -> Program:
     """Raises NotMade, NoConda."""
     if program.conda:
         prefix = await site.conda(program.conda)
@@ -232,7 +236,7 @@ async def _found(site: Site, program: Program) -> Program:
     return program
 
 
-def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
+def request(site: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
     """Have the host start the program, or put it where it was and hold it there."""
     link.send("lease", expires_boottime=site.lease(), grace_seconds=site.lease_grace())
     fields = {
@@ -242,7 +246,7 @@ def request(site: Site, link: HostLink, order: Spawn | Rebuild, ready: Ready) ->
     match order:
         case Spawn(assignment, _, limit):
             link.send("start", **fields, limit_step=limit)
-            site.say(Begun(assignment.run))
+            site.say(ProcessStarted(assignment.run))
         case Rebuild(_, _, cores):
             link.send("start", **fields, limit_step=None, cores=cores, hold=True)
 
@@ -261,5 +265,5 @@ def _journal(folder: TrialFolder, assignment: Assignment) -> None:
     last = folder.last()
     attempt, identity = assignment.run.attempt, assignment.identity
     if last and last.identity == identity and last.run.attempt >= attempt:
-        raise Superseded(last.run.attempt)
+        raise RunSuperseded(last.run.attempt)
     folder.begin(assignment)

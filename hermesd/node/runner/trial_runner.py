@@ -16,28 +16,28 @@ import structlog
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node.actions import (
     AskReport,
-    Demote,
-    End,
-    Fence,
-    Forget,
-    Halt,
-    LetGo,
+    ContinueRun,
+    DeleteTrialFiles,
+    EndProcess,
+    KillUnresponsive,
     Rebuild,
-    Resume,
-    Save,
+    ResumeRun,
     Spawn,
+    SuspendRun,
+    WriteCheckpoint,
+    WriteCheckpointAndExit,
 )
-from hermesd.core.node.messages import Assignment, Failed, Found, Gone, Left
+from hermesd.core.node.messages import Assignment, Failed, HostLost, LeftDevice, RunFound
 from hermesd.node.machine import processes
 from hermesd.node.reasons import is_foreseen, words_of
 from hermesd.node.retry import until_done
 from hermesd.node.runner import host_link
 from hermesd.node.runner import start as starting
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, bury
-from hermesd.node.runner.context import Site
-from hermesd.node.runner.host_events import Hearing
+from hermesd.node.runner.context import NodeContext
+from hermesd.node.runner.host_events import HostEvents
 from hermesd.node.runner.host_link import HostLink
-from hermesd.node.runner.start import NotStarted, Superseded, cores_of
+from hermesd.node.runner.start import NotStarted, RunSuperseded, cores_of
 from hermesd.node.storage.code import BadCode
 from hermesd.node.storage.trial_folder import TrialFolder
 
@@ -52,27 +52,27 @@ class Settle:
 Order = (
     Spawn
     | Rebuild
-    | LetGo
-    | Resume
-    | Halt
+    | ResumeRun
+    | ContinueRun
+    | SuspendRun
     | AskReport
-    | Save
-    | Demote
-    | End
-    | Fence
-    | Forget
+    | WriteCheckpoint
+    | WriteCheckpointAndExit
+    | EndProcess
+    | KillUnresponsive
+    | DeleteTrialFiles
     | Settle
 )
 
 
-class Trainer:
+class TrialRunner:
     """The host of one trial, as its node daemon sees it."""
 
-    def __init__(self, site: Site, folder: TrialFolder) -> None:
+    def __init__(self, site: NodeContext, folder: TrialFolder) -> None:
         self._site = site
         self._folder = folder
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
-        self._hearing: Hearing | None = None
+        self._hearing: HostEvents | None = None
         self._link: HostLink | None = None
         self._listening: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -83,7 +83,7 @@ class Trainer:
     def order(self, order: Order) -> None:
         """Carry out an action, after those before it; an end also ends a start under way."""
         self._orders.put_nowait(order)
-        if isinstance(order, End | Fence) and self._starting is not None:
+        if isinstance(order, EndProcess | KillUnresponsive) and self._starting is not None:
             self._starting.cancel()
 
     def extend(self, expires: Time) -> None:
@@ -102,14 +102,14 @@ class Trainer:
         """Carry out orders until the trial is settled or forgotten and nothing more is asked."""
         while True:
             order = await self._orders.get()
-            rests = isinstance(order, Settle | Forget)
+            rests = isinstance(order, Settle | DeleteTrialFiles)
             try:
                 await self._carry_out(order)
             except Exception as error:
                 if rests or self._hearing is None:  # nothing of it is here but files
                     log.warning("not tidied up", trial=self._folder.trial, error=words_of(error))
                 else:
-                    kind = "not_started" if isinstance(order, LetGo) else "lost"
+                    kind = "not_started" if isinstance(order, ResumeRun) else "lost"
                     await self._give_up(self._hearing, error, kind)
             if rests and self._orders.empty():
                 return
@@ -118,31 +118,31 @@ class Trainer:
         match order:
             case Spawn() | Rebuild():
                 await self._spawn(order)
-            case LetGo():
+            case ResumeRun():
                 await self._let_go(order)
-            case Resume(run, limit):
+            case ContinueRun(run, limit):
                 self._ask("resume", run, limit_step=limit)
-            case Halt(run, tier, seconds):
+            case SuspendRun(run, tier, seconds):
                 if tier is Tier.KILL:
                     self._ask("kill", run)
                 else:
                     self._ask("suspend", run, tier=tier.value, deadline_seconds=seconds)
             case AskReport(run, step):
                 self._ask("report", run, at_step=step)
-            case Save(run, name):
+            case WriteCheckpoint(run, name):
                 self._ask("checkpoint", run, id=name)
-            case Demote(run, name):
+            case WriteCheckpointAndExit(run, name):
                 self._ask("demote", run, id=name)
-            case End(run):
+            case EndProcess(run):
                 self._ask("kill", run)
-            case Fence():
+            case KillUnresponsive():
                 await self._bury(self._link)
             case Settle():
                 await self.dismiss()
                 self._site.cgroups.remove(self._folder.cgroup)
                 self._site.quotas.sweep()
                 self._folder.settle()
-            case Forget():
+            case DeleteTrialFiles():
                 await self.dismiss()
                 self._site.cgroups.remove(self._folder.cgroup)
                 self._site.unshare(self._folder.trial, self._folder.identity)
@@ -156,7 +156,7 @@ class Trainer:
 
     async def _spawn(self, order: Spawn | Rebuild) -> None:
         run = order.assignment.run
-        self._hearing = Hearing(self._site, self._folder, order.assignment)
+        self._hearing = HostEvents(self._site, self._folder, order.assignment)
         start = self._guarded(
             self._hearing, partial(self._start, order, self._hearing), "not_started"
         )
@@ -165,15 +165,15 @@ class Trainer:
         ended, self._starting = self._starting.cancelled(), None
         if ended:
             await self.dismiss()
-            self._site.say(Left(run, Tier.KILL, 0, None, "it was ended while it started"))
+            self._site.say(LeftDevice(run, Tier.KILL, 0, None, "it was ended while it started"))
 
-    async def _start(self, order: Spawn | Rebuild, hearing: Hearing) -> None:
+    async def _start(self, order: Spawn | Rebuild, hearing: HostEvents) -> None:
         await self.dismiss()
         link, ready = await starting.start(self._site, self._folder, order)
         self._listen_to(link, hearing)
         starting.request(self._site, link, order, ready)
 
-    async def _let_go(self, order: LetGo) -> None:
+    async def _let_go(self, order: ResumeRun) -> None:
         assert self._hearing is not None
         self._hearing.assignment = order.assignment
         await asyncio.to_thread(self._folder.begin, order.assignment)
@@ -197,18 +197,18 @@ class Trainer:
 
     async def adopt(self, assignment: Assignment) -> None:
         """Take over what a daemon before this one left of the run."""
-        self._hearing = hearing = Hearing(self._site, self._folder, assignment)
+        self._hearing = hearing = HostEvents(self._site, self._folder, assignment)
         try:
             await self._adopt(assignment, hearing)
         except Exception as error:
-            self._site.say(Found(assignment, "ended", 0))
+            self._site.say(RunFound(assignment, "ended", 0))
             await self._give_up(hearing, error, "lost")
 
-    async def _adopt(self, assignment: Assignment, hearing: Hearing) -> None:
+    async def _adopt(self, assignment: Assignment, hearing: HostEvents) -> None:
         run, say = assignment.run, self._site.say
         link = await self._reach_host(0)
         if link is None:
-            say(Found(assignment, "parked" if self._folder.parked else "ended", 0))
+            say(RunFound(assignment, "parked" if self._folder.parked else "ended", 0))
             await self._bury(None)
             await self._hear_death(hearing)
             return
@@ -221,17 +221,17 @@ class Trainer:
         parked = assignment.launch.parked
         if attempt == run.attempt:
             started = {"running": "running" if step else "starting", "parked": "parked"}
-            say(Found(assignment, started.get(phase, "ended"), step, memory))
+            say(RunFound(assignment, started.get(phase, "ended"), step, memory))
             hearing.hear_standing(link)
         elif phase in ("parked", "ended") and parked is not None and parked.attempt == attempt:
             # It was not told to go on yet; if it has ended since, its outcome follows.
             before = replace(assignment.launch, run=parked, parked=None)
-            say(Found(replace(assignment, launch=before), "parked", step, memory))
+            say(RunFound(replace(assignment, launch=before), "parked", step, memory))
             hearing.hear_standing(link)
             say(assignment)
         else:
-            say(Found(assignment, "ended", 0))
-            say(Gone(run, "the node daemon ended before it had started the run"))
+            say(RunFound(assignment, "ended", 0))
+            say(HostLost(run, "the node daemon ended before it had started the run"))
         self._listen_to(link, hearing)
 
     async def abandon(self) -> None:
@@ -248,12 +248,12 @@ class Trainer:
 
     # -- listening -------------------------------------------------------------------------------
 
-    def _listen_to(self, link: HostLink, hearing: Hearing) -> None:
+    def _listen_to(self, link: HostLink, hearing: HostEvents) -> None:
         self._link = link
         listening = self._guarded(hearing, partial(self._listen, link, hearing), "lost")
         self._listening = self._site.tasks.create_task(listening)
 
-    async def _listen(self, link: HostLink, hearing: Hearing) -> None:
+    async def _listen(self, link: HostLink, hearing: HostEvents) -> None:
         try:
             while (frame := await link.hear()) is not None:
                 await hearing.room()
@@ -280,7 +280,7 @@ class Trainer:
 
         return await until_done(attach, "its host cannot be asked", trial=self._folder.trial)
 
-    async def _hear_death(self, hearing: Hearing) -> None:
+    async def _hear_death(self, hearing: HostEvents) -> None:
         await until_done(hearing.hear_death, "its end cannot be read", trial=self._folder.trial)
 
     # -- ending ----------------------------------------------------------------------------------
@@ -312,14 +312,14 @@ class Trainer:
     # -- when it goes wrong ----------------------------------------------------------------------
 
     async def _guarded(
-        self, hearing: Hearing, work: Callable[[], Coroutine[None, None, None]], kind: str
+        self, hearing: HostEvents, work: Callable[[], Coroutine[None, None, None]], kind: str
     ) -> None:
         try:
             await work()
         except Exception as error:
             await self._give_up(hearing, error, kind)
 
-    async def _give_up(self, hearing: Hearing, error: Exception, kind: str) -> None:
+    async def _give_up(self, hearing: HostEvents, error: Exception, kind: str) -> None:
         """End the trial's run here and say why; whatever it is costs nobody else."""
         run, devices = hearing.assignment.run, hearing.assignment.launch.devices
         unforeseen = None if is_foreseen(error) else error
@@ -331,5 +331,5 @@ class Trainer:
             self._link.close()
         await self._heard_all()
         await self._site.release(devices, hearing.worker_pids)
-        newest = error.newest if isinstance(error, Superseded) else 0
+        newest = error.newest if isinstance(error, RunSuperseded) else 0
         self._site.say(Failed(run, kind, words_of(error), newest_attempt=newest))

@@ -15,23 +15,29 @@ import structlog
 from hermesd.core.model import Time, TrialId
 from hermesd.core.node.actions import (
     Action,
-    Bring,
-    Clear,
-    Discard,
-    Extend,
-    Forget,
-    LetGo,
+    DeleteCheckpoints,
+    DeleteTrialFiles,
+    DiscardRebuilt,
+    ExtendLeases,
+    FetchCheckpoint,
     Rebuild,
+    ResumeRun,
     Spawn,
-    Tell,
-    Watch,
+    TellHead,
+    WatchRequirements,
 )
 from hermesd.core.node.messages import Assignment, Failed
 from hermesd.node.retry import until_done
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_strays
-from hermesd.node.runner.context import Site
-from hermesd.node.runner.trial_runner import Settle, Trainer
-from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, Unreadable, journalled, rebuilt
+from hermesd.node.runner.context import NodeContext
+from hermesd.node.runner.trial_runner import Settle, TrialRunner
+from hermesd.node.storage.trial_folder import (
+    BadTrial,
+    TrialFolder,
+    UnreadableFolder,
+    journalled,
+    rebuilt,
+)
 
 # A disk that cannot be read for longer holds up the node's other trials.
 READING_SECONDS = 10.0
@@ -40,18 +46,18 @@ DISMISSAL_SECONDS = 3 * BURIAL_SECONDS
 log = structlog.get_logger()
 
 
-class Crew:
+class TrialRunners:
     """The trainers. `trials` and `sockets` are where folders lie; `changed` is called when one
     has gone."""
 
     def __init__(
-        self, site: Site, trials: Path, sockets: Path, changed: Callable[[], None]
+        self, site: NodeContext, trials: Path, sockets: Path, changed: Callable[[], None]
     ) -> None:
         self._site = site
         self._trials = trials
         self._sockets = sockets
         self._changed = changed
-        self._trainers: dict[TrialId, Trainer] = {}
+        self._trainers: dict[TrialId, TrialRunner] = {}
 
     @property
     def empty(self) -> bool:
@@ -70,20 +76,20 @@ class Crew:
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to whom it concerns."""
         match action:
-            case Tell() | Bring() | Clear() | Watch():
+            case TellHead() | FetchCheckpoint() | DeleteCheckpoints() | WatchRequirements():
                 raise TypeError(f"{action} is for others")
-            case Extend(expires):
+            case ExtendLeases(expires):
                 self._extend(expires)
-            case Spawn(assignment) | LetGo(assignment):
+            case Spawn(assignment) | ResumeRun(assignment):
                 try:
                     self._trainer(assignment.run.trial).order(action)
                 except BadTrial as error:
                     self._site.say(Failed(assignment.run, "not_started", str(error)))
-            case Discard(trial):
+            case DiscardRebuilt(trial):
                 self.settle(trial)
             case Rebuild(assignment):
                 self._trainer(assignment.run.trial).order(action)
-            case Forget(trial):
+            case DeleteTrialFiles(trial):
                 with contextlib.suppress(BadTrial):  # such a trial never had anything here
                     self._trainer(trial).order(action)
             case _:
@@ -131,7 +137,7 @@ class Crew:
             assignment = await until_done(
                 read, "a run cannot be read", seconds=READING_SECONDS, trial=folder.trial
             )
-        except (Unreadable, OSError) as error:
+        except (UnreadableFolder, OSError) as error:
             log.error("a run is lost", reason=str(error))
             await trainer.abandon()
             return
@@ -146,16 +152,16 @@ class Crew:
                 for trainer in self._trainers.values():
                     tasks.create_task(trainer.dismiss())
 
-    def _trainer(self, trial: TrialId) -> Trainer:
+    def _trainer(self, trial: TrialId) -> TrialRunner:
         """Who looks after the trial. Raises BadTrial."""
         trainer = self._trainers.get(trial)
         if trainer is None:
-            trainer = Trainer(self._site, self.folder(trial))
+            trainer = TrialRunner(self._site, self.folder(trial))
             self._trainers[trial] = trainer
             self._site.tasks.create_task(self._look_after(trial, trainer))
         return trainer
 
-    async def _look_after(self, trial: TrialId, trainer: Trainer) -> None:
+    async def _look_after(self, trial: TrialId, trainer: TrialRunner) -> None:
         await trainer.run()
         del self._trainers[trial]
         self._changed()

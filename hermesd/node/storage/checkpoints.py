@@ -39,12 +39,12 @@ MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was 
 _SET_ASIDE = "unusable"
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """A checkpoint that is incomplete or not what its manifest says; names the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCheckpoint:
     """A checkpoint whose files are what its manifest says."""
 
     path: Path
@@ -78,7 +78,7 @@ def disk_fact(folder: Path) -> str:
     return f"checkpoints are written {how}"
 
 
-def verified(path: Path) -> Found:
+def verified(path: Path) -> FoundCheckpoint:
     """The checkpoint at `path`, every file hashed. Raises Damaged; OSError where the disk does not
     let it be read now, which says nothing about it."""
     manifest, digest = _manifest(path)
@@ -86,16 +86,16 @@ def verified(path: Path) -> Found:
     for name, expected in files.items():
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
-            raise Damaged(f"{path}: {name} lies outside")
+            raise DamagedCheckpoint(f"{path}: {name} lies outside")
         try:
             found = _measure(file)
         except _MISSING as error:
-            raise Damaged(f"{path}: {name}: {error.strerror}") from None
+            raise DamagedCheckpoint(f"{path}: {name}: {error.strerror}") from None
         if found != expected:
-            raise Damaged(f"{path}: {name} is {found}, its manifest says {expected}")
+            raise DamagedCheckpoint(f"{path}: {name} is {found}, its manifest says {expected}")
     size = sum(entry["bytes"] for entry in files.values())
     created = str(manifest.get("created_utc", ""))
-    return Found(
+    return FoundCheckpoint(
         path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size
     )
 
@@ -105,11 +105,11 @@ def promised(path: Path, sha256: str) -> dict[str, int]:
     (empty: if it is any). Raises Damaged."""
     manifest, digest = _manifest(path)
     if sha256 and digest != sha256:
-        raise Damaged(f"it is {digest}, the head knows {sha256}")
+        raise DamagedCheckpoint(f"it is {digest}, the head knows {sha256}")
     return {name: entry["bytes"] for name, entry in manifest["files"].items()}
 
 
-def newest(folder: Path) -> Iterator[Found]:
+def newest(folder: Path) -> Iterator[FoundCheckpoint]:
     """The checkpoints in `folder` that verify, newest first; each is hashed when asked for.
 
     Those of a later attempt are newer, even where it has not got as far: it went on from what the
@@ -118,7 +118,7 @@ def newest(folder: Path) -> Iterator[Found]:
     for path in _by_age(folder):
         try:
             yield verified(path)
-        except Damaged:
+        except DamagedCheckpoint:
             continue
 
 
@@ -126,7 +126,7 @@ def furthest(folder: Path) -> tuple[int, int]:
     """The step of the furthest checkpoint in `folder`, by its manifest alone, and the attempt that
     took it; zeros without one."""
     for path in _by_progress(folder)[:1]:
-        with suppress(Damaged):
+        with suppress(DamagedCheckpoint):
             manifest, _ = _manifest(path)
             return int(manifest["step"]), int(manifest.get("attempt", 0))
     return 0, 0
@@ -228,7 +228,7 @@ def _complete(folder: Path) -> list[tuple[int, int, str, Path]]:
             continue
         try:
             manifest, _ = _manifest(path)
-        except Damaged:
+        except DamagedCheckpoint:
             continue
         created = str(manifest.get("created_utc", ""))
         found.append((int(manifest.get("attempt", 0)), int(manifest["step"]), created, path))
@@ -241,11 +241,11 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
             body = file.read(MANIFEST_LIMIT_BYTES)
         manifest = json.loads(body)
     except (*_MISSING, ValueError, RecursionError) as error:
-        raise Damaged(f"{path}: no readable manifest: {error}") from None
+        raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
     if not isinstance(manifest, dict) or not _is_sound(manifest):
-        raise Damaged(f"{path}: its manifest names no step and files")
+        raise DamagedCheckpoint(f"{path}: its manifest names no step and files")
     if SUM in manifest and manifest[SUM] != _sum_of(manifest):  # earlier ones have none
-        raise Damaged(f"{path}: its manifest is not what was written")
+        raise DamagedCheckpoint(f"{path}: its manifest is not what was written")
     return manifest, hashlib.sha256(body).hexdigest()
 
 

@@ -143,7 +143,7 @@ def _inode(path: Path) -> int:
 log = structlog.get_logger()
 
 
-class Errands:
+class FileRequests:
     """Files on their way, by ticket. `ended` says whether a trial has no process here."""
 
     def __init__(

@@ -19,7 +19,7 @@ from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.machine import venvs
 from hermesd.node.storage import code
-from hermesd.node.storage.trial_folder import Unreadable, folders
+from hermesd.node.storage.trial_folder import UnreadableFolder, folders
 
 # Adding up what everything takes costs a walk over all files.
 _LOOK_SECONDS = 30.0
@@ -32,7 +32,7 @@ _AWAY = frozenset(
 log = structlog.get_logger()
 
 
-class Shelf:
+class DiskBudget:
     """Code snapshots by content under `root`/code, within a budget for all of `root`."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Shelf:
         for folder in folders(self.trials, self._sockets):
             try:
                 last, open_run = folder.last(), folder.journalled()
-            except Unreadable:
+            except UnreadableFolder:
                 continue
             outcome = folder.outcome(last.run.attempt) if last else None
             if outcome is not None and outcome["kind"] == "completed" and not open_run:

@@ -21,10 +21,10 @@ import structlog
 
 from hermesd.core.bounds import directory_of
 from hermesd.core.model import Checkpoint, NodeId
-from hermesd.core.node.messages import Source
+from hermesd.core.node.messages import CheckpointSource
 from hermesd.node.clock import boottime
 from hermesd.node.storage import checkpoints
-from hermesd.node.storage.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, Damaged
+from hermesd.node.storage.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, DamagedCheckpoint
 from hermesd.node.storage.giving import AT_ONCE, PATIENCE_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
@@ -61,7 +61,7 @@ class NotFetched(Exception):
         self.way = way
 
 
-class Stalled(Exception):
+class TransferStalled(Exception):
     """A node does not give what it was asked for, or not fast enough."""
 
 
@@ -80,7 +80,11 @@ class Fetching:
         return self._locks.setdefault(folder, asyncio.Lock())
 
     async def bring(
-        self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path, identity: str = ""
+        self,
+        checkpoint: Checkpoint,
+        sources: Sequence[CheckpointSource],
+        folder: Path,
+        identity: str = "",
     ) -> None:
         """See the checkpoint below `folder`: out of the directory that is shared, else from a
         source, if any is named. `identity` is the study's. Raises NotFetched, OSError."""
@@ -89,7 +93,11 @@ class Fetching:
             await self.fetch(checkpoint, sources, folder, identity)
 
     async def fetch(
-        self, checkpoint: Checkpoint, sources: Sequence[Source], folder: Path, identity: str = ""
+        self,
+        checkpoint: Checkpoint,
+        sources: Sequence[CheckpointSource],
+        folder: Path,
+        identity: str = "",
     ) -> bool:
         """The same for who holds the lock; whether it is there. Raises NotFetched, OSError."""
         name = directory_of(checkpoint.id)
@@ -120,11 +128,11 @@ class Fetching:
                 except grpc.aio.AioRpcError as error:
                     way = way and error.code() is grpc.StatusCode.UNAVAILABLE
                     reasons.append(f"{source.node} at {source.address}: {error.details()}")
-                except Stalled as error:
+                except TransferStalled as error:
                     self._stalled_at[source.node] = boottime()
                     log.warning("a node stalls", node=source.node, reason=str(error))
                     reasons.append(f"{source.node} at {source.address}: {error}")
-                except Damaged as error:
+                except DamagedCheckpoint as error:
                     way = False
                     await _doubt(source, checkpoint, self._membership)
                     reasons.append(f"{source.node} at {source.address}: {error}")
@@ -134,12 +142,12 @@ class Fetching:
         reason = f"checkpoint {checkpoint.id} could not be had: {'; '.join(reasons)}"
         raise NotFetched(reason, way)
 
-    def _stalled_lately(self, source: Source) -> bool:
+    def _stalled_lately(self, source: CheckpointSource) -> bool:
         at = self._stalled_at.get(source.node)
         return at is not None and boottime() - at < STALLED_SECONDS
 
 
-def _is_elsewhere(source: Source) -> bool:
+def _is_elsewhere(source: CheckpointSource) -> bool:
     """Whether it gives by a socket of another machine only: to wait for it would be for ever."""
     socket = source.address.removeprefix("unix:")
     elsewhere = socket != source.address and not Path(socket).exists()
@@ -149,7 +157,7 @@ def _is_elsewhere(source: Source) -> bool:
 
 
 async def _from(
-    source: Source,
+    source: CheckpointSource,
     checkpoint: Checkpoint,
     target: Path,
     identity: str,
@@ -173,8 +181,8 @@ async def _from(
                 await _files(stub, wanted, partial, checkpoint.sha256, pace)
             await asyncio.to_thread(checkpoints.verified, partial)
         except TimeoutError:
-            raise Stalled(str(pace)) from None
-        except Damaged:
+            raise TransferStalled(str(pace)) from None
+        except DamagedCheckpoint:
             shutil.rmtree(partial)
             raise
     os.rename(partial, target)
@@ -228,7 +236,9 @@ def _see_room(partial: Path, sizes: Iterable[int]) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(partial))
 
 
-async def _doubt(source: Source, checkpoint: Checkpoint, membership: Membership | None) -> None:
+async def _doubt(
+    source: CheckpointSource, checkpoint: Checkpoint, membership: Membership | None
+) -> None:
     """Have the node look at what it gave; if it cannot be reached now, another try will."""
     request = pb.DoubtRequest(
         trial=checkpoint.trial, checkpoint=checkpoint.id, ticket=source.ticket
@@ -270,7 +280,7 @@ async def _file(
 def _append(target: Path, data: bytes, limit_bytes: int) -> None:
     with open(target, "ab") as file:
         if file.tell() + len(data) > limit_bytes:
-            raise Damaged(f"{target.name} is longer than {limit_bytes} bytes")
+            raise DamagedCheckpoint(f"{target.name} is longer than {limit_bytes} bytes")
         file.write(data)
 
 
@@ -278,7 +288,7 @@ def _size(target: Path) -> int:
     return target.stat().st_size if target.exists() else 0
 
 
-def _channel(source: Source, membership: Membership | None) -> grpc.aio.Channel:
+def _channel(source: CheckpointSource, membership: Membership | None) -> grpc.aio.Channel:
     if membership is None:
         return grpc.aio.insecure_channel(source.address, options=_OPTIONS)
     options = [*_OPTIONS, *channel_options(server_name(source.node))]

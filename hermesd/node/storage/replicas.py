@@ -16,13 +16,13 @@ import structlog
 from hermesd.core.bounds import directory_of
 from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
-from hermesd.core.node.actions import Bring, Clear
+from hermesd.core.node.actions import DeleteCheckpoints, FetchCheckpoint
 from hermesd.core.node.messages import Fetch
 from hermesd.node.reasons import words_of
 from hermesd.node.storage import checkpoints, client_files
-from hermesd.node.storage.checkpoints import Damaged
+from hermesd.node.storage.checkpoints import DamagedCheckpoint
 from hermesd.node.storage.code import CodeError
-from hermesd.node.storage.disk_budget import Shelf
+from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
@@ -47,7 +47,7 @@ class Replicas:
         node: NodeId,
         tasks: asyncio.TaskGroup,
         fetching: Fetching,
-        shelf: Shelf,
+        shelf: DiskBudget,
         folder: Callable[[TrialId], TrialFolder],
         absent: Callable[[TrialId], bool],
         tell: _Tell,
@@ -64,12 +64,12 @@ class Replicas:
         self._turn = asyncio.Semaphore(1)
         self._under_way: dict[TrialId, set[asyncio.Task[None]]] = {}
 
-    def carry_out(self, action: Bring | Clear) -> None:
+    def carry_out(self, action: FetchCheckpoint | DeleteCheckpoints) -> None:
         """Begin with an action of the machine."""
         match action:
-            case Bring(order):
+            case FetchCheckpoint(order):
                 self._begin(order.checkpoint.trial, self._copy(order))
-            case Clear(trial, identity):
+            case DeleteCheckpoints(trial, identity):
                 self._begin(trial, self._clear(trial, identity))
 
     def give_up(self, trial: TrialId) -> None:
@@ -87,8 +87,12 @@ class Replicas:
         async with self._fetching.lock(folder.checkpoints):
             try:
                 await asyncio.to_thread(checkpoints.verified, client_files.checkpoint(folder, name))
-            except (checkpoints.Damaged, OSError) as error:
-                reason = str(error) if isinstance(error, checkpoints.Damaged) else words_of(error)
+            except (checkpoints.DamagedCheckpoint, OSError) as error:
+                reason = (
+                    str(error)
+                    if isinstance(error, checkpoints.DamagedCheckpoint)
+                    else words_of(error)
+                )
             else:
                 return
             instead = await asyncio.to_thread(self._without, folder, name)
@@ -133,7 +137,7 @@ class Replicas:
                 await (self._bring(order) if order.sources else self._share(order))
         except NotFetched as error:
             event = NotCopied(order.node, trial, name, str(error), error.way)
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             event = NotCopied(order.node, trial, name, str(error), way=False)
         except Exception as error:  # whatever another node sends costs no more than the copy
             foreseen = isinstance(error, BadTrial | CodeError | OSError)

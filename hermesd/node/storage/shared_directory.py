@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hermesd.core.model import Checkpoint, TrialId
 from hermesd.node.storage import checkpoints
-from hermesd.node.storage.checkpoints import Damaged
+from hermesd.node.storage.checkpoints import DamagedCheckpoint
 
 MARK = "hermes-shared"
 
@@ -75,7 +75,7 @@ class Shared:
         try:
             _copied(path, partial)
             found = checkpoints.verified(partial)
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise SharedAway(str(error)) from None
         if checkpoint.sha256 and found.sha256 != checkpoint.sha256:

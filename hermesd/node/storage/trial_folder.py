@@ -35,7 +35,7 @@ class BadTrial(Exception):
     """The id of a trial cannot be a directory's path."""
 
 
-class Unreadable(Exception):
+class UnreadableFolder(Exception):
     """The journal of a run is damaged; names the file."""
 
 
@@ -117,9 +117,9 @@ class TrialFolder:
         except FileNotFoundError:
             return None
         except (IsADirectoryError, DecodeError, wire.Malformed) as error:
-            raise Unreadable(f"{path}: {error}") from None
+            raise UnreadableFolder(f"{path}: {error}") from None
         if found.run.trial != self.trial:
-            raise Unreadable(f"{path}: it speaks of {found.run}")
+            raise UnreadableFolder(f"{path}: it speaks of {found.run}")
         return found
 
     def set_aside(self) -> list[Path]:
@@ -129,7 +129,7 @@ class TrialFolder:
         for name in ("run.pb", "last.pb"):
             try:
                 self._read(name)
-            except Unreadable:
+            except UnreadableFolder:
                 kept = self.path / f"{name}.damaged"
                 os.replace(self.path / name, kept)
                 renamed.append(kept)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.decide.queue import Entry, Line
+from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score, View, planned
 from hermesd.core.trial import Trial
@@ -96,10 +96,10 @@ class Standings:
         self._policy = policy
         self._trials: dict[TrialId, Trial] = {}
         self._rungs: dict[TrialId, int] = {}
-        self._newcomers = Line()
+        self._newcomers = SortedCandidates()
         # By rung, the highest last: all that have reached it, and the candidates that stand at it.
-        self._reached: list[Line] = []
-        self._standing: list[Line] = []
+        self._reached: list[SortedCandidates] = []
+        self._standing: list[SortedCandidates] = []
 
     def note(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
@@ -110,11 +110,11 @@ class Standings:
             stands = trial.candidate and not trial.shelved
             self._rungs[trial.id] = top
             while len(self._reached) <= top:
-                self._reached.append(Line())
-                self._standing.append(Line())
+                self._reached.append(SortedCandidates())
+                self._standing.append(SortedCandidates())
             for rung in range(top + 1):
                 key = (self._policy.loss(trial, rung), float(trial.phase.final))
-                self._reached[rung].put(entry := Entry(key, trial.spec.number, trial.id))
+                self._reached[rung].put(entry := QueueEntry(key, trial.spec.number, trial.id))
             for rung in range(top + 1, before + 1):
                 self._reached[rung].drop(trial.id)
             if before > BELOW_FIRST and (before != top or not stands):
@@ -122,7 +122,7 @@ class Standings:
             if stands and top > BELOW_FIRST:
                 self._standing[top].put(entry)
             if stands and top == BELOW_FIRST:
-                self._newcomers.put(Entry((), trial.spec.number, trial.id))
+                self._newcomers.put(QueueEntry((), trial.spec.number, trial.id))
             else:
                 self._newcomers.drop(trial.id)
 
@@ -153,7 +153,7 @@ class Standings:
         quantum = Quantum(until_step=self._policy.until(known))
         return Claim(trial, quantum, reason, held_back=kind == HELD_BACK)
 
-    def _bar(self, rung: int) -> Entry | tuple[()]:
+    def _bar(self, rung: int) -> QueueEntry | tuple[()]:
         """The first of those that reached a rung that may not go on."""
         reached = self._reached[rung]
         return reached[len(reached) // self._policy.eta] if len(reached) else ()

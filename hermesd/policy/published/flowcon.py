@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.decide.queue import Entry, Line
+from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score, View, planned, require
 from hermesd.core.trial import Trial
@@ -57,7 +57,7 @@ class Rotation:
     def __init__(self, policy: FlowCon) -> None:
         self._policy = policy
         self._trials: dict[TrialId, Trial] = {}
-        self._line = Line()
+        self._line = SortedCandidates()
         # By number; 0 where there is none, which adds nothing to the sum.
         self._growth: list[float] = []
         self._measured: set[TrialId] = set()
@@ -74,7 +74,7 @@ class Rotation:
             (self._measured.discard if growth is None else self._measured.add)(trial.id)
             if trial.candidate and not trial.shelved:
                 key = (float(trial.phase.on_device), trial.rested)
-                self._line.put(Entry(key, number, trial.id))
+                self._line.put(QueueEntry(key, number, trial.id))
             else:
                 self._line.drop(trial.id)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hermesd.core.decide.queue import Entry, Line
+from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 from hermesd.core.losses import truncate
 from hermesd.core.model import Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score, View, planned, require
@@ -80,11 +80,11 @@ class Medians:
         self._changed: dict[TrialId, None] = {}
         # By step: the averages of all that got there; the lowest losses of the candidates that
         # are looked at there; the lowest and the highest median as they last were.
-        self._averages: dict[int, Line] = {}
-        self._lowest: dict[int, Line] = {}
+        self._averages: dict[int, SortedCandidates] = {}
+        self._lowest: dict[int, SortedCandidates] = {}
         self._medians: dict[int, tuple[float, float]] = {}
         self._looked_at: dict[TrialId, int] = {}
-        self._line = Line()
+        self._line = SortedCandidates()
 
     def note(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
@@ -122,7 +122,7 @@ class Medians:
             for trial in changed:
                 if trial.step >= step and not trial.shelved:
                     key = (average(trial, step),)
-                    averages.put(Entry(key, trial.spec.number, trial.id))
+                    averages.put(QueueEntry(key, trial.spec.number, trial.id))
                 else:
                     averages.drop(trial.id)
         turned = {trial.id: trial for trial in changed}
@@ -142,14 +142,14 @@ class Medians:
         if not step:
             return
         if step not in self._averages:
-            self._averages[step], self._lowest[step] = Line(), Line()
+            self._averages[step], self._lowest[step] = SortedCandidates(), SortedCandidates()
             self._medians[step] = (math.inf, math.inf)
             for each in self._trials.values():
                 if each.step >= step and not each.shelved:
                     key = (average(each, step),)
-                    self._averages[step].put(Entry(key, each.spec.number, each.id))
+                    self._averages[step].put(QueueEntry(key, each.spec.number, each.id))
         key = (lowest(trial, step),)
-        self._lowest[step].put(Entry(key, trial.spec.number, trial.id))
+        self._lowest[step].put(QueueEntry(key, trial.spec.number, trial.id))
 
     def _turned(self, step: int) -> list[TrialId]:
         """The candidates that a change of the averages may have put behind or brought back."""
@@ -167,7 +167,7 @@ class Medians:
         key = (GOING, float(not trial.phase.on_device))
         if self._behind(trial.id):
             key = (BEHIND, loss_or_inf(trial))
-        self._line.put(Entry(key, trial.spec.number, trial.id))
+        self._line.put(QueueEntry(key, trial.spec.number, trial.id))
 
     def _behind(self, trial: TrialId) -> bool:
         """Whether a candidate's lowest loss is above the median of the others' averages."""
@@ -194,7 +194,7 @@ def lowest(trial: Trial, step: int) -> float:
     return min((mean for mean in means if math.isfinite(mean)), default=math.inf)
 
 
-def median_without(averages: Line, value: float) -> float:
+def median_without(averages: SortedCandidates, value: float) -> float:
     """The median of a line's scores but for one occurrence of `value`, or the score next to it."""
     others = len(averages) - 1
     out = min(averages.rank(((value,),)), others)

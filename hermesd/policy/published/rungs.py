@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from hermesd.core.decide.queue import Bound, Entry, Line
+from hermesd.core.decide.queue import Bound, QueueEntry, SortedCandidates
 from hermesd.core.model import Phase, Quantum, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Score
 from hermesd.core.trial import Trial
@@ -69,7 +69,7 @@ class Round:
         self._ladder = ladder
         self._rung = rung
         self.members: set[TrialId] = set()
-        self._here = Line()
+        self._here = SortedCandidates()
         self._training: set[TrialId] = set()
         self._unfinished: set[TrialId] = set()
         self._bar: Bound = ()
@@ -84,7 +84,7 @@ class Round:
             self._here.drop(trial.id)
             return
         key = (self._ladder.loss(trial, self._rung), *key)
-        self._here.put(Entry(key, trial.spec.number, trial.id))
+        self._here.put(QueueEntry(key, trial.spec.number, trial.id))
         if not trial.phase.final:
             self._unfinished.add(trial.id)
             if trial.step < self._ladder.step_of(trial, self._rung):
@@ -166,7 +166,7 @@ class Halving:
         self._brackets = [Bracket(ladder) for ladder in ladders]
         self._trials: dict[TrialId, Trial] = {}
         self._changed: dict[TrialId, None] = {}
-        self._line = Line()
+        self._line = SortedCandidates()
 
     def note(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
@@ -212,7 +212,7 @@ class Halving:
         else:
             first, own = (standing(each, trial) for each in (self._ladders[0], ladder))
             key = (HELD_BACK, *first, bracket, *own)
-        self._line.put(Entry(key, trial.spec.number, trial.id))
+        self._line.put(QueueEntry(key, trial.spec.number, trial.id))
 
 
 def standing(ladder: Ladder, trial: Trial) -> Score:

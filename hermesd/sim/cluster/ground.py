@@ -8,7 +8,7 @@ from __future__ import annotations
 from hermesd.core.model import DeviceId, RunId, TrialId
 
 
-class Broken(AssertionError):
+class GroundTruthBroken(AssertionError):
     """Something happened that must never happen."""
 
 
@@ -30,12 +30,14 @@ class Ground:
             Broken: its device is taken, its trial computes elsewhere, or it began before.
         """
         if run in self.begun:
-            raise Broken(f"{run} began a second time")
+            raise GroundTruthBroken(f"{run} began a second time")
         if run.trial in self.trials:
-            raise Broken(f"{run} begins while {self.trials[run.trial]} computes")
+            raise GroundTruthBroken(f"{run} begins while {self.trials[run.trial]} computes")
         for device in devices:
             if device in self.devices:
-                raise Broken(f"{run} begins on {device}, where {self.devices[device]} computes")
+                raise GroundTruthBroken(
+                    f"{run} begins on {device}, where {self.devices[device]} computes"
+                )
         self.begun.add(run)
         self.trials[run.trial] = run
         self.devices.update(dict.fromkeys(devices, run))

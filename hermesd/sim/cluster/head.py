@@ -15,7 +15,13 @@ from hermesd.core.decide.scheduler import LeaseTerms, Scheduler
 from hermesd.core.events import Event, NodeJoined, NodeSilent
 from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import NodeId, Time
-from hermesd.core.node.messages import Fetch, Leased, Shed, Source, assignment
+from hermesd.core.node.messages import (
+    CheckpointSource,
+    DropCopies,
+    Fetch,
+    LeaseExtended,
+    assignment,
+)
 from hermesd.core.placement import make_placement
 from hermesd.core.routing import addressee
 from hermesd.core.state import Rejected, State
@@ -43,7 +49,7 @@ def replayed(disk: Disk) -> State:
     return state
 
 
-class Head:
+class SimulatedHead:
     """One life of the head. `watch` sees the state after each decision."""
 
     def __init__(
@@ -52,7 +58,7 @@ class Head:
         agenda: Agenda,
         chance: Chance,
         lease: LeaseTerms,
-        watch: Callable[[Head, list[Command]], None],
+        watch: Callable[[SimulatedHead, list[Command]], None],
     ) -> None:
         self.alive = True
         self.scheduler = Scheduler(replayed(disk), make_policy, make_placement, lease)
@@ -166,7 +172,7 @@ class Head:
             case NodeJoined():
                 self.tell(message, lambda commands: self._welcome(stream, commands))
             case Heartbeat(sent):
-                stream.to_node(Leased(sent + self.scheduler.lease.lease_seconds))
+                stream.to_node(LeaseExtended(sent + self.scheduler.lease.lease_seconds))
             case Numbered(sequence, event):
                 self.tell(event, lambda _: stream.to_node(Acknowledged(sequence)))
             case _:
@@ -206,12 +212,12 @@ class Head:
                 keep = tuple(each.id for each in remembered(trial))
                 return Fetch(saved, (self._source(source),), keep, target, "")
             case Drop(trial_id):
-                return Shed(trial_id, "")
+                return DropCopies(trial_id, "")
             case _:
                 return command
 
-    def _source(self, node: NodeId) -> Source:
-        return Source(node, "there" if node in self.sessions else "", b"")
+    def _source(self, node: NodeId) -> CheckpointSource:
+        return CheckpointSource(node, "there" if node in self.sessions else "", b"")
 
     def _later(self, seconds: float, deed: Deed) -> None:
         self._agenda.after(seconds, lambda: deed() if self.alive else None)

@@ -15,15 +15,15 @@ from hermesd.core.events import Reported
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
 from hermesd.core.node.messages import (
+    CheckpointWritten,
     Completed,
     Failed,
+    FidelityReported,
     HostFact,
-    Judged,
-    Left,
+    LeftDevice,
     Parked,
     Planned,
     Progress,
-    Saved,
     Started,
 )
 from hermesd.sim.cluster.agenda import Agenda, Deed
@@ -184,7 +184,7 @@ PARKED_BYTES = 100
 
 
 @dataclass(slots=True, eq=False)
-class Goal:
+class TrainingGoal:
     """A suspension under way."""
 
     tier: Tier
@@ -192,7 +192,7 @@ class Goal:
     name: str
 
 
-class Host:
+class SimulatedHost:
     """One host. `phase` is idle, rebuilding, running, parked or ended."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Host:
         self._fidelity = fidelity
         self._grace = grace_seconds
         self._started = False
-        self._goal: Goal | None = None
+        self._goal: TrainingGoal | None = None
         self._next: tuple[RunId, tuple[DeviceId, ...]] | None = None
         self._turns = Turns(agenda)
         self.voice = Voice(agenda)
@@ -225,7 +225,7 @@ class Host:
         """What was said once and for all of the program that there is now."""
         if not self._started or self.phase not in ("running", "parked"):
             return []
-        judged = Judged(self.run, self._fidelity, "", "none")
+        judged = FidelityReported(self.run, self._fidelity, "", "none")
         return [judged, Planned(self.run, self._training.recording.steps)]
 
     def extend(self, expires: Time) -> None:
@@ -270,7 +270,7 @@ class Host:
             self.demote(run, f"a{run.attempt}-s{self.step}", cause)
         elif self.phase == "running" and self._goal is None:
             kept = tier if self.can_be_rebuilt else Tier.PARK
-            self._goal = goal = Goal(kept, cause, f"a{run.attempt}-s{self.step}")
+            self._goal = goal = TrainingGoal(kept, cause, f"a{run.attempt}-s{self.step}")
             self._turns.after(seconds, lambda: self._deadline(goal), process=True)
             if self._started:
                 self._aim_for_boundary()
@@ -293,7 +293,7 @@ class Host:
         if run.attempt < self.run.attempt or self.phase != "parked" or self._goal is not None:
             return
         if self.can_be_rebuilt:
-            self._goal = Goal(Tier.CHECKPOINT, cause, name)
+            self._goal = TrainingGoal(Tier.CHECKPOINT, cause, name)
             self._turns.after(SAVE_SECONDS, self._leave)
 
     def kill(self, run: RunId, cause: str = "request") -> None:
@@ -302,7 +302,7 @@ class Host:
             return
         if self.phase in ("rebuilding", "running", "parked"):
             self._turns.next()
-            self._goal = Goal(Tier.KILL, cause, "")
+            self._goal = TrainingGoal(Tier.KILL, cause, "")
             self._turns.after(KILL_SECONDS, self._killed)
         elif self.phase == "idle":
             self._say_killed(cause)
@@ -402,7 +402,7 @@ class Host:
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _deadline(self, goal: Goal) -> None:
+    def _deadline(self, goal: TrainingGoal) -> None:
         if self._goal is not goal or goal.tier is Tier.KILL:
             return
         if goal.tier is Tier.PARK:
@@ -423,14 +423,14 @@ class Host:
         self.voice.say(Parked(self.run, self.step, PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
-        self.voice.say(Saved(run, self.folder.save(run, name, step)))
+        self.voice.say(CheckpointWritten(run, self.folder.save(run, name, step)))
 
     def _leave(self) -> None:
         goal, step = self._goal, self.step
         assert goal is not None
         kept = self.folder.save(self.run, goal.name, step)
         self._gone("idle")
-        self._end(Left(self.run, Tier.CHECKPOINT, step, kept, goal.cause))
+        self._end(LeftDevice(self.run, Tier.CHECKPOINT, step, kept, goal.cause))
 
     def _killed(self) -> None:
         assert self._goal is not None
@@ -440,7 +440,7 @@ class Host:
 
     def _say_killed(self, cause: str) -> None:
         kept = self.folder.newest
-        self._end(Left(self.run, Tier.KILL, kept.step if kept else 0, kept, cause))
+        self._end(LeftDevice(self.run, Tier.KILL, kept.step if kept else 0, kept, cause))
 
     def _complete(self) -> None:
         step = self._training.recording.steps

@@ -29,39 +29,39 @@ from hermesd.core.model import Checkpoint, Device, Fidelity, NodeId, RunId, Tier
 from hermesd.core.node.actions import (
     Action,
     AskReport,
-    Bring,
-    Clear,
-    Demote,
-    Discard,
-    End,
-    Extend,
-    Fence,
-    Forget,
-    Halt,
-    LetGo,
+    ContinueRun,
+    DeleteCheckpoints,
+    DeleteTrialFiles,
+    DiscardRebuilt,
+    EndProcess,
+    ExtendLeases,
+    FetchCheckpoint,
+    KillUnresponsive,
     Rebuild,
-    Resume,
-    Save,
+    ResumeRun,
     Spawn,
-    Tell,
-    Watch,
+    SuspendRun,
+    TellHead,
+    WatchRequirements,
+    WriteCheckpoint,
+    WriteCheckpointAndExit,
 )
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
     Assignment,
     Attached,
-    Begun,
+    CheckpointSource,
+    CheckpointWritten,
     Failed,
     Fetch,
-    Found,
-    Gone,
     HostFact,
+    HostLost,
     Input,
-    Known,
-    Leased,
+    LeaseExtended,
     Order,
-    Saved,
-    Source,
+    OutcomeAcknowledged,
+    ProcessStarted,
+    RunFound,
 )
 from hermesd.core.trial import NOT_FETCHED
 from hermesd.sim.cluster.agenda import Agenda, Deed
@@ -69,14 +69,14 @@ from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.disk import Folder
 from hermesd.sim.cluster.faults import Chance
 from hermesd.sim.cluster.ground import Ground
-from hermesd.sim.cluster.host import COPY_SECONDS, Host
+from hermesd.sim.cluster.host import COPY_SECONDS, SimulatedHost
 from hermesd.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
 
 # --- What outlives a node daemon: its machine with devices, hosts and folders.
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SimulatedWork:
     """What a trial's program will do, should it ever run."""
 
     recording: Recording
@@ -84,17 +84,19 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SimulatedSite:
     """What all machines of a pool share."""
 
     agenda: Agenda
     chance: Chance
     ground: Ground
-    work: Mapping[TrialId, Work]
+    work: Mapping[TrialId, SimulatedWork]
     # What a node gives that can be reached: None if it has not got it; None of any other node.
     giver: Callable[[NodeId], Callable[[Checkpoint], Checkpoint | None] | None]
 
-    def fetch(self, checkpoint: Checkpoint, sources: Iterable[Source], folder: Folder) -> bool:
+    def fetch(
+        self, checkpoint: Checkpoint, sources: Iterable[CheckpointSource], folder: Folder
+    ) -> bool:
         """See the checkpoint in a folder, from its sources if it is not there; whether it is."""
         if checkpoint.id in folder.checkpoints:
             return True
@@ -118,7 +120,7 @@ class Box:
     boot: int = 1
     disk: int = 1
     folders: dict[TrialId, Folder] = field(default_factory=dict)
-    hosts: dict[TrialId, Host] = field(default_factory=dict)
+    hosts: dict[TrialId, SimulatedHost] = field(default_factory=dict)
 
     def folder(self, trial: TrialId) -> Folder:
         return self.folders.setdefault(trial, Folder(self.id, trial))
@@ -157,7 +159,7 @@ class Trainers:
     def __init__(
         self,
         box: Box,
-        site: Site,
+        site: SimulatedSite,
         say: Callable[[Input], int],
         lease: Callable[[], Time],
         later: Callable[[float, Deed], None],
@@ -175,34 +177,34 @@ class Trainers:
         self,
         action: Spawn
         | Rebuild
-        | Discard
-        | LetGo
-        | Resume
-        | Halt
+        | DiscardRebuilt
+        | ResumeRun
+        | ContinueRun
+        | SuspendRun
         | AskReport
-        | Save
-        | Demote
-        | End
-        | Fence
-        | Forget
-        | Extend,
+        | WriteCheckpoint
+        | WriteCheckpointAndExit
+        | EndProcess
+        | KillUnresponsive
+        | DeleteTrialFiles
+        | ExtendLeases,
     ) -> None:
         """Do what the machine says, a moment later; leases at once."""
         match action:
-            case Resume():
+            case ContinueRun():
                 raise AssertionError("a simulated program has no limit of its own")
-            case Extend(expires):
+            case ExtendLeases(expires):
                 for host in list(self._box.hosts.values()):
                     host.extend(expires)
-            case Forget(trial):
+            case DeleteTrialFiles(trial):
                 self._later(LOCAL_SECONDS, lambda: self._forget(trial))
             case Spawn():
                 self._later(LOCAL_SECONDS, lambda: self._spawn(action))
             case Rebuild():
                 self._later(LOCAL_SECONDS, lambda: self._rebuild(action))
-            case Discard(trial):
+            case DiscardRebuilt(trial):
                 self._later(LOCAL_SECONDS, lambda: self._discard(trial))
-            case Fence(run):
+            case KillUnresponsive(run):
                 self._later(LOCAL_SECONDS, lambda: self._bury(run.trial))
             case _:
                 self._later(LOCAL_SECONDS, lambda: self._ask(action))
@@ -237,29 +239,37 @@ class Trainers:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def _ask(self, action: LetGo | Halt | AskReport | Save | Demote | End) -> None:
+    def _ask(
+        self,
+        action: ResumeRun
+        | SuspendRun
+        | AskReport
+        | WriteCheckpoint
+        | WriteCheckpointAndExit
+        | EndProcess,
+    ) -> None:
         """Pass an action on to its host, if there is one."""
-        run = action.assignment.run if isinstance(action, LetGo) else action.run
-        if isinstance(action, LetGo):
+        run = action.assignment.run if isinstance(action, ResumeRun) else action.run
+        if isinstance(action, ResumeRun):
             self._rebuilt.pop(run.trial, None)
             self._box.folder(run.trial).begin(action.assignment)
         host = self._box.hosts.get(run.trial)
         if host is None:
             return
         match action:
-            case LetGo(assignment):
+            case ResumeRun(assignment):
                 host.resume(run, assignment.launch.devices)
-            case Halt(_, tier, seconds):
+            case SuspendRun(_, tier, seconds):
                 host.suspend(run, tier, seconds)
             case AskReport(_, None):
                 host.report(run)
             case AskReport():
                 pass  # a simulated program reports when it would anyway
-            case Save(_, name):
+            case WriteCheckpoint(_, name):
                 host.save(run, name)
-            case Demote(_, name):
+            case WriteCheckpointAndExit(_, name):
                 host.demote(run, name)
-            case End():
+            case EndProcess():
                 host.kill(run)
 
     def _spawn(self, order: Spawn) -> None:
@@ -278,12 +288,12 @@ class Trainers:
             self._say(Failed(run, NOT_FETCHED, f"{wanted.id} could not be had"))
             return
         host = self._new_host(folder)
-        self._say(Begun(run))
+        self._say(ProcessStarted(run))
         host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
 
-    def _new_host(self, folder: Folder) -> Host:
+    def _new_host(self, folder: Folder) -> SimulatedHost:
         work = self._site.work[folder.trial]
-        host = Host(
+        host = SimulatedHost(
             self._site.agenda,
             self._site.ground,
             folder,
@@ -313,29 +323,29 @@ class Trainers:
     def _adopt(self, trial: TrialId, folder: Folder, assignment: Assignment) -> None:
         run, host = assignment.run, self._box.hosts.get(trial)
         if host is None:
-            self._say(Found(assignment, "parked" if folder.parked else "ended", 0))
+            self._say(RunFound(assignment, "parked" if folder.parked else "ended", 0))
             self._report_death(trial)
             return
         parked = assignment.launch.parked
         if host.run == run:
             words = {"running": "running" if host.step else "starting", "parked": "parked"}
-            self._say(Found(assignment, words.get(host.phase, "ended"), host.step))
+            self._say(RunFound(assignment, words.get(host.phase, "ended"), host.step))
             self._say_standing(host)
         elif host.phase == "parked" and parked == host.run:
             before = replace(assignment.launch, run=parked, parked=None)
-            self._say(Found(replace(assignment, launch=before), "parked", host.step))
+            self._say(RunFound(replace(assignment, launch=before), "parked", host.step))
             self._say_standing(host)
             self._say(assignment)
         else:
-            self._say(Found(assignment, "ended", 0))
-            self._say(Gone(run, "the daemon ended before it had started the run"))
+            self._say(RunFound(assignment, "ended", 0))
+            self._say(HostLost(run, "the daemon ended before it had started the run"))
         self._listen(host, 0)
 
-    def _say_standing(self, host: Host) -> None:
+    def _say_standing(self, host: SimulatedHost) -> None:
         for fact in host.standing():
             self._say(fact)
 
-    def _listen(self, host: Host, after: int) -> None:
+    def _listen(self, host: SimulatedHost, after: int) -> None:
         trial = host.folder.trial
         self._seen[trial] = after
         self._marks[trial] = deque()
@@ -345,7 +355,7 @@ class Trainers:
 
         host.voice.attach(heard, after)
 
-    def _heard(self, host: Host, seq: int, fact: HostFact) -> None:
+    def _heard(self, host: SimulatedHost, seq: int, fact: HostFact) -> None:
         trial = host.folder.trial
         if self._box.hosts.get(trial) is not host or seq <= self._seen[trial]:
             return
@@ -359,7 +369,7 @@ class Trainers:
         if trial in self._box.hosts:
             return
         if (rebuilt := self._rebuilt.pop(trial, None)) is not None:
-            self._say(Gone(rebuilt, "the trial's host is gone"))
+            self._say(HostLost(rebuilt, "the trial's host is gone"))
         if folder.run is None:
             return
         run = folder.run.run
@@ -368,8 +378,8 @@ class Trainers:
             self._say(outcome)
             return
         if folder.newest is not None:
-            self._say(Saved(run, folder.newest))
-        self._say(Gone(run, "the trial's host is gone"))
+            self._say(CheckpointWritten(run, folder.newest))
+        self._say(HostLost(run, "the trial's host is gone"))
 
     def _bury(self, trial: TrialId) -> None:
         """End a host and all that it has by force, and say so."""
@@ -388,7 +398,9 @@ REDIAL_SECONDS = 2.0
 class Daemon:
     """One life of a node daemon. `dial` opens a stream, None if nobody answers."""
 
-    def __init__(self, box: Box, site: Site, dial: Callable[[NodeId], Stream | None]) -> None:
+    def __init__(
+        self, box: Box, site: SimulatedSite, dial: Callable[[NodeId], Stream | None]
+    ) -> None:
         self.alive = True
         self.machine = NodeMachine(box.terms)
         self.stream: Stream | None = None
@@ -434,14 +446,14 @@ class Daemon:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case Tell(event):
+            case TellHead(event):
                 self._tell(event)
-            case Bring(order):
+            case FetchCheckpoint(order):
                 seconds = self._chance.random.uniform(0.0, 2 * COPY_SECONDS)
                 self._later(seconds, lambda: self._copy(order))
-            case Watch():
+            case WatchRequirements():
                 raise AssertionError("no simulated study requires a path")
-            case Clear(trial):
+            case DeleteCheckpoints(trial):
                 if self.machine.forgot(trial):
                     self._box.folder(trial).retain(())
                     self._tell(Dropped(self._box.id, trial))
@@ -514,7 +526,7 @@ class Daemon:
 
     def _from_head(self, message: object) -> None:
         match message:
-            case Leased() as leased:
+            case LeaseExtended() as leased:
                 self.say(leased)
             case Acknowledged(sequence):
                 self._acknowledged(sequence)
@@ -530,7 +542,7 @@ class Daemon:
                 case RunSuspended(tier=Tier.PARK):
                     continue
                 case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
-                    self.say(Known(run))
+                    self.say(OutcomeAcknowledged(run))
                     settled.append(run.trial)
                 case _:
                     continue

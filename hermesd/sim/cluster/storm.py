@@ -15,7 +15,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import NodeId
-from hermesd.sim.cluster.host import Host
+from hermesd.sim.cluster.host import SimulatedHost
 from hermesd.sim.cluster.world import World
 
 # After a death: the head has missed some heartbeats by then, its lease is not out.
@@ -108,7 +108,7 @@ class Storm:
         self._world.boxes[node].wipe()
         return node
 
-    def _some_host(self) -> Host | None:
+    def _some_host(self) -> SimulatedHost | None:
         hosts = [host for box in self._world.boxes.values() for host in box.hosts.values()]
         return self._chance.random.choice(hosts) if hosts else None
 

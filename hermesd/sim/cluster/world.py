@@ -1,6 +1,6 @@
 """A whole cluster in virtual time: a head, nodes, and trainings that follow recordings.
 
-Two phases. Faults on: whatever happens, nothing that must never happen does (`Broken`). Faults
+Two phases. Faults on: whatever happens, nothing that must never happen does (`GroundTruthBroken`). Faults
 off: everything must finish, with the results of an undisturbed training, and leave nothing behind.
 """
 
@@ -18,10 +18,10 @@ from hermesd.core.model import Checkpoint, NodeId, Phase, Pool, RunId, Time, Tri
 from hermesd.core.state import State
 from hermesd.sim.cluster.agenda import Agenda
 from hermesd.sim.cluster.faults import Chance, Faults
-from hermesd.sim.cluster.ground import Broken, Ground
-from hermesd.sim.cluster.head import Disk, Head, replayed
-from hermesd.sim.cluster.host import SAVE_SECONDS, Host
-from hermesd.sim.cluster.node import Box, Daemon, Site, Work
+from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
+from hermesd.sim.cluster.head import Disk, SimulatedHead, replayed
+from hermesd.sim.cluster.host import SAVE_SECONDS, SimulatedHost
+from hermesd.sim.cluster.node import Box, Daemon, SimulatedSite, SimulatedWork
 from hermesd.sim.cluster.stream import Stream
 
 CLIENT_SECONDS = 3.0
@@ -37,7 +37,7 @@ class World:
         self,
         seed: int,
         submissions: Sequence[Submitted],
-        work: Mapping[TrialId, Work],
+        work: Mapping[TrialId, SimulatedWork],
         boxes: Sequence[Box],
         lease: LeaseTerms,
         faults: Faults,
@@ -53,10 +53,10 @@ class World:
         self.history: list[tuple[Time, object]] = []
         self.boxes = {box.id: box for box in boxes}
         self.daemons: dict[NodeId, Daemon] = {}
-        self.head: Head | None = None
+        self.head: SimulatedHead | None = None
         self.reachable = dict.fromkeys(self.boxes, True)
         self.gone: set[NodeId] = set()
-        self._site = Site(self.agenda, self.chance, self.ground, work, self._giver)
+        self._site = SimulatedSite(self.agenda, self.chance, self.ground, work, self._giver)
         self._durability = max(each.study.durability_seconds for each in submissions)
         self._acknowledged: dict[str, None] = {}
         self._launched: set[RunId] = set()
@@ -83,7 +83,9 @@ class World:
         while not self.finished:
             self.agenda.step()
             if self.agenda.now > faulty_seconds + calm_seconds:
-                raise Broken(f"not finished after {calm_seconds:g} s: {self.unfinished()}")
+                raise GroundTruthBroken(
+                    f"not finished after {calm_seconds:g} s: {self.unfinished()}"
+                )
         end = self.agenda.now + SETTLE_SECONDS
         while self.agenda.now < end:
             self.agenda.step()
@@ -129,17 +131,17 @@ class World:
         """A head reads the journal; none is started beside another."""
         if self.head is not None:
             return
-        self.head = Head(self.disk, self.agenda, self.chance, self.lease, self._watch)
+        self.head = SimulatedHead(self.disk, self.agenda, self.chance, self.lease, self._watch)
         missing = [each for each in self._acknowledged if each not in self.head.state.requests]
         if missing:
-            raise Broken(f"acknowledged, yet forgotten: {missing}")
+            raise GroundTruthBroken(f"acknowledged, yet forgotten: {missing}")
 
     def crash_head(self, written: bool) -> None:
         """kill -9 of the head; what was being written is on the disk, or is not."""
         head = self.head
         assert head is not None
         if head.writing is None and tables(replayed(self.disk)) != tables(head.state):
-            raise Broken("a replay of the journal is not the state")
+            raise GroundTruthBroken("a replay of the journal is not the state")
         head.die(written)
         self.head = None
         self._launched.clear()
@@ -195,17 +197,17 @@ class World:
 
     # -- what must hold --------------------------------------------------------------------------
 
-    def _watch(self, head: Head, commands: list[Command]) -> None:
+    def _watch(self, head: SimulatedHead, commands: list[Command]) -> None:
         """After every decision."""
         now = self.agenda.now
         self.history += head.writing or []
         head.state.check()
         if head.scheduler.decide(now):
-            raise Broken("deciding twice said something new")
+            raise GroundTruthBroken("deciding twice said something new")
         for command in commands:
             if isinstance(command, Launch):
                 if command.run in self._launched:
-                    raise Broken(f"{command.run} was launched twice")
+                    raise GroundTruthBroken(f"{command.run} was launched twice")
                 self._launched.add(command.run)
 
         if self._calm:
@@ -221,9 +223,9 @@ class World:
         self._unanswered = {key: self._unanswered.get(key, now) for key in asked}
         for (run, phase), since in self._unanswered.items():
             if now - since > ANSWER_SECONDS:
-                raise Broken(f"{run} is {phase} since {since:.1f} s")
+                raise GroundTruthBroken(f"{run} is {phase} since {since:.1f} s")
 
-    def check_loss(self, host: Host) -> None:
+    def check_loss(self, host: SimulatedHost) -> None:
         """One fault costs a trial what it trained since a checkpoint was last due, at most.
 
         A daemon that has just come starts to count anew; a program that cannot be rebuilt and
@@ -238,7 +240,7 @@ class World:
         kept = folder.newest.step if folder.newest else 0
         late = (host.step - kept) * each - bound
         if late > 0:
-            raise Broken(f"{host.run}: a durable checkpoint is overdue by {late:.1f} s")
+            raise GroundTruthBroken(f"{host.run}: a durable checkpoint is overdue by {late:.1f} s")
 
     def _check_results(self) -> None:
         assert self.state is not None
@@ -249,27 +251,31 @@ class World:
                 if chunk.size == len(span) and not math.isclose(
                     chunk.total, sum(span), rel_tol=1e-9, abs_tol=1e-9
                 ):
-                    raise Broken(f"{trial.id}: {chunk} is not what was trained")
+                    raise GroundTruthBroken(f"{trial.id}: {chunk} is not what was trained")
             if trial.use.busy_seconds > self.ground.trained.get(trial.id, 0.0) + 1e-6:
-                raise Broken(f"{trial.id} was trained for less than {trial.use.busy_seconds} s")
+                raise GroundTruthBroken(
+                    f"{trial.id} was trained for less than {trial.use.busy_seconds} s"
+                )
             if trial.phase is Phase.COMPLETED and trial.step != recording.steps:
-                raise Broken(f"{trial.id} completed at step {trial.step} of {recording.steps}")
+                raise GroundTruthBroken(
+                    f"{trial.id} completed at step {trial.step} of {recording.steps}"
+                )
             if trial.phase not in (Phase.COMPLETED, Phase.CANCELLED):
-                raise Broken(f"{trial.id} is {trial.phase}: {trial.reason}")
+                raise GroundTruthBroken(f"{trial.id} is {trial.phase}: {trial.reason}")
 
     def _check_nothing_is_left(self) -> None:
         for node, box in self.boxes.items():
             if box.hosts:
-                raise Broken(f"{node} still has hosts of {list(box.hosts)}")
+                raise GroundTruthBroken(f"{node} still has hosts of {list(box.hosts)}")
             if (live := self.daemons[node].machine.live()) and node not in self.gone:
-                raise Broken(f"{node} still speaks of {live}")
+                raise GroundTruthBroken(f"{node} still speaks of {live}")
         state = self.state
         assert state is not None
         for trial, node in state.leftover:
             if node not in self.gone and dispensable(state, state.trials[trial], node):
-                raise Broken(f"{node} still has checkpoints of {trial}")
+                raise GroundTruthBroken(f"{node} still has checkpoints of {trial}")
         if self.ground.devices or self.ground.trials:
-            raise Broken(f"still computing: {self.ground.trials}")
+            raise GroundTruthBroken(f"still computing: {self.ground.trials}")
 
 
 def tables(state: State) -> dict[str, object]:

@@ -38,14 +38,14 @@ class FitSession(Protocol):
     def doubt(self, reason: str) -> None:
         """A resume is exact under a condition that cannot be checked."""
 
-    def seen(self, model: Any, watched: Watched, spec: Any) -> None:
+    def seen(self, model: Any, watched: StepFunction, spec: Any) -> None:
         """A function of `model` was traced for data of `spec`."""
 
     def begins_pipeline(self, dataset: Any) -> None:
         """An iterator over a tf.data pipeline is made."""
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """The training data of one fit: whether its place in them can be kept, and going on there.
 
     `iterator` is Keras' own, over epochs.
@@ -88,7 +88,7 @@ class Source(Protocol):
         """
 
 
-class Watched:
+class StepFunction:
     """A function of a model that does its steps: train or test."""
 
     def __init__(self, kind: str) -> None:
@@ -120,7 +120,7 @@ class Backend(Protocol):
     def look_at(self, session: FitSession, model: Any) -> None:
         """Tell the session what stands in the way of bringing this model back."""
 
-    def source(self, session: FitSession, number: int) -> Source:
+    def source(self, session: FitSession, number: int) -> DataSource:
         """What the `number`-th fit reads its batches from."""
 
     def settle(self, model: Any) -> None:

@@ -153,7 +153,7 @@ class Uncopyable(Exception):
     """An attribute of a callback has changed, and cannot be copied."""
 
 
-class Kept:
+class KeptAttributes:
     """The callbacks of one fit, made before their on_train_begin.
 
     Objects of the graph that they hold are known by a number, the same in every process that

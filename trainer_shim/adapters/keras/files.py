@@ -89,7 +89,7 @@ def _part(number: int) -> str:
     return f"{_NAME}.fit-{number + 1}"
 
 
-class Snapshot:
+class FitSnapshot:
     """A state to be written, and the parts of the fits before it.
 
     A `model` whose fit is over is written too, as `model.keras`, which loads without Hermes;
@@ -137,7 +137,7 @@ def in_a_line(error: Exception) -> str:
 
 
 def load(folder: str) -> State | None:
-    """The state that a Snapshot wrote, with all records; None of another kind of checkpoint.
+    """The state that a FitSnapshot wrote, with all records; None of another kind of checkpoint.
 
     Raises OtherProgram.
     """

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.keras import files, private, state
-from trainer_shim.adapters.keras.backend import Watched, here
+from trainer_shim.adapters.keras.backend import StepFunction, here
 from trainer_shim.adapters.keras.callback_functions import doubt_of
-from trainer_shim.adapters.keras.callbacks import Kept, Uncopyable
+from trainer_shim.adapters.keras.callbacks import KeptAttributes, Uncopyable
 from trainer_shim.adapters.keras.data import is_pipeline
-from trainer_shim.adapters.keras.python_data import Reading, is_python
+from trainer_shim.adapters.keras.python_data import PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
 from trainer_shim.adapters.keras.state import OtherProgram, State
 from trainer_shim.adapters.keras.tensorflow_pipeline import are_ours, draw_again, order_of
@@ -40,7 +40,7 @@ _ONLY_THE_LAST = "; it cannot be trained further, since a later fit began from w
 NOTHING: State = {"records": [], "fit": None, "end": None}
 
 
-class Past:
+class FinishedFits:
     """What a checkpoint holds: the `records` of the fits that had ended, the position of the one
     that had not, and where the last batch of the last one was."""
 
@@ -100,7 +100,7 @@ class Validation:
         self.data = data
         self._made = 0  # iterators over the data; Keras makes some in vain
         self._before = 0
-        self._reading: Reading | None = None
+        self._reading: PythonData | None = None
         self._iterator: Any = None
         self._random: State | None = None
 
@@ -152,7 +152,7 @@ class Validation:
     def _adopt(self, adapter: Any, steps: int | None) -> None:
         if not is_python(adapter) or getattr(adapter, "enqueuer", None) is not None:
             return
-        self._reading = reading = Reading(adapter, steps, begins_anew=True)
+        self._reading = reading = PythonData(adapter, steps, begins_anew=True)
         if steps is not None:
             reading.bound(steps)
         if reading.is_changed and self._before:
@@ -183,7 +183,7 @@ class Fit:
 
     def __init__(
         self,
-        session: Session,
+        session: KerasSession,
         model: Any,
         number: int,
         epochs: int,
@@ -198,7 +198,7 @@ class Fit:
         self.source = here().source(session, number)
         self.validation = Validation(validation_data)
         self.callbacks: Any = None
-        self._kept = Kept([], model, session.doubt)
+        self._kept = KeptAttributes([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
         self._made = _made(model)
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
@@ -209,7 +209,7 @@ class Fit:
         self._epoch = 0
         self._batch = 0  # executions of the train function in this epoch
         self._broke = False  # the loop was left before its data ended
-        self._watched = Watched("train")
+        self._watched = StepFunction("train")
         self._logs: dict[str, Any] | None = None  # those of before the checkpoint
 
     def validates_by(self, iterator: Any) -> bool:
@@ -220,7 +220,7 @@ class Fit:
 
     def batches(self, source: Iterator[Any]) -> Iterator[Any]:
         """One epoch's batches from Keras' own `source`, with a boundary after each."""
-        self._watched = getattr(self.model.train_function, "watched", None) or Watched("train")
+        self._watched = getattr(self.model.train_function, "watched", None) or StepFunction("train")
         self._batch, self._broke = 0, False
         position, self.position = self.position, None
         if position is None:
@@ -328,7 +328,7 @@ class Fit:
             doubt = doubt_of(callback)
             if doubt is not None:
                 self._session.doubt(doubt)
-        self._kept = Kept(callbacks.callbacks, self.model, self._session.doubt)
+        self._kept = KeptAttributes(callbacks.callbacks, self.model, self._session.doubt)
         past = self.ended or self.position
         if past is None:
             return True
@@ -499,7 +499,7 @@ _RECORDS_BYTES = 2 << 30
 _UNKNOWN = "how many batches its only epoch has was not known before its end"
 
 
-class Session:
+class KerasSession:
     """The fits of this process: those that have ended, and the one under way."""
 
     def __init__(self, agent: Agent) -> None:
@@ -515,14 +515,14 @@ class Session:
         self._doubts: list[str] = []
         self._lost: str | None = None  # why data that a fit has read could not be read again
         self._end: state.State | None = None  # the last batch of the fit that ended last
-        self._past = Past(NOTHING)
+        self._past = FinishedFits(NOTHING)
         untested = private.untested()
         if untested is not None:
             self.obstacle(untested)
         if agent.restore is not None:
             with self.restoring():
                 past = files.load(agent.restore)
-            self._past = Past(past or NOTHING)
+            self._past = FinishedFits(past or NOTHING)
             if past is not None:
                 agent.is_returning = True
 
@@ -556,14 +556,14 @@ class Session:
         else:
             agent.fidelity("exact", "arrays, on the CPU or with deterministic operations")
 
-    def _capture(self) -> files.Snapshot:
+    def _capture(self) -> files.FitSnapshot:
         try:
             fit = None if self.fit is None else self.fit.copy()
             model = self._trained if self.fit is None else None
             records = self._fits.records
             count = len(records) if self._end is None else len(records) - 1
             whole = {"records": records[count:], "fit": fit, "end": self._end}
-            return files.Snapshot(whole, self._fits.parts(count), model, self._says_unsaved)
+            return files.FitSnapshot(whole, self._fits.parts(count), model, self._says_unsaved)
         except Uncopyable as error:
             self.obstacle(str(error))
             raise CannotCapture(str(error)) from error
@@ -632,7 +632,7 @@ class Session:
         if not self.agent.save_if_cheap(id):
             self.agent.end, self.agent.ends_otherwise = self._at_end, True
 
-    def _at_end(self) -> tuple[int, files.Snapshot]:
+    def _at_end(self) -> tuple[int, files.FitSnapshot]:
         return self.steps, self._capture()
 
     def _keep(self, fit: Fit) -> None:
@@ -663,7 +663,7 @@ class Session:
             count = len(records)
             self.obstacle(f"the outcomes of {count} fits take {size >> 20} MiB in each checkpoint")
 
-    def seen(self, model: Any, watched: Watched, spec: Any) -> None:
+    def seen(self, model: Any, watched: StepFunction, spec: Any) -> None:
         """A function of `model` was traced for data of `spec`."""
         if watched.obstacle is not None:
             self.obstacle(watched.obstacle)

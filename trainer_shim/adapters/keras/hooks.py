@@ -15,7 +15,7 @@ from trainer_shim.adapters import seeds
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import fallback_callback, private
 from trainer_shim.adapters.keras.backend import here
-from trainer_shim.adapters.keras.fit import Session
+from trainer_shim.adapters.keras.fit import KerasSession
 from trainer_shim.adapters.keras.losses import hook_losses
 from trainer_shim.adapters.torch import keras_fits
 from trainer_shim.agent import Agent
@@ -33,7 +33,7 @@ def install(agent: Agent) -> None:
         return
     agent.hello(private.framework(), trains=False)
     seeds.seed_keras()
-    session = Session(agent)
+    session = KerasSession(agent)
     seed_replay.leave_out(lambda: session.fit is not None)
     hook_losses()
     here().hook(session)
@@ -42,7 +42,7 @@ def install(agent: Agent) -> None:
     _hook_fit(session)
 
 
-def _hook_fit(session: Session) -> None:
+def _hook_fit(session: KerasSession) -> None:
     trainer = private.trainer()
     signature = inspect.signature(trainer.fit)
 
@@ -73,7 +73,7 @@ def _hook_fit(session: Session) -> None:
             result_or_logs)  # fmt: skip
 
 
-def _hook_data(session: Session) -> None:
+def _hook_data(session: KerasSession) -> None:
     epochs = private.epoch_iterator()
 
     def is_fits(iterator: Any) -> bool:
@@ -121,7 +121,7 @@ def _hook_data(session: Session) -> None:
     around(base, "_symbolic_build", symbolic_build)
 
 
-def _hook_callbacks(session: Session) -> None:
+def _hook_callbacks(session: KerasSession) -> None:
     callback_list = private.find(private.CALLBACKS, "CallbackList")
 
     def train_begin(original: Any, callbacks: Any, logs: Any = None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.keras import private
 from trainer_shim.adapters.keras.data import fingerprint
-from trainer_shim.adapters.keras.python_data import PROMISE, Reading, is_python
+from trainer_shim.adapters.keras.python_data import PROMISE, PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
 from trainer_shim.adapters.keras.state import OtherProgram, State
 from trainer_shim.adapters.torch import loaders, random
@@ -83,7 +83,7 @@ class Iterated:
         self._prints: list[Any] = []
         self._loader: Any = None
         self._has_loader = False  # to train or to validate
-        self._reading: Reading | None = None
+        self._reading: PythonData | None = None
 
     def lost(self, was_stopped: bool) -> str | None:
         """Nothing is read ahead."""
@@ -107,7 +107,7 @@ class Iterated:
                 session.obstacle(obstacle)
         elif is_python(adapter):
             session.doubt(PROMISE)
-            self._reading = Reading(adapter, iterator.steps_per_epoch, reads_ahead=False)
+            self._reading = PythonData(adapter, iterator.steps_per_epoch, reads_ahead=False)
             if self._reading.obstacle is not None:
                 session.obstacle(self._reading.obstacle)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import losses, private
-from trainer_shim.adapters.keras.backend import Watched
+from trainer_shim.adapters.keras.backend import StepFunction
 from trainer_shim.adapters.keras.iterated_data import Iterated
 from trainer_shim.adapters.keras.state import KerasVariables
 
@@ -100,7 +100,7 @@ class _Jax(KerasVariables):
 def _make_train_function(original: Any, model: Any, force: bool = False) -> None:
     """Keras' function over an iterator, with one more outcome of each step: its loss."""
     before, step = model.train_function, model.train_step
-    watched = Watched("train")
+    watched = StepFunction("train")
 
     def train_step(state: Any, data: Any) -> Any:
         with losses.Capturing() as found:

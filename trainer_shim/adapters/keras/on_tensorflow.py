@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import private, tensorflow_graph
-from trainer_shim.adapters.keras.tensorflow_data import Source
+from trainer_shim.adapters.keras.tensorflow_data import TensorFlowData
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras.backend import FitSession
@@ -57,8 +57,8 @@ class _TensorFlow:
         if devices != {"CPU"} and not determinism:
             session.doubt("operations on a GPU may not be deterministic")
 
-    def source(self, session: FitSession, number: int) -> Source:
-        return Source(session, number)
+    def source(self, session: FitSession, number: int) -> TensorFlowData:
+        return TensorFlowData(session, number)
 
     def settle(self, model: Any) -> None:
         """They always do."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import losses, private
-from trainer_shim.adapters.keras.backend import Watched
+from trainer_shim.adapters.keras.backend import StepFunction
 from trainer_shim.adapters.keras.iterated_data import Iterated
 from trainer_shim.adapters.keras.state import KerasVariables
 
@@ -116,7 +116,7 @@ def _watch(inner: Any) -> Any:
     import torch
 
     tensor = torch.Tensor
-    watched = Watched("train")
+    watched = StepFunction("train")
     watched.compiled = inner
 
     def is_tensor(value: Any) -> Any:
@@ -139,7 +139,7 @@ def _watch(inner: Any) -> Any:
 
 def _watch_compiled(inner: Any) -> Any:
     """As `_watch`, of a function that nobody can look into: the loss is its epoch's so far."""
-    watched = Watched("train")
+    watched = StepFunction("train")
     watched.compiled = inner
 
     def function(data: Any) -> Any:

@@ -58,7 +58,7 @@ def _samples(batch: Any) -> list[bytes]:
     return samples
 
 
-class Reading:
+class PythonData:
     """One adapter of Keras' over such data; `steps` are those of an epoch if they are given.
 
     Read in *whole* epochs, the data begin anew with each, as those of a validation always do;

@@ -20,8 +20,8 @@ from trainer_shim.adapters.keras.data import (
     move_iterator,
     shuffled_by,
 )
-from trainer_shim.adapters.keras.python_data import PROMISE, Reading, is_python
-from trainer_shim.adapters.keras.tensorflow_pipeline import Order, draw_again, order_of
+from trainer_shim.adapters.keras.python_data import PROMISE, PythonData, is_python
+from trainer_shim.adapters.keras.tensorflow_pipeline import ShuffleOrder, draw_again, order_of
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras.backend import FitSession
@@ -31,7 +31,7 @@ _AGAIN = "how often the tf.data pipeline was shuffled before cannot be known"
 _SHARED = "the training and validation data are drawn from one shuffle"
 
 
-class Source:
+class TensorFlowData:
     """What the `number`-th fit reads its batches from; `iterator` is Keras' own, over epochs."""
 
     def __init__(self, session: FitSession, number: int) -> None:
@@ -46,8 +46,8 @@ class Source:
         self._read_iterators = 0
         self._counter: Any = None
         self._skip = 0
-        self._order: Order | None = None  # of a tf.data pipeline
-        self.reading: Reading | None = None
+        self._order: ShuffleOrder | None = None  # of a tf.data pipeline
+        self.reading: PythonData | None = None
         self.is_read_on = False  # and the data go on drawing from the global random numbers
 
     def lost(self, was_stopped: bool) -> str | None:
@@ -94,7 +94,7 @@ class Source:
             self._session.obstacle(_SHARED)
 
     def _read(self, adapter: Any, steps: int | None, epochs: int) -> None:
-        self.reading = Reading(adapter, steps)
+        self.reading = PythonData(adapter, steps)
         self._session.doubt(PROMISE)
         if self.reading.obstacle is not None:
             self._session.obstacle(self.reading.obstacle)

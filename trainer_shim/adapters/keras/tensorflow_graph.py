@@ -11,7 +11,7 @@ import functools
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters.keras import losses, private
-from trainer_shim.adapters.keras.backend import Watched
+from trainer_shim.adapters.keras.backend import StepFunction
 from trainer_shim.adapters.keras.random import copy_random, same_random
 
 # Stateful operations whose state is in variables, or which have none that outlives a step.
@@ -26,7 +26,7 @@ _HARMLESS = (
 _CALLED = ("call", "compute_loss", "compute_metrics", "train_step")
 
 
-class Compiled(Watched):
+class Compiled(StepFunction):
     """One compiled function of a model; `build(element_spec)` is to be called before it is
     traced for a resume."""
 
@@ -105,7 +105,7 @@ def _flat(spec: Any) -> _Flat | None:
     return _Flat([leaf.dtype for leaf in leaves], [leaf.shape for leaf in leaves], parts)
 
 
-TraceSeen = Callable[[Watched, Any], None]
+TraceSeen = Callable[[StepFunction, Any], None]
 
 
 def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:

@@ -25,7 +25,7 @@ _ONCE = {
 _are_ours = False  # the iterators that are begun now
 
 
-class Order(NamedTuple):
+class ShuffleOrder(NamedTuple):
     """`drawn_from` are the datasets that draw a seed for each of their iterators, by identity."""
 
     drawn_from: frozenset[int]
@@ -38,7 +38,7 @@ class Order(NamedTuple):
         return self.is_copied or self.draws_once
 
 
-def order_of(dataset: Any) -> Order:
+def order_of(dataset: Any) -> ShuffleOrder:
     """What the order of this pipeline depends on."""
     drawing, shuffles = set(), 0
     is_once = is_plain = True
@@ -52,7 +52,7 @@ def order_of(dataset: Any) -> Order:
     # Beside a second shuffle, whatever it is, a copy does not show that it has lost the first.
     # (With one in a function, TensorFlow itself makes no copy.)
     is_copied = not drawing or (shuffles == 1 and is_plain)
-    return Order(frozenset(drawing), is_copied, is_once)
+    return ShuffleOrder(frozenset(drawing), is_copied, is_once)
 
 
 def draw_again(dataset: Any, iterators: int, read: int) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from trainer_shim.adapters.tensorflow import function_graph, private
-from trainer_shim.adapters.tensorflow.fidelity import Standing
+from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
 
 
-class Iterators:
+class DatasetIterators:
     """Every eager iterator, by its resource."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: LoopFidelity) -> None:
         self.are_being_built = False  # what is traced now is of a pipeline
         self._standing = standing
         self._made: dict[int, weakref.ref[Any]] = {}

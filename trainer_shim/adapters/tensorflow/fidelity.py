@@ -18,7 +18,7 @@ from trainer_shim.agent import Agent
 LEVELS = ("exact", "exact-if-deterministic", "parameters-exact", "park-only")
 
 
-class Standing:
+class LoopFidelity:
     """What a resume of this process promises."""
 
     def __init__(

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainer_shim.adapters.tensorflow import function_graph, private, store
-from trainer_shim.adapters.tensorflow.data import Iterators
+from trainer_shim.adapters.tensorflow.data import DatasetIterators
 from trainer_shim.adapters.tensorflow.function_graph import Definition
-from trainer_shim.adapters.tensorflow.journal import STEP, Answer, Journal, Scalars
-from trainer_shim.adapters.tensorflow.random import Counters
-from trainer_shim.adapters.tensorflow.replay import Replay
+from trainer_shim.adapters.tensorflow.journal import STEP, Answer, ReplayJournal, Scalars
+from trainer_shim.adapters.tensorflow.random import RandomPositions
+from trainer_shim.adapters.tensorflow.replay import ReplayedProgram
 from trainer_shim.adapters.tensorflow.store import Kind
 from trainer_shim.adapters.tensorflow.traces import Traces
 from trainer_shim.adapters.tensorflow.variables import Variables
@@ -33,7 +33,7 @@ from trainer_shim.agent import Agent
 # only when the function is given other resources, or a variable became stale or fresh.
 
 
-class Plan:
+class TracedPlan:
     """What is known of one traced function."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Plan:
         if self._scalars is not None:
             self.answer = Scalars(self.asked, self._scalars, store.size_of(self._scalars))
 
-    def tell(self, journal: Journal) -> Answer | None:
+    def tell(self, journal: ReplayJournal) -> Answer | None:
         """What it returned before; None for a look that was not taken then.
 
         Raises OtherProgram.
@@ -116,18 +116,18 @@ _OFF_BEAT = "when the program looks at its variables differs from run to run"
 _EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
 
 
-class Loop(Replay):
+class Loop(ReplayedProgram):
     """The steps of this process."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent, "tensorflow", _EXACT)
         self.variables = Variables(self._reached)
-        self.iterators = Iterators(self.standing)
+        self.iterators = DatasetIterators(self.standing)
         self.traces = Traces(agent.signal, self.variables.peek)
-        self.counters = Counters()
-        self._plans: dict[bytes, Plan] = {}
-        self._held: dict[Plan, list[Any]] = {}  # variables that live to the program's end
-        self._last: tuple[Plan, Sequence[Any]] | None = None
+        self.counters = RandomPositions()
+        self._plans: dict[bytes, TracedPlan] = {}
+        self._held: dict[TracedPlan, list[Any]] = {}  # variables that live to the program's end
+        self._last: tuple[TracedPlan, Sequence[Any]] | None = None
         self._op_error: Any = None
         self._call: Any = None  # TensorFlow's own, of a context's function
 
@@ -171,7 +171,7 @@ class Loop(Replay):
 
     # -- functions -------------------------------------------------------------------------------
 
-    def _planned(self, context: Any, name: bytes) -> Plan:
+    def _planned(self, context: Any, name: bytes) -> TracedPlan:
         try:
             definition = function_graph.study(context, name)
         except Exception as error:  # whatever the framework raises: the program trains on
@@ -179,9 +179,9 @@ class Loop(Replay):
             self.standing.obstacle(f"a function cannot be looked into: {error}")
         traces = self.traces
         optionals, scalars = traces.optionals.get(name, {}), traces.scalars.get(name)
-        return Plan(name, definition, optionals, traces.given(name), scalars)
+        return TracedPlan(name, definition, optionals, traces.given(name), scalars)
 
-    def _look_at(self, plan: Plan, inputs: Sequence[Any]) -> None:
+    def _look_at(self, plan: TracedPlan, inputs: Sequence[Any]) -> None:
         """Find out which variables are meant, and whether the call will be run again."""
         definition = plan.definition
         plan.remember(inputs)
@@ -216,7 +216,7 @@ class Loop(Replay):
         if any(count == function_graph.UNKNOWN for _, count in plan.taken):
             self.standing.obstacle("how many elements a step takes from an iterator is not known")
 
-    def _hold(self, plan: Plan) -> None:
+    def _hold(self, plan: TracedPlan) -> None:
         """Keep what it writes, though the function of the program that made it may return."""
         if plan not in self._held:
             recent = self.steps - _HELD_STEPS
@@ -227,7 +227,7 @@ class Loop(Replay):
         variable = self.variables.get(number)
         return variable is not None and bool(variable.trainable)
 
-    def _step(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
+    def _step(self, plan: TracedPlan, context: Any, inputs: Sequence[Any], count: int) -> Any:
         """A call that is not run again: run it now, or tell what it returned."""
         plan.ran = self.steps
         if self.journal.is_telling:
@@ -258,7 +258,7 @@ class Loop(Replay):
             self.look_whether_all_is_told()
         return outputs
 
-    def _journal(self, plan: Plan, values: Sequence[Any]) -> None:
+    def _journal(self, plan: TracedPlan, values: Sequence[Any]) -> None:
         if plan.answer is not plan.asked:
             self.journal.answered(plan.answer, values)
             return
@@ -266,7 +266,9 @@ class Loop(Replay):
             values = function_graph.take_apart(values, plan.optionals)
         self.journal.answered(plan.asked, values, plan.size(values))
 
-    def _look_in_vain(self, plan: Plan, context: Any, inputs: Sequence[Any], count: int) -> Any:
+    def _look_in_vain(
+        self, plan: TracedPlan, context: Any, inputs: Sequence[Any], count: int
+    ) -> Any:
         """A call that there was not before, on the way back: it must change nothing."""
         found = (self.variables.get(number) for number in plan.written)
         values = [
@@ -278,7 +280,7 @@ class Loop(Replay):
             for variable, value in values:
                 self.variables.write(variable, value)
 
-    def _told(self, plan: Plan, answer: Answer) -> Any:
+    def _told(self, plan: TracedPlan, answer: Answer) -> Any:
         import tensorflow as tf
 
         for resource, count in plan.taken:
@@ -289,11 +291,11 @@ class Loop(Replay):
             raise getattr(tf.errors, answer.error)(None, None, "as before the checkpoint")
         return function_graph.put_together(iter(answer.values), plan.optionals) or None
 
-    def _outdate(self, plan: Plan) -> None:
+    def _outdate(self, plan: TracedPlan) -> None:
         self.variables.outdate(plan.written)
         plan.outdated = self.variables.changes
 
-    def _trained(self, plan: Plan, inputs: Sequence[Any], outputs: Any) -> None:
+    def _trained(self, plan: TracedPlan, inputs: Sequence[Any], outputs: Any) -> None:
         self._last = (plan, inputs)
         self._stepped()
         self.variables.boundary()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainer_shim.adapters.tensorflow import private
 from trainer_shim.adapters.tensorflow.function import Loop
 from trainer_shim.adapters.tensorflow.saves import hook_checkpoints
-from trainer_shim.adapters.tensorflow.tf1 import Sessions
+from trainer_shim.adapters.tensorflow.tf1 import Tf1Sessions
 from trainer_shim.agent import Agent
 
 
@@ -18,7 +18,7 @@ def install(agent: Agent) -> Loop | None:
     if reason is not None:
         agent.fidelity("park-only", reason)
         return None
-    loop, sessions = Loop(agent), Sessions(agent)
+    loop, sessions = Loop(agent), Tf1Sessions(agent)
     loop.hook()
     sessions.hook()
     hook_checkpoints(loop, sessions)

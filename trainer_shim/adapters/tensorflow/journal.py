@@ -51,7 +51,7 @@ class Answer:
         self.values = values
 
 
-class Journal:
+class ReplayJournal:
     """Answers in order: first those of before the checkpoint are told again."""
 
     def __init__(self, rows: Any = None, codes: bytes = b"", values: bytes = b"") -> None:

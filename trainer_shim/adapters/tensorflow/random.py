@@ -24,7 +24,7 @@ _PHILOX = 1
 _SKIPPED = 256  # for each number; GuardedPhiloxRandom::ReserveRandomOutputs in TensorFlow's kernels
 
 
-class Counters:
+class RandomPositions:
     """One for each random operation that was traced."""
 
     def __init__(self) -> None:

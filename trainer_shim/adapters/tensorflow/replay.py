@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer_shim.adapters.tensorflow import private, store
-from trainer_shim.adapters.tensorflow.fidelity import Standing
-from trainer_shim.adapters.tensorflow.journal import LIMIT_BYTES, Journal
+from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
+from trainer_shim.adapters.tensorflow.journal import LIMIT_BYTES, ReplayJournal
 from trainer_shim.agent import Agent, CannotCapture
 
 
-class Replay(ABC):
+class ReplayedProgram(ABC):
     """The training steps of one kind in this process, and the way back to a checkpoint of them.
 
     `name` is that of the checkpoint's files, `exact` why a resume is exact.
@@ -28,8 +28,8 @@ class Replay(ABC):
         self.agent = agent
         self.steps = 0
         self.is_off = False
-        self.standing = Standing(agent, self._capture, self._end, exact)
-        self.journal = Journal()
+        self.standing = LoopFidelity(agent, self._capture, self._end, exact)
+        self.journal = ReplayJournal()
         self._name = name
         self._known = 0  # answers that the program had at the last boundary
         self._position: store.State | None = None
@@ -74,12 +74,12 @@ class Replay(ABC):
         if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
             size = self.journal.bytes >> 20
             self.standing.obstacle(f"what its steps returned takes {size} MiB in each checkpoint")
-            self.journal = Journal()
+            self.journal = ReplayJournal()
         self.agent.boundary(self.steps)
 
     # -- checkpoints -----------------------------------------------------------------------------
 
-    def _capture(self) -> store.Snapshot:
+    def _capture(self) -> store.LoopSnapshot:
         try:
             label, data = self._last_step()
             kinds, arrays = self._copy_variables()
@@ -90,9 +90,9 @@ class Replay(ABC):
             raise CannotCapture(f"{type(error).__name__}: {error}") from error
         state = {"steps": self.steps, "step": label, "data": data}
         state |= {"rows": rows, "variables": kinds}
-        return store.Snapshot(self._name, state, [codes, values, *arrays])
+        return store.LoopSnapshot(self._name, state, [codes, values, *arrays])
 
-    def _end(self) -> tuple[int, store.Snapshot]:
+    def _end(self) -> tuple[int, store.LoopSnapshot]:
         return self.steps, self._capture()
 
     def _begin_again(self, folder: str) -> None:
@@ -102,7 +102,7 @@ class Replay(ABC):
             return
         self.agent.is_returning = True
         self._position, self._arrays = saved.state, saved.arrays
-        self.journal = Journal(self._position["rows"], *self._arrays[:2])
+        self.journal = ReplayJournal(self._position["rows"], *self._arrays[:2])
         self.agent.hello(private.framework())
 
     def look_whether_all_is_told(self) -> None:

@@ -14,18 +14,18 @@ from typing import Any
 from trainer_shim.adapters.tensorflow import private
 from trainer_shim.adapters.tensorflow.function import Loop
 from trainer_shim.adapters.tensorflow.store import OtherProgram
-from trainer_shim.adapters.tensorflow.tf1 import Sessions
+from trainer_shim.adapters.tensorflow.tf1 import Tf1Sessions
 
 _ASKED, _SAVED = "checkpoint", "saved"
 
 
-def hook_checkpoints(loop: Loop, sessions: Sessions) -> None:
+def hook_checkpoints(loop: Loop, sessions: Tf1Sessions) -> None:
     """Have the program's looks at its own checkpoints journaled, and its saves with them."""
     import tensorflow as tf
 
     module = private.find(private.CHECKPOINTS, "get_checkpoint_state").__globals__
     original = module["get_checkpoint_state"]
-    adapters: tuple[Loop | Sessions, ...] = (loop, sessions)
+    adapters: tuple[Loop | Tf1Sessions, ...] = (loop, sessions)
 
     @functools.wraps(original)
     def get_checkpoint_state(*args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ def hook_checkpoints(loop: Loop, sessions: Sessions) -> None:
     save_once(loop, tf.train.Checkpoint, "write")
 
 
-def _told(adapter: Loop | Sessions, asked: str) -> Any:
+def _told(adapter: Loop | Tf1Sessions, asked: str) -> Any:
     """What was answered then. Raises OtherProgram."""
     journal = adapter.journal
     # A loop is told all that was seen between two steps at the first look; a session in order.

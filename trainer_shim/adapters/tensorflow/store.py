@@ -26,7 +26,7 @@ class OtherProgram(Exception):
 
 
 @dataclass
-class Snapshot:
+class LoopSnapshot:
     """What is to be written as `<name>.json` and `<name>.arrays`; nothing changes it any more."""
 
     name: str
@@ -44,8 +44,8 @@ class Snapshot:
         builder.add(f"{self.name}.arrays", [array for array in self.arrays if len(array)])
 
 
-def load(folder: str, name: str) -> Snapshot | None:
-    """What a Snapshot wrote; None if the checkpoint is of another kind."""
+def load(folder: str, name: str) -> LoopSnapshot | None:
+    """What a LoopSnapshot wrote; None if the checkpoint is of another kind."""
     path = os.path.join(folder, f"{name}.json")
     if not os.path.exists(path):
         return None
@@ -55,7 +55,7 @@ def load(folder: str, name: str) -> Snapshot | None:
         raise OtherProgram(f"a checkpoint of version {whole['version']}, not {_VERSION}")
     with open(os.path.join(folder, f"{name}.arrays"), "rb") as file:
         arrays = [file.read(size) for size in whole["sizes"]]
-    return Snapshot(name, whole["state"], arrays)
+    return LoopSnapshot(name, whole["state"], arrays)
 
 
 # -- arrays as bytes -----------------------------------------------------------------------------

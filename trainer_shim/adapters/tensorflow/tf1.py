@@ -15,11 +15,11 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from trainer_shim.adapters.ends import End
+from trainer_shim.adapters.ends import TrainingEnd
 from trainer_shim.adapters.tensorflow import private, store, tf1_graph
-from trainer_shim.adapters.tensorflow.journal import Answer, Journal
-from trainer_shim.adapters.tensorflow.replay import Replay
-from trainer_shim.adapters.tensorflow.tf1_graph import SAVING, Run, look_at
+from trainer_shim.adapters.tensorflow.journal import Answer, ReplayJournal
+from trainer_shim.adapters.tensorflow.replay import ReplayedProgram
+from trainer_shim.adapters.tensorflow.tf1_graph import SAVING, SessionRun, look_at
 from trainer_shim.agent import Agent
 
 # --- What a session is asked, as the journal calls it, and what it is told in answer.
@@ -29,12 +29,12 @@ from trainer_shim.agent import Agent
 # results by their names. What was not recorded is told as not known: NaN, or an empty string.
 
 
-def asked(run: Run) -> str:
+def asked(run: SessionRun) -> str:
     """A run, and what it was asked for."""
     return " ".join([run.label, *(tensor.name for tensor in run.fetches)])
 
 
-def tell(journal: Journal, run: Run, feeds: Mapping[Any, Any]) -> Answer:
+def tell(journal: ReplayJournal, run: SessionRun, feeds: Mapping[Any, Any]) -> Answer:
     """The results of a run of before. Raises OtherProgram if another one is due."""
     while journal.is_telling and _label(journal.next_asked) == SAVING != run.label:
         journal.tell(journal.next_asked)
@@ -52,7 +52,7 @@ def tell(journal: Journal, run: Run, feeds: Mapping[Any, Any]) -> Answer:
     return Answer("", [_unknown(tensor) if one is None else _plain(one) for one, tensor in pairs])
 
 
-def expect(answer: Answer, run: Run, error: Exception) -> None:
+def expect(answer: Answer, run: SessionRun, error: Exception) -> None:
     """Raises OtherProgram if the sources of a run fail now, and the run did not then."""
     if not answer.error:
         reason = str(error).splitlines()[0]
@@ -120,7 +120,7 @@ class Losses:
 
         module["_GradientsHelper"] = gradients
 
-    def within(self, run: Run, graph: Any, fed: Sequence[Any]) -> Any:
+    def within(self, run: SessionRun, graph: Any, fed: Sequence[Any]) -> Any:
         """The loss that this run computes, or could without drawing more; None if there is none."""
         for target in self._targets.get(graph, ()):
             if target.shape.rank in (0, None) and graph.is_fetchable(target):
@@ -132,14 +132,14 @@ class Losses:
                 return tensor
         return None
 
-    def with_loss(self, run: Run, fetches: Sequence[Any]) -> Sequence[Any]:
+    def with_loss(self, run: SessionRun, fetches: Sequence[Any]) -> Sequence[Any]:
         """What to fetch."""
         wanted = run.loss if run.trains else None
         if wanted is None or any(tensor is wanted for tensor in fetches):
             return fetches
         return [*fetches, wanted]
 
-    def of(self, run: Run, fetches: Sequence[Any], results: Sequence[Any]) -> Any:
+    def of(self, run: SessionRun, fetches: Sequence[Any], results: Sequence[Any]) -> Any:
         """The loss among the results."""
         for tensor, result in zip(fetches, results):
             if tensor is run.loss:
@@ -209,17 +209,17 @@ class Given(NamedTuple):
     metadata: Any = None
 
 
-class Sessions(Replay):
+class Tf1Sessions(ReplayedProgram):
     """The sessions of this process, and the training steps done in them."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent, "session", _EXACT)
         self.losses = Losses()
         self._made: list[weakref.ref[Any]] = []
-        self._runs: dict[Any, tuple[Run, Given]] = {}
+        self._runs: dict[Any, tuple[SessionRun, Given]] = {}
         self._stale: set[tuple[int, str]] = set()  # variables: the session's number, the name
-        self._last: tuple[Run, Given] | None = None
-        self._newest = End()
+        self._last: tuple[SessionRun, Given] | None = None
+        self._newest = TrainingEnd()
         self._is_changed = False  # since the last boundary something else has written variables
         self._is_there = threading.Event()
         self._original: Callable[..., Any] = lambda: None
@@ -279,7 +279,7 @@ class Sessions(Replay):
             return self._told(session, run, given)
         return self._really(session, run, given)
 
-    def _really(self, session: Any, run: Run, given: Given) -> Any:
+    def _really(self, session: Any, run: SessionRun, given: Given) -> Any:
         import tensorflow as tf
 
         if run.race is not None:
@@ -303,7 +303,7 @@ class Sessions(Replay):
             self._boundary(loss)
         return results
 
-    def _told(self, session: Any, run: Run, given: Given) -> Any:
+    def _told(self, session: Any, run: SessionRun, given: Given) -> Any:
         import tensorflow as tf
 
         with self.standing.restoring():
@@ -322,7 +322,7 @@ class Sessions(Replay):
         self.look_whether_all_is_told()
         return answer.values
 
-    def _look_at(self, session: Any, given: Given) -> Run:
+    def _look_at(self, session: Any, given: Given) -> SessionRun:
         fed = [reference.deref() for reference in given.feeds]
         parts = (given.targets, given.fetches, sorted(fed, key=id))
         key = (id(session), *(tuple(map(id, part)) for part in parts))
@@ -330,13 +330,13 @@ class Sessions(Replay):
             try:
                 run = self._understand(session.graph, given, fed)
             except Exception as error:  # whatever the framework raises: the program trains on
-                run = Run(given.fetches)
+                run = SessionRun(given.fetches)
                 self.standing.obstacle(f"a run cannot be looked into: {error}")
             # Kept with what it is of: an id means something only as long as that lives.
             self._runs[key] = (run, given._replace(feeds={}, options=parts, metadata=session))
         return self._runs[key][0]
 
-    def _understand(self, graph: Any, given: Given, fed: Sequence[Any]) -> Run:
+    def _understand(self, graph: Any, given: Given, fed: Sequence[Any]) -> SessionRun:
         trainable = trainable_by_handle(graph)
         run = tf1_graph.look_at(given.fetches, given.targets, fed, trainable)
         if run.trains:
@@ -369,7 +369,7 @@ class Sessions(Replay):
             self.standing.lower("parameters-exact", free)
         self.standing.begin(self.steps)
 
-    def _trained(self, run: Run, given: Given) -> None:
+    def _trained(self, run: SessionRun, given: Given) -> None:
         self._last = (run, given)
         self._is_changed = False
         self._stepped()
@@ -384,10 +384,10 @@ class Sessions(Replay):
             self._newest.keep(self.steps, self._capture)
         self._is_changed = True
 
-    def _end(self) -> tuple[int, store.Snapshot]:
+    def _end(self) -> tuple[int, store.LoopSnapshot]:
         self._leave_boundary(for_good=True)
         step, snapshot = self._newest.newest()
-        assert isinstance(snapshot, store.Snapshot)
+        assert isinstance(snapshot, store.LoopSnapshot)
         return step, snapshot
 
     def _last_step(self) -> tuple[str, int | None]:

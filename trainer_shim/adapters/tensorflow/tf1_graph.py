@@ -120,7 +120,7 @@ _HARMLESS = (
 
 
 @dataclass
-class Run:
+class SessionRun:
     """What a run of these fetches and targets does. Variables are operations, by name."""
 
     fetches: Sequence[Any]
@@ -148,12 +148,12 @@ def look_at(
     targets: Sequence[Any],
     fed: Iterable[Any],
     trainable: Mapping[str, str],
-) -> Run:
+) -> SessionRun:
     """Walk back from the tensors and operations to be run to those that are fed.
 
     `trainable` has the initializer of each variable that is trained.
     """
-    run = Run(fetches)
+    run = SessionRun(fetches)
     writers = []
     given = {id(tensor) for tensor in fed}
     wanted = [tensor for tensor in fetches if id(tensor) not in given]
@@ -238,7 +238,7 @@ def _looked_at(tensor: Any) -> str | None:
     return None if variable is None else str(variable.name)
 
 
-def _look_at_op(run: Run, op: Any, library: _Library) -> set[str]:
+def _look_at_op(run: SessionRun, op: Any, library: _Library) -> set[str]:
     """Note what one operation does; the variables that it writes."""
     if op.type.startswith(_SOURCES):
         run.sources.append(op)

@@ -162,7 +162,7 @@ _DRIVEN = (
 _WAY_OUT = "trainer_shim.attach() and report(step, loss=..., save=...) let it say what to save"
 
 
-class Standing:
+class TorchFidelity:
     """What a resume of this process promises."""
 
     def __init__(

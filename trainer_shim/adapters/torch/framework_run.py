@@ -22,13 +22,13 @@ from trainer_shim.adapters.torch.objects import Inventory
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.program_state import note
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.side_iterators import Taken
-from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, State
+from trainer_shim.adapters.torch.side_iterators import SideIterator
+from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.agent import CannotCapture
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.torch.loop import Session
+    from trainer_shim.adapters.torch.loop import TorchSession
 
 
 # --- A batch that a framework has read ahead of the step that uses it.
@@ -93,10 +93,10 @@ class Driver(Protocol):
         """Set what `copy` copied. Raises OtherProgram."""
 
 
-class Run:
+class FrameworkRun:
     """The call under way."""
 
-    def __init__(self, session: Session, driver: Driver) -> None:
+    def __init__(self, session: TorchSession, driver: Driver) -> None:
         self.stepped = False  # an optimizer has stepped since the last boundary
         self.driver = driver
         self._session = session
@@ -115,7 +115,7 @@ class Run:
         """An iterator over `loader`, where `make` would make one."""
         beside = self._session.beside
         if not self.driver.trains_on(loader):
-            taken = Taken(beside, loader)
+            taken = SideIterator(beside, loader)
             iterator = make(loader)
             beside.add(iterator, taken)
             return iterator
@@ -200,7 +200,7 @@ class Run:
 
     # -- checkpoints
 
-    def copy(self, with_gradients: bool) -> Snapshot:
+    def copy(self, with_gradients: bool) -> TorchSnapshot:
         """The program at this boundary. Raises CannotCapture."""
         assert self._began_with is not None
         until, outline = self._began_with
@@ -255,7 +255,7 @@ class Read:
 
     is_beside = has_ended = False
 
-    def __init__(self, run: Run, loader: Any) -> None:
+    def __init__(self, run: FrameworkRun, loader: Any) -> None:
         self.taken = 0
         self.loader = weakref.ref(loader)
         self.newest: Any = None
@@ -281,7 +281,7 @@ class Read:
 
 
 @contextmanager
-def running(session: Session, driver: Driver) -> Iterator[Run | None]:
+def running(session: TorchSession, driver: Driver) -> Iterator[FrameworkRun | None]:
     """A framework's loop runs meanwhile; None if nothing of it is to be seen."""
     if session.is_aside or session.run is not None:
         yield None
@@ -290,7 +290,7 @@ def running(session: Session, driver: Driver) -> Iterator[Run | None]:
     with session.restoring():
         if session.is_returning and (past is None or past["name"] != driver.name):
             raise OtherProgram(f"{driver.name} trains, which it did not at the checkpoint")
-    session.run = run = Run(session, driver)
+    session.run = run = FrameworkRun(session, driver)
     try:
         yield run
     finally:
@@ -298,7 +298,7 @@ def running(session: Session, driver: Driver) -> Iterator[Run | None]:
         session.agent.loop(False)
 
 
-def logged(session: Session, metrics: dict[str, Any]) -> None:
+def logged(session: TorchSession, metrics: dict[str, Any]) -> None:
     """Report what a framework logs; the loss of each step is told already."""
     if session.is_aside or session.is_returning:
         return

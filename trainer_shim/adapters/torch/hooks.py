@@ -11,7 +11,7 @@ import sys
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch import private, random
-from trainer_shim.adapters.torch.loop import Session, open_session
+from trainer_shim.adapters.torch.loop import TorchSession, open_session
 from trainer_shim.agent import Agent
 from trainer_shim.rerun import seed_replay
 
@@ -49,7 +49,7 @@ def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
-def _hook_constructors(session: Session) -> None:
+def _hook_constructors(session: TorchSession) -> None:
     import torch
 
     def made(kind: str) -> Callable[..., None]:
@@ -67,7 +67,7 @@ def _hook_constructors(session: Session) -> None:
             _after(kind, "__init__", made("scheduler"))
 
 
-def _hook_steps(session: Session) -> None:
+def _hook_steps(session: TorchSession) -> None:
     import torch
 
     private.find("torch.optim.optimizer", "register_optimizer_step_post_hook")(session.stepped)
@@ -86,7 +86,7 @@ def _hook_steps(session: Session) -> None:
     _after(torch.nn.Module, "zero_grad", lambda *_: iteration.zeroed(None))
 
 
-def _hook_losses(session: Session) -> None:
+def _hook_losses(session: TorchSession) -> None:
     import torch
 
     original, iteration = torch.autograd.backward, session.iteration
@@ -105,7 +105,7 @@ def _hook_losses(session: Session) -> None:
     _after(torch.amp.GradScaler, "scale", scaled)
 
 
-def _hook_loaders(session: Session) -> None:
+def _hook_loaders(session: TorchSession) -> None:
     import torch
 
     make = torch.utils.data.DataLoader.__iter__
@@ -136,7 +136,7 @@ def _hook_loaders(session: Session) -> None:
     iterators.__next__ = following
 
 
-def _hook_files(session: Session) -> None:
+def _hook_files(session: TorchSession) -> None:
     import torch
 
     original = torch.save

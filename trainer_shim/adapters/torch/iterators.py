@@ -132,7 +132,7 @@ def _state(value: Any, deep: int = 0) -> Any:
     return (at, *(_state(one, deep + 1) for one in gc.get_referents(value)))
 
 
-class Iterators:
+class PythonIterators:
     """Those that cannot be moved and were there when a pass began, each with its state then."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from trainer_shim.adapters.torch import private, trainer_attributes
 from trainer_shim.adapters.torch.framework_run import (
     LARGEST,
     LONGEST,
-    Run,
+    FrameworkRun,
     logged,
     running,
     why_not,
@@ -28,7 +28,7 @@ from trainer_shim.adapters.torch.pack import PLAIN, Packer, Unpacker
 from trainer_shim.adapters.torch.state import OtherProgram, State
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.torch.loop import Session
+    from trainer_shim.adapters.torch.loop import TorchSession
 
 
 # --- The files of Lightning's checkpoint callbacks and CSV logger, of a run that goes back in
@@ -294,17 +294,17 @@ def _walked(package: str) -> tuple[type, ...]:
     return tuple(private.find(f"{package}.{module}", name) for module, name in names)
 
 
-def install(session: Session, package: str) -> None:
+def install(session: TorchSession, package: str) -> None:
     """Hook `package`, lightning.pytorch or pytorch_lightning, which has just been imported."""
     _hook_fit(session, package)
     _hook_loops(session, package)
     _hook_logs(session, package)
 
 
-def _of(session: Session, epoch_loop: Any) -> tuple[Run, Lightning] | None:
+def _of(session: TorchSession, epoch_loop: Any) -> tuple[FrameworkRun, Lightning] | None:
     run = session.run
     if (
-        not isinstance(run, Run)
+        not isinstance(run, FrameworkRun)
         or not isinstance(run.driver, Lightning)
         or not run.driver.is_of(epoch_loop)
     ):
@@ -312,7 +312,7 @@ def _of(session: Session, epoch_loop: Any) -> tuple[Run, Lightning] | None:
     return run, run.driver
 
 
-def _hook_fit(session: Session, package: str) -> None:
+def _hook_fit(session: TorchSession, package: str) -> None:
     trainer_class = private.find(f"{package}.trainer.trainer", "Trainer")
     original = trainer_class.fit
 
@@ -328,7 +328,7 @@ def _hook_fit(session: Session, package: str) -> None:
     trainer_class.fit = fit
 
 
-def _hook_loops(session: Session, package: str) -> None:
+def _hook_loops(session: TorchSession, package: str) -> None:
     loop = private.find(f"{package}.loops.training_epoch_loop", "_TrainingEpochLoop")
     fetcher = private.find(f"{package}.loops.fetchers", "_DataFetcher")
     begin, follow, read = loop.on_run_start, loop.on_advance_end, fetcher.__iter__
@@ -358,7 +358,7 @@ def _hook_loops(session: Session, package: str) -> None:
     def iterator(self: Any) -> Any:
         run = session.run
         if (
-            isinstance(run, Run)
+            isinstance(run, FrameworkRun)
             and isinstance(run.driver, Lightning)
             and run.driver.is_read_by(self)
         ):
@@ -372,7 +372,7 @@ def _hook_loops(session: Session, package: str) -> None:
     )
 
 
-def _hook_logs(session: Session, package: str) -> None:
+def _hook_logs(session: TorchSession, package: str) -> None:
     connector = private.find(f"{package}.{private.CONNECTOR}.logger_connector", "_LoggerConnector")
     log, end = connector.log_metrics, connector.on_epoch_end
 

@@ -10,29 +10,31 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch import private
-from trainer_shim.adapters.torch.pack import Packer, TooMuch, Unpacker
+from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.state import State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
-from trainer_shim.adapters.torch.unchanged_values import Large
+from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
 
 _SAMPLERS, _DATA = ("sampler", "batch_sampler"), ("dataset", "collate_fn")
 _LARGE = 1 << 20
 _LONGEST = 256
 
 
-def begun_with(loader: Any, large: Large, obstacle: Callable[[str], None]) -> State:
+def begun_with(loader: Any, large: UnchangedValues, obstacle: Callable[[str], None]) -> State:
     """What a pass over it is begun with, by now. Workers see the data as they are now."""
     try:
         copy = copy_loader(loader, large, with_data=loader.num_workers > 0)
-    except TooMuch as error:
+    except TooLargeToPack as error:
         obstacle(f"the checkpoint would have to hold {error}")
         copy = {}
     return {"random": copy_random(), "loader": copy}
 
 
-def copy_loader(loader: Any, large: Large | None = None, with_data: bool = True) -> dict[str, Tree]:
-    """The generators and counters of all its parts, with `large` the arrays. Raises TooMuch."""
+def copy_loader(
+    loader: Any, large: UnchangedValues | None = None, with_data: bool = True
+) -> dict[str, Tree]:
+    """The generators and counters of all its parts, with `large` the arrays. Raises TooLargeToPack."""
     small = Packer({}, largest=0, longest=_LONGEST)
     samplers = small if large is None else _OfSampler(loader.dataset, large)
     data = small if large is None or not with_data else _OfData(large)
@@ -53,7 +55,7 @@ def put_back_loader(loader: Any, copy: dict[str, Tree], unpacker: Unpacker) -> N
 
 
 class _OfSampler(Packer):
-    def __init__(self, data: Any, large: Large) -> None:
+    def __init__(self, data: Any, large: UnchangedValues) -> None:
         super().__init__({}, _LARGE, _LONGEST, large=large)
         self._data = data
 
@@ -64,7 +66,7 @@ class _OfSampler(Packer):
 
 
 class _OfData(Packer):
-    def __init__(self, large: Large) -> None:
+    def __init__(self, large: UnchangedValues) -> None:
         super().__init__({}, 0, _LONGEST, large=large)
         self._found = large
 

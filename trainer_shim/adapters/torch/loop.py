@@ -18,10 +18,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Callable, NoReturn, Protocol
 
 from trainer_shim.adapters import changes as changed
-from trainer_shim.adapters.ends import End
+from trainer_shim.adapters.ends import TrainingEnd
 from trainer_shim.adapters.torch import for_loop_bytecode, private, program_state, random
 from trainer_shim.adapters.torch.classes import class_name
-from trainer_shim.adapters.torch.fidelity import Standing, refusing
+from trainer_shim.adapters.torch.fidelity import TorchFidelity, refusing
 from trainer_shim.adapters.torch.frame_locals import place
 from trainer_shim.adapters.torch.loaders import (
     begin_again,
@@ -32,12 +32,12 @@ from trainer_shim.adapters.torch.loaders import (
     skip,
 )
 from trainer_shim.adapters.torch.objects import ALL, Objects, tensors_of
-from trainer_shim.adapters.torch.pack import TooMuch, Unpacker
-from trainer_shim.adapters.torch.pass_variables import Left
+from trainer_shim.adapters.torch.pack import TooLargeToPack, Unpacker
+from trainer_shim.adapters.torch.pass_variables import PassVariables
 from trainer_shim.adapters.torch.program_state import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.side_iterators import Beside
-from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, State, load
+from trainer_shim.adapters.torch.side_iterators import SideIterators
+from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture
 
@@ -61,7 +61,7 @@ class Pass:
     """
 
     def __init__(
-        self, session: Session, loader: Any, number: int, past: State | None, since: int
+        self, session: TorchSession, loader: Any, number: int, past: State | None, since: int
     ) -> None:
         self.number = number
         self.read = session.next_batch  # of an iterator its next one
@@ -178,7 +178,7 @@ class Pass:
                 "weights": None,
                 "variables": copy_variables(frame, session.left.packer()),
             }
-        except TooMuch as error:
+        except TooLargeToPack as error:
             return f"the checkpoint would have to hold {error}"
         except Exception as error:  # whatever the program's own classes raise: it trains on
             return f"the variables of the program cannot be read: {type(error).__name__}: {error}"
@@ -194,10 +194,10 @@ class Pass:
             self._session.may_end(self, frame)
 
 
-class Ended:
+class EndedPass:
     """In place of the iterator of a pass that had ended before the checkpoint."""
 
-    def __init__(self, session: Session, loader: Any, number: int, past: State) -> None:
+    def __init__(self, session: TorchSession, loader: Any, number: int, past: State) -> None:
         self._session = session
         self._loader = loader
         self._number = number
@@ -358,7 +358,7 @@ def _nobody() -> None:
 _MOST = 256 << 20
 
 
-class Between:
+class PassWeights:
     """What lies between the passes that train."""
 
     def __init__(self, objects: Objects, obstacle: Callable[[str], None]) -> None:
@@ -453,18 +453,18 @@ _MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
 _AFTER_RUN = "the program trains on by a loop of its own, after a framework's"
 
-_session: Session | None = None
+_session: TorchSession | None = None
 
 
-def session() -> Session | None:
+def session() -> TorchSession | None:
     """That of this process, if PyTorch is hooked."""
     return _session
 
 
-def open_session(agent: Agent) -> Session:
+def open_session(agent: Agent) -> TorchSession:
     """Begin that of this process."""
     global _session
-    _session = Session(agent)
+    _session = TorchSession(agent)
     return _session
 
 
@@ -483,11 +483,11 @@ class OtherLoop(Protocol):
     def examples(self) -> int:
         """How many examples the latest iteration trained on."""
 
-    def copy(self, with_gradients: bool) -> Snapshot:
+    def copy(self, with_gradients: bool) -> TorchSnapshot:
         """The whole program, at a boundary. Raises CannotCapture."""
 
 
-class Session:
+class TorchSession:
     """The passes over loaders of this process: those that have ended, and those under way."""
 
     def __init__(self, agent: Agent) -> None:
@@ -504,12 +504,12 @@ class Session:
         self._records: list[State] = []
         self._inside: list[Pass] = []
         self._is_opening = False
-        self._end = End()
-        self.standing = Standing(agent, self._capture, self._end.newest)
+        self._end = TrainingEnd()
+        self.standing = TorchFidelity(agent, self._capture, self._end.newest)
         self.obstacle = self.standing.obstacle
-        self.left = Left(self.objects.large)
-        self.between = Between(self.objects, self.obstacle)
-        self.beside = Beside(self.objects, lambda one: self.next_batch(one), self.obstacle)
+        self.left = PassVariables(self.objects.large)
+        self.between = PassWeights(self.objects, self.obstacle)
+        self.beside = SideIterators(self.objects, lambda one: self.next_batch(one), self.obstacle)
         self.objects.beside = self.beside
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
@@ -555,7 +555,7 @@ class Session:
             if past["kind"] == "ended":
                 self.agent.passes_training()
                 self._records.append(past)
-                return Ended(self, loader, number, past)
+                return EndedPass(self, loader, number, past)
         if past is not None and past["kind"] == "under way":
             begin_again(loader, past["before"])
         else:
@@ -685,16 +685,16 @@ class Session:
         finally:
             self._at = None
 
-    def keep_end(self, take: Callable[[], Snapshot]) -> None:
+    def keep_end(self, take: Callable[[], TorchSnapshot]) -> None:
         """As far as is known the program has come to its end: keep what `take` copies."""
         if self.agent.end is not None and self._end.is_due:
             self._end.keep(self.steps, take)
 
-    def _capture(self) -> Snapshot:
+    def _capture(self) -> TorchSnapshot:
         gradients = self.iteration.needs_gradients
         return self._copy(gradients) if self.run is None else self.run.copy(gradients)
 
-    def _copy(self, with_gradients: bool) -> Snapshot:
+    def _copy(self, with_gradients: bool) -> TorchSnapshot:
         if self._at is None:
             raise CannotCapture("the program is not between two batches of a DataLoader")
         _, frame = self._at
@@ -715,7 +715,7 @@ class Session:
 
     def snapshot(
         self, frame: types.FrameType, more: Callable[..., State], until: int = ALL
-    ) -> Snapshot:
+    ) -> TorchSnapshot:
         """The whole program, with what `more` copies; see `program_state.copy`."""
         said = {"steps": self.steps, "parameters": self.agent.parameters}
         return program_state.copy(

@@ -14,10 +14,10 @@ from typing import Any
 
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.loaders import copy_loader, put_back_loader
-from trainer_shim.adapters.torch.pack import Packer, Places, TooMuch, Unpacker
+from trainer_shim.adapters.torch.pack import Packer, Places, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.state import OtherProgram, State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.adapters.torch.unchanged_values import Large
+from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
 from trainer_shim.agent import CannotCapture
 
 ALL = 1 << 62
@@ -37,7 +37,7 @@ class Objects:
     def __init__(self) -> None:
         self.made = 0
         self.loaders = 0  # that were made, those among them that are gone
-        self.large = Large()
+        self.large = UnchangedValues()
         self.beside: Places | None = None
         self.inside: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that a re-run does not make
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -135,7 +135,7 @@ class Inventory:
     # -- copying
 
     def attributes(self) -> State:
-        """What all these objects keep in plain attributes. Raises TooMuch."""
+        """What all these objects keep in plain attributes. Raises TooLargeToPack."""
         plain = self._packer()
         return {
             "models": [_module_attributes(model, plain) for model in self.models],
@@ -147,7 +147,7 @@ class Inventory:
         return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large, beside=self.beside)
 
     def copy(self, with_gradients: bool) -> State:
-        """All of it. Raises TooMuch, and CannotCapture for a tensor that is more than its
+        """All of it. Raises TooLargeToPack, and CannotCapture for a tensor that is more than its
         values."""
         strict, plain = Packer(self.known), self._packer()
         try:
@@ -161,7 +161,7 @@ class Inventory:
                 "loaders": [copy_loader(loader, self.large) for loader in self.loaders],
                 **self.attributes(),
             }
-        except TooMuch:
+        except TooLargeToPack:
             raise
         except Unplain as error:
             raise CannotCapture(f"the checkpoint would have to hold {error}") from error

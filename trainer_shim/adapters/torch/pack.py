@@ -19,7 +19,7 @@ from trainer_shim.adapters.torch.classes import HOLDING, class_name, class_of, i
 from trainer_shim.adapters.torch.iterators import is_iterator, moved, place_of
 from trainer_shim.adapters.torch.state import OtherProgram, State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain, check
-from trainer_shim.adapters.torch.unchanged_values import Large, digest
+from trainer_shim.adapters.torch.unchanged_values import UnchangedValues, digest
 
 _DEPTH = 16
 _NAMES = 3  # that lead to a value are said: those it begins with, and its own
@@ -32,7 +32,7 @@ LISTS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "d
 _LONG = (*HOLDING, tuple, frozenset)
 
 
-class TooMuch(Unplain):
+class TooLargeToPack(Unplain):
     """A value that could be packed but for its size or depth, and that the program does not make
     again; or one that has changed since the first pass and cannot be packed.
 
@@ -50,9 +50,9 @@ class TooMuch(Unplain):
             names = (*names[: _NAMES - 1], "…", names[-1])
         return ", ".join(filter(None, (".".join(names), self._said)))
 
-    def of(self, name: str) -> TooMuch:
+    def of(self, name: str) -> TooLargeToPack:
         """The same of an attribute of what has this name."""
-        return TooMuch(self._said, name, *self._names)
+        return TooLargeToPack(self._said, name, *self._names)
 
 
 class Places(Protocol):
@@ -77,7 +77,7 @@ class Packer:
     `largest` bounds one tensor or array in bytes, `longest` one collection in items; in all,
     as many items are packed of one value as some full collections have. With `large`, what is
     beyond is left out if the program makes it again, and packed otherwise; pack_some raises
-    TooMuch for what does not fit in any memory. Of objects of the classes `walked` the
+    TooLargeToPack for what does not fit in any memory. Of objects of the classes `walked` the
     attributes are packed, as of the program's own. Tensors that share memory are copied once.
     """
 
@@ -89,7 +89,7 @@ class Packer:
         largest: int = 1 << 62,
         longest: int = 1 << 62,
         walked: tuple[type, ...] = (),
-        large: Large | None = None,
+        large: UnchangedValues | None = None,
         beside: Places | None = None,
     ) -> None:
         self._known = known
@@ -113,7 +113,7 @@ class Packer:
             raise Unplain(f"a {kind.__name__} that holds itself")
         if len(self._path) > _DEPTH:
             said = f"a {kind.__name__} that is nested deeper than {_DEPTH}"
-            raise Unplain(said) if self._large is None else TooMuch(said)
+            raise Unplain(said) if self._large is None else TooLargeToPack(said)
         if not self._path and self._large is not None:
             self._allowed = self._most
         self._path.add(id(value))
@@ -123,14 +123,14 @@ class Packer:
             self._path.discard(id(value))
 
     def pack_some(self, values: Iterable[tuple[str, Any]]) -> dict[str, Tree]:
-        """Those of the named values that can be packed. Raises TooMuch."""
+        """Those of the named values that can be packed. Raises TooLargeToPack."""
         packed = {}
         for name, value in values:
             if self._large is not None and self._large.noting:
                 self._large.note(name, value)
             try:
                 packed[name] = self.pack(value)
-            except TooMuch as error:
+            except TooLargeToPack as error:
                 assert self._large is not None
                 said = self._large.made(value)
                 if said is not None:
@@ -143,7 +143,7 @@ class Packer:
                     said = f"which has changed and holds {error}"
                     if is_iterator(value):
                         said = f"{error}, and a pass has taken from it"
-                    raise TooMuch(said, name) from None
+                    raise TooLargeToPack(said, name) from None
         return packed
 
     def _pack(self, kind: type, value: Any) -> Tree:
@@ -182,14 +182,14 @@ class Packer:
     def _count(self, items: int, said: str) -> None:
         self._allowed -= items
         if self._allowed < 0:
-            raise Unplain(said) if self._large is None else TooMuch(said)
+            raise Unplain(said) if self._large is None else TooLargeToPack(said)
 
     def _check_size(self, size: int, said: str) -> None:
         self._bytes += size
         if self._large is None and size > self._largest:
             raise Unplain(said)
         if self._large is not None and self._bytes > _MOST_BYTES:
-            raise TooMuch(said)
+            raise TooLargeToPack(said)
 
     def _of_torch(self, kind: type, value: Any) -> Tree:
         import torch

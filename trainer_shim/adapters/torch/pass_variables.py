@@ -14,7 +14,7 @@ from trainer_shim.adapters.torch.frame_locals import Copies
 from trainer_shim.adapters.torch.pack import PLAIN, Packer
 from trainer_shim.adapters.torch.state import State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.adapters.torch.unchanged_values import Large
+from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
 
 # What is larger than this and was there before the first pass is left alone. An item of a
 # collection counts as so many bytes.
@@ -25,10 +25,10 @@ _ITEM = 16
 _Key = tuple[str, str]  # the place of a pass and the frame, the variable
 
 
-class Left:
+class PassVariables:
     """The variables that the passes so far have left."""
 
-    def __init__(self, large: Large) -> None:
+    def __init__(self, large: UnchangedValues) -> None:
         self._large = large
         self._newest: dict[_Key, Tree] = {}
         self._held: deque[tuple[dict[str, Tree], str, int]] = deque()
@@ -141,7 +141,7 @@ class _Values(Packer):
 
     finds_changes = False
 
-    def __init__(self, large: Large) -> None:
+    def __init__(self, large: UnchangedValues) -> None:
         super().__init__({}, LARGE, _LONG, large=large)
         self._there = large.known
 

@@ -12,10 +12,10 @@ from typing import Any, Callable
 from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
 from trainer_shim.adapters.torch.loaders import copy_loader
 from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
-from trainer_shim.adapters.torch.pack import Packer, TooMuch, Unpacker
+from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import LARGE
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, State
+from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot
 from trainer_shim.agent import CannotCapture
 
 # What is larger is compared with what was there before the first pass, and packed if it is new.
@@ -57,7 +57,7 @@ def copy(
     objects: Objects,
     more: Callable[[Inventory, Packer], State],
     until: int = ALL,
-) -> Snapshot:
+) -> TorchSnapshot:
     """The variables of the functions that `frame` is in, the random numbers, and what `more`
     copies of the objects up to the `until`-th. Raises CannotCapture."""
     beside = objects.beside
@@ -67,13 +67,13 @@ def copy(
         packer = packer_of(inventory)
         beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
-        snapshot = Snapshot({**state, **more(inventory, packer)})
+        snapshot = TorchSnapshot({**state, **more(inventory, packer)})
         if lost := beside.lost():
             raise CannotEver(lost)
         return snapshot
     except CannotCapture:
         raise
-    except TooMuch as error:
+    except TooLargeToPack as error:
         raise CannotEver(f"the checkpoint would have to hold {error}") from error
     except Exception as error:  # whatever the program's own classes raise: it trains on
         raise CannotCapture(f"{type(error).__name__}: {error}") from error

@@ -27,7 +27,7 @@ _HELD_NOWHERE = _SAID.format(
 )
 
 
-class Reading(Protocol):
+class IteratorUse(Protocol):
     """What reads an iterator over a loader: a loop of the program, a framework, or `next`."""
 
     taken: int  # batches so far
@@ -49,13 +49,13 @@ class Reading(Protocol):
         """There is no batch left."""
 
 
-class Taken:
+class SideIterator:
     """The place of an iterator that no `for` statement of the program's own loop reads.
 
     `is_beside` says whether the program reads it, rather than a framework.
     """
 
-    def __init__(self, beside: Beside, loader: Any, before: State | None = None) -> None:
+    def __init__(self, beside: SideIterators, loader: Any, before: State | None = None) -> None:
         self.taken = 0
         self.has_ended = False
         self.is_beside = before is not None
@@ -84,7 +84,7 @@ class Taken:
         self._beside.ended(iterator)
 
 
-class Beside:
+class SideIterators:
     """The iterators over loaders that there are, some of which are read so: `passes` has the pass
     of each by its `id`, for that is asked at each batch."""
 
@@ -94,7 +94,7 @@ class Beside:
         next_batch: Callable[[Any], Any],
         tell: Callable[[str], None],
     ) -> None:
-        self.passes: dict[int, Reading] = {}
+        self.passes: dict[int, IteratorUse] = {}
         self.next_batch = next_batch
         self.new: list[tuple[weakref.ref[Any], str | None]] = []
         self.objects = objects
@@ -104,7 +104,7 @@ class Beside:
         self._packed: set[int] = set()
         self._put: dict[int, Any] = {}
 
-    def add(self, iterator: Any, one: Reading) -> None:
+    def add(self, iterator: Any, one: IteratorUse) -> None:
         """There is another one, or one that was there begins another pass."""
         key = id(iterator)
 
@@ -116,7 +116,7 @@ class Beside:
     # -- what the program reads
 
     def begins(
-        self, iterator: Any, one: Reading, obstacle: str | None, way: for_loop_bytecode.OtherWay
+        self, iterator: Any, one: IteratorUse, obstacle: str | None, way: for_loop_bytecode.OtherWay
     ) -> None:
         """The first batch of this iterator is asked for in another way than by a `for`.
 
@@ -184,7 +184,7 @@ class Beside:
         if any(current is one for one in self._put.values()):
             current = None  # it has come to stand for another one
         iterator = self._put[number] = self._again(loader, current)
-        one = Taken(self, loader, before)
+        one = SideIterator(self, loader, before)
         self.add(iterator, one)
         set_random(before["first"])
         for _ in range(tree["taken"]):

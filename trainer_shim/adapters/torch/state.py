@@ -2,7 +2,7 @@
 
 Rule: JSON and raw bytes, so reading a checkpoint from elsewhere runs none of its contents. What
 training has come to, the values of modules and optimizers, is a file of its own: two trainings are
-the same if that is, whatever else their programs had in hand. What a Snapshot is given was copied
+the same if that is, whatever else their programs had in hand. What a TorchSnapshot is given was copied
 already; it only writes.
 """
 
@@ -29,7 +29,7 @@ class OtherProgram(Exception):
     """Run again, the program made something else than it did before the checkpoint."""
 
 
-class Snapshot:
+class TorchSnapshot:
     """A state to be written."""
 
     def __init__(self, state: State) -> None:
@@ -84,7 +84,7 @@ def _size(raw: Raw) -> int:
 
 
 def load(folder: str) -> State | None:
-    """What a Snapshot wrote; None if the checkpoint is of another kind.
+    """What a TorchSnapshot wrote; None if the checkpoint is of another kind.
 
     A Raw that was in several places is one again, or the next Snapshot would write it many times.
     """

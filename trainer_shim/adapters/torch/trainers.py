@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_shim.adapters.torch import lightning, loop, private, transformers
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.torch.loop import Session
+    from trainer_shim.adapters.torch.loop import TorchSession
 
 
 def install(package: str) -> None:
@@ -32,7 +32,7 @@ def install(package: str) -> None:
         lightning.install(session, package)
 
 
-def _refuse(session: Session, package: str, reason: str) -> None:
+def _refuse(session: TorchSession, package: str, reason: str) -> None:
     method = "train" if package == private.HF_TRAINER else "fit"
     trainer_class = private.find(package, "Trainer")
     original = getattr(trainer_class, method)

@@ -19,7 +19,7 @@ from trainer_shim.adapters.torch.frame_locals import keep_locals
 from trainer_shim.adapters.torch.framework_run import (
     LARGEST,
     LONGEST,
-    Run,
+    FrameworkRun,
     logged,
     running,
     why_not,
@@ -28,7 +28,7 @@ from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.state import State
 
 if TYPE_CHECKING:
-    from trainer_shim.adapters.torch.loop import Session
+    from trainer_shim.adapters.torch.loop import TorchSession
 
 # Given by the program, or copied with its models and loaders.
 _NOT_KEPT = {"args", "train_dataset", "eval_dataset", "data_collator", "processing_class"}
@@ -124,7 +124,9 @@ class HuggingFace:
 class _Moved:
     """In place of the loader of the epoch under way: its iterator has come to its batch."""
 
-    def __init__(self, session: Session, run: Run, driver: HuggingFace, loader: Any) -> None:
+    def __init__(
+        self, session: TorchSession, run: FrameworkRun, driver: HuggingFace, loader: Any
+    ) -> None:
         self._session = session
         self._run = run
         self._driver = driver
@@ -142,7 +144,7 @@ class _Moved:
         return iterator
 
 
-def install(session: Session) -> None:
+def install(session: TorchSession) -> None:
     """Hook the module `transformers.trainer`, which has just been imported."""
     trainer_class = private.find(private.HF_TRAINER, "Trainer")
     handler = private.find(private.HF_CALLBACKS, "CallbackHandler")
@@ -158,10 +160,10 @@ def install(session: Session) -> None:
     _hook_epoch(session, trainer_class)
 
 
-def _of(session: Session, trainer: Any) -> tuple[Run, HuggingFace] | None:
+def _of(session: TorchSession, trainer: Any) -> tuple[FrameworkRun, HuggingFace] | None:
     run = session.run
     if (
-        not isinstance(run, Run)
+        not isinstance(run, FrameworkRun)
         or not isinstance(run.driver, HuggingFace)
         or run.driver.trainer is not trainer
     ):
@@ -169,7 +171,7 @@ def _of(session: Session, trainer: Any) -> tuple[Run, HuggingFace] | None:
     return run, run.driver
 
 
-def _hook_train(session: Session, trainer_class: Any) -> None:
+def _hook_train(session: TorchSession, trainer_class: Any) -> None:
     original, begin = trainer_class.train, trainer_class._init_training_state
 
     @functools.wraps(original)
@@ -188,7 +190,7 @@ def _hook_train(session: Session, trainer_class: Any) -> None:
     trainer_class._init_training_state = init_training_state
 
 
-def _hook_epoch(session: Session, trainer_class: Any) -> None:
+def _hook_epoch(session: TorchSession, trainer_class: Any) -> None:
     original, follow = trainer_class._run_epoch, trainer_class._maybe_log_save_evaluate
     signature = inspect.signature(original)
 

@@ -15,20 +15,20 @@ import sys
 from collections import deque
 from typing import Any
 
-from trainer_shim.adapters.torch.iterators import Iterators
+from trainer_shim.adapters.torch.iterators import PythonIterators
 
 _COLUMNS = 1021  # a prime, so that rows that change places are seen
 _COLLECTIONS = (list, tuple, dict, set, frozenset)
 _KEEPING = (list, dict, set, deque)
 
 
-class Large:
+class UnchangedValues:
     """What was there before the first pass; `noting` until that begins."""
 
     def __init__(self) -> None:
         self.noting = True
         self.known: dict[int, tuple[str, int]] = {}
-        self.iterators = Iterators()
+        self.iterators = PythonIterators()
         self._collections: dict[tuple[str, int], int] = {}  # by their names
 
     def made(self, value: Any) -> str | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
 
 
-class Use(NamedTuple):
+class DeviceUse(NamedTuple):
     """How busy a device is (0 to 1) and what memory is taken on it, in bytes."""
 
     utilization: float
@@ -44,7 +44,7 @@ class DeviceProvider(Protocol):
         which nothing is known, are left out."""
         ...
 
-    async def use(self) -> Mapping[DeviceId, Use]:
+    async def use(self) -> Mapping[DeviceId, DeviceUse]:
         """What each device does at present."""
         ...
 

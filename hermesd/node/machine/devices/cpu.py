@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hermesd.config.slots import Slot
+from hermesd.config.slots import SlotSetting
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
-from hermesd.node.machine.devices import Use
+from hermesd.node.machine.devices import DeviceUse
 
 # A program bound to a slot must not open a GPU that is lent to somebody else.
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -16,7 +16,7 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_
 _IDLE = (3, 4)
 
 
-def _kind(slot: Slot) -> str:
+def _kind(slot: SlotSetting) -> str:
     """Slots of different shares are not equally fast: to the head they are different kinds."""
     return "cpu" if slot.percent == 100 else f"cpu-{slot.percent}%"
 
@@ -26,7 +26,7 @@ class CpuSlots:
 
     cheapest = Tier.PARK
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
+    def __init__(self, slots: Sequence[SlotSetting]) -> None:
         self._slots = tuple(slots)
         self._cores: dict[DeviceId, tuple[int, ...]] = {}
         self._before: dict[int, tuple[int, int]] = {}
@@ -62,10 +62,10 @@ class CpuSlots:
         """Everybody computes on cores: that makes nobody a stranger."""
         return {}
 
-    async def use(self) -> Mapping[DeviceId, Use]:
+    async def use(self) -> Mapping[DeviceId, DeviceUse]:
         busy = self._busy_shares()
         return {
-            name: Use(sum(busy.get(core, 0.0) for core in cores) / len(cores), 0)
+            name: DeviceUse(sum(busy.get(core, 0.0) for core in cores) / len(cores), 0)
             for name, cores in self._cores.items()
         }
 

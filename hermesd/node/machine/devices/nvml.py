@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import structlog
 
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
-from hermesd.node.machine.devices import Use
+from hermesd.node.machine.devices import DeviceUse
 
 RELEASE_SECONDS = 30.0
 # The driver may have to initialize every GPU first. One that is silent for longer hangs.
@@ -97,7 +97,7 @@ class Gpus:
         found = await self._of_each(WHO, _processes)
         return {name: frozenset(pids) for name, pids in found.items()}
 
-    async def use(self) -> Mapping[DeviceId, Use]:
+    async def use(self) -> Mapping[DeviceId, DeviceUse]:
         return await self._of_each(HOW_BUSY, _use)
 
     def warnings(self) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ def _processes(nvml: Any, uuid: str) -> set[int]:
     return {process.pid for process in listed}
 
 
-def _use(nvml: Any, uuid: str) -> Use:
+def _use(nvml: Any, uuid: str) -> DeviceUse:
     gpu = nvml.nvmlDeviceGetHandleByUUID(uuid)
     busy = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100
-    return Use(busy, nvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    return DeviceUse(busy, nvml.nvmlDeviceGetMemoryInfo(gpu).used)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
-from hermesd.node.machine.devices import DeviceProvider, Use
+from hermesd.node.machine.devices import DeviceProvider, DeviceUse
 
 
 class Rack:
@@ -63,9 +63,9 @@ class Rack:
             holders.update(await provider.holders())
         return holders
 
-    async def use(self) -> Mapping[DeviceId, Use]:
+    async def use(self) -> Mapping[DeviceId, DeviceUse]:
         """What each device does at present."""
-        use: dict[DeviceId, Use] = {}
+        use: dict[DeviceId, DeviceUse] = {}
         for provider in self._providers:
             use.update(await provider.use())
         return use
@@ -78,7 +78,7 @@ class Rack:
         """Bytes that are taken on those of the devices that have memory of their own."""
         there = (self.devices[name] for name in devices if name in self.devices)
         own = [device.id for device in there if device.owns_memory]
-        use: dict[DeviceId, Use] = {}
+        use: dict[DeviceId, DeviceUse] = {}
         # Not of all: how busy CPU slots are is counted from one asking to the next.
         for provider in dict.fromkeys(self._of[name] for name in own):
             use.update(await provider.use())
