@@ -1,7 +1,8 @@
 """A whole cluster in virtual time: a head, nodes, and trainings that follow recordings.
 
-Two phases. Faults on: whatever happens, nothing that must never happen does (`GroundTruthBroken`). Faults
-off: everything must finish, with the results of an undisturbed training, and leave nothing behind.
+Two phases. Faults on: whatever happens, nothing that must never happen does (`GroundTruthBroken`).
+Faults off: everything must finish, with the results of an undisturbed training, and leave nothing
+behind.
 """
 
 from __future__ import annotations

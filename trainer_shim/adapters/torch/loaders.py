@@ -34,7 +34,10 @@ def begun_with(loader: Any, large: UnchangedValues, obstacle: Callable[[str], No
 def copy_loader(
     loader: Any, large: UnchangedValues | None = None, with_data: bool = True
 ) -> dict[str, Tree]:
-    """The generators and counters of all its parts, with `large` the arrays. Raises TooLargeToPack."""
+    """The generators and counters of all its parts, with `large` the arrays.
+
+    Raises TooLargeToPack.
+    """
     small = Packer({}, largest=0, longest=_LONGEST)
     samplers = small if large is None else _OfSampler(loader.dataset, large)
     data = small if large is None or not with_data else _OfData(large)
