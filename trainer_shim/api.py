@@ -11,7 +11,7 @@ import json
 import operator
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -24,6 +24,7 @@ Save = Callable[[str], object]
 # What a node takes from a host, and the head from a node.
 _LARGEST_STEP = 2**53
 _SHOWN = 60  # characters of a value
+_NOT_NUMBERS = frozenset("USOcMm")  # kinds of arrays: text, objects, complex numbers, times
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class Trial:
         self._agent = agent
         self._save: Save | None = None
         self._last = 0  # the last step reported
+        self._saves_last = False  # of a step's reports the first has no `save`, and a later one has
+        self._owes_save = False  # the boundary of this step is at the report that has it
         self._left_out: set[str] = set()
         if agent is None:
             return
-        seed_replay.leave_out(
-            lambda: True
-        )  # how much of what follows is run again is the author's affair
+        seed_replay.leave_out(lambda: True)  # what is run again is the author's affair
         agent.hello("explicit")
         if agent.restore is not None:
             step = int(checkpoint_dir.verify(agent.restore)["step"])
@@ -63,7 +64,9 @@ class Trial:
         Here the program may be held, and with `save` also checkpointed: `save(directory)` is
         called to write whatever `resume.path` must hold later. Values are anything that
         float() takes; they are converted when a report is due. Further reports of the last step
-        add their values to it. When the program ends well, `save` is called once more.
+        add their values to it; give `save` with the last of them, for what is told of a step
+        after its checkpoint is not told again. When the program ends well, `save` is called once
+        more.
 
         What cannot be reported (another kind of value, a step below the last one) is left out and
         said on stderr, once for each kind, with Hermes and without.
@@ -76,11 +79,7 @@ class Trial:
             return
         if loss is not None:
             metrics["loss"] = loss
-        metrics = {
-            name: value.detach() if hasattr(value, "detach") else value
-            for name, value in metrics.items()
-            if self._is_reportable(name, value)
-        }
+        metrics = dict(self._reportable(metrics))
         if save is not None and not callable(save):
             self._leave_out("save", save, "a function that takes a directory")
             save = None
@@ -88,13 +87,24 @@ class Trial:
         agent = self._agent
         if agent is None:
             return
+        agent.record(given, metrics)
         if is_further:
-            agent.record(given, metrics)
-            return
+            if save is not None:
+                self._saves_last = self._saves_last or self._save is None
+                self._boundary(agent, given, save)
+        elif save is None and self._saves_last and not self._owes_save:
+            # As in the step before, the report that has it is to come.
+            self._owes_save = True
+            agent.page.step = given
+        else:
+            self._saves_last = self._saves_last and not self._owes_save
+            self._boundary(agent, given, save)
+
+    def _boundary(self, agent: Agent, step: int, save: Save | None) -> None:
+        self._owes_save = False
         if save is not self._save or not agent.page.looping:
             self._begin(agent, save)
-        agent.record(given, metrics)
-        agent.boundary(given)
+        agent.boundary(step)
 
     def _step(self, step: Any) -> int | None:
         """The step as a number, None if it is left out. Raises ValueError."""
@@ -116,21 +126,17 @@ class Trial:
             return None
         return given
 
-    def _is_reportable(self, name: str, value: Any) -> bool:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            self._leave_out("name of a metric", name, "text without lone surrogates")
-            return False
-        try:
-            # Of what an accelerator may still compute only the size is asked: float() would wait.
-            size = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
-            if size != 1:
-                float(value)
-        except Exception:  # whatever a program's own kind of value raises
-            self._leave_out(f"value of {name!r}", value, "one number that float() takes")
-            return False
-        return True
+    def _reportable(self, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in metrics.items():
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                self._leave_out("name of a metric", name, "text without lone surrogates")
+                continue
+            try:
+                yield name, _number(value)
+            except Exception:  # whatever a program's own kind of value raises
+                self._leave_out(f"value of {name!r}", value, "one number that float() takes")
 
     def _leave_out(self, what: str, value: Any, expected: str) -> None:
         """Say that a value is not reported, the first time that it is one of this kind."""
@@ -155,6 +161,21 @@ class Trial:
             agent.fidelity("author", "the program saves and restores itself")
         self._save = save
         agent.loop(True)
+
+
+def _number(value: Any) -> Any:
+    """The value, apart from the graph that computed it. Raises an error if it is no number.
+
+    Of what an accelerator may still compute only size and kind are asked: float() would wait.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach()
+    size = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
+    kind = getattr(getattr(value, "dtype", None), "kind", "")  # of NumPy and JAX
+    is_complex = hasattr(value, "is_complex") and value.is_complex()  # of PyTorch
+    if size != 1 or is_complex or kind in _NOT_NUMBERS:
+        float(value)
+    return value
 
 
 def _shown(value: Any) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import trainer_shim
 from tests.trainer_shim.driving import ROOT
+from trainer_shim.api import Trial
 
 PROGRAM = """
 import trainer_shim
@@ -62,6 +69,87 @@ print("over")
     )
     assert "lone surrogates" in said[2]
     assert "step: 1: expected 2 or more" in said[3]
+
+
+class Odd:
+    """A value of a program's own: whatever is asked of it raises, or answers nonsense."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self._answers = answers
+
+    def __getattribute__(self, name: str) -> object:
+        answers = object.__getattribute__(self, "_answers")
+        if name in answers:
+            answer = answers[name]
+            if isinstance(answer, type) and issubclass(answer, Exception):
+                raise answer(name)
+            return answer
+        raise AttributeError(name)
+
+    def __float__(self) -> float:
+        raise RuntimeError("not now")
+
+    def __index__(self) -> int:
+        raise RuntimeError("not now")
+
+
+ASKED = ["detach", "numel", "size", "dtype", "is_complex", "shape", "__class__"]
+ANSWERS = st.one_of(
+    st.just(RuntimeError), st.none(), st.integers(), st.just(lambda *_: 1), st.just(1), st.text()
+)
+VALUES = st.one_of(
+    st.builds(Odd, st.dictionaries(st.sampled_from(ASKED), ANSWERS)),
+    st.none(),
+    st.text(),
+    st.complex_numbers(),
+    st.floats(),
+    st.integers(),
+    st.lists(st.integers()),
+    st.just(np.array(["x"])),
+    st.just(np.array([1j])),
+    st.just(np.array([object()])),
+    st.just(np.datetime64("2020-01-01")),
+)
+REPORTS = st.lists(
+    st.tuples(
+        st.one_of(VALUES, st.integers(-2, 9)),
+        VALUES,
+        st.one_of(st.none(), VALUES, st.just(print)),
+        st.dictionaries(st.text(st.characters(), max_size=4), VALUES, max_size=3),
+    ),
+    max_size=6,
+)
+
+
+@given(REPORTS)
+@example([(1, Odd({"size": 1, "detach": RuntimeError}), None, {})])
+def test_nothing_that_report_is_told_ends_a_program(
+    reports: list[tuple[Any, Any, Any, dict[str, Any]]],
+) -> None:
+    trial = Trial(None, {})
+    with contextlib.redirect_stderr(io.StringIO()):
+        for step, loss, save, metrics in reports:
+            for name in ("step", "loss", "save", "self"):
+                metrics.pop(name, None)
+            trial.report(step, loss, save, **metrics)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array(["0.5"]), np.array([1j]), np.complex128(1), np.array("x"), Odd({})]
+)
+def test_a_value_that_is_no_number_is_said_by_its_name(
+    value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = Trial(None, {})
+    trial.report(1, accuracy=value)
+    trial.report(2, accuracy=value)
+    assert capsys.readouterr().err.count("value of 'accuracy'") == 1
+
+
+@pytest.mark.parametrize("value", [np.float16(2), np.array([2]), np.array([[2.0]]), True, "2"])
+def test_what_float_takes_is_reported(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    Trial(None, {}).report(1, accuracy=value)
+    assert not capsys.readouterr().err
 
 
 def test_the_package_offers_three_names() -> None:

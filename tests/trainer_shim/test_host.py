@@ -574,6 +574,34 @@ def test_a_program_that_saves_itself_has_a_checkpoint_of_its_end(
     assert {**trial.losses(), **further.losses()} == expected(9)
 
 
+def test_the_save_of_a_step_may_come_with_its_last_report(make_trial: MakeTrial) -> None:
+    """What was told of the step before its checkpoint is kept, and nothing is told of it after."""
+    twice = "trial.report(step, loss=state)\n    trial.report(step, acc=step * 2.0, save=save)"
+    program = LOOP.replace("trial.report(step, loss=state, save=save)", twice)
+    trial = make_trial(program, "30").launch()
+    trial.start(limit=7)
+    trial.until("parked")
+    trial.send("checkpoint", id="at-7")
+    path = trial.until("checkpointed")["path"]
+    trial.send("suspend", tier="kill")
+    further = make_trial(program, "30").launch()
+    further.start(restore=path)
+    assert further.until("started")["step"] == 7
+    further.until("completed")
+    levels = [event["level"] for event in further.events if event["kind"] == "fidelity"]
+    assert levels[-1] == "author"
+    assert len(levels) <= 3, "what is promised does not change with each report"
+
+    def points(of: Trial, name: str) -> dict[int, float]:
+        reports = [event for event in of.events if event["kind"] == "reported"]
+        found = [point for report in reports for point in report["points"]]
+        return {step: values[name] for step, values in found if name in values}
+
+    assert {**points(trial, "loss"), **points(further, "loss")} == expected(30)
+    both = {**points(trial, "acc"), **points(further, "acc")}
+    assert both == {step: step * 2.0 for step in range(1, 31)}
+
+
 def test_a_save_that_fails_at_the_end_is_no_failure_of_the_program(make_trial: MakeTrial) -> None:
     trial = make_trial(LOOP + "del state", "3").launch()
     trial.start()
