@@ -116,6 +116,8 @@ class File:
 
 VERSION = 1
 MANIFEST = "manifest.json"
+# Errors that tell what a checkpoint is, and not how its disk does for now.
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUM = "sum"  # in a manifest: the hash of all else that it says
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
@@ -276,7 +278,8 @@ def sweep(parent: str) -> None:
 def verify(path: str) -> Fields:
     """The manifest of the checkpoint at `path`, every file's sum checked.
 
-    Raises CheckpointError naming the file that is missing or differs.
+    Raises CheckpointError naming the file that is missing or differs, and OSError where one that is
+    there can't be read for now: that tells nothing of what is in it.
     """
     manifest = _manifest(path)[0]
     files = manifest.get("files")
@@ -285,7 +288,7 @@ def verify(path: str) -> Fields:
     for name, expected in files.items():
         try:
             found = _measure(os.path.join(path, name))
-        except OSError as error:
+        except _ABSENT as error:
             raise CheckpointError(f"{path}: {name}: {error.strerror}") from error
         if found != expected:
             raise CheckpointError(f"{path}: {name} is {found}, the manifest says {expected}")
@@ -305,13 +308,13 @@ def newest_verified(parent: str) -> Fields | None:
             continue
         try:
             manifest = _manifest(path)[0]
-        except CheckpointError:
+        except (CheckpointError, OSError):
             continue
         found.append((int(manifest["step"]), str(manifest["created_utc"]), path))
     for _, _, path in sorted(found, reverse=True):
         try:
             verify(path)
-        except CheckpointError:
+        except (CheckpointError, OSError):
             continue
         return _summary(path, *_manifest(path))
     return None
@@ -322,7 +325,7 @@ def _manifest(path: str) -> tuple[Fields, bytes]:
         with open(os.path.join(path, MANIFEST), "rb") as file:
             body = file.read()
         manifest = json.loads(body)
-    except (OSError, ValueError) as error:
+    except (*_ABSENT, ValueError) as error:
         raise CheckpointError(f"{path}: no readable manifest: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         raise CheckpointError(f"{path}: not a checkpoint of version {VERSION}")

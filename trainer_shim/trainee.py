@@ -56,6 +56,11 @@ class Trainee(Agent):
             except checkpoint_dir.CheckpointError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
+            except (
+                OSError
+            ) as error:  # the machine's fault: it is tried again, elsewhere if it can be
+                self.failed("not_started", f"its checkpoint can't be read: {error.strerror}", "")
+                os._exit(1)
         seed_replay.begin(told, self.doubt)
         wallclock_replay.begin(times, self.restore is not None)
         temporary_paths.begin(names, self.checkpoints)

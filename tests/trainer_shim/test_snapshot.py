@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -50,6 +51,20 @@ def test_damage_is_named_and_the_one_before_is_found(tmp_path: Path, harm: str) 
     found = checkpoint_dir.newest_verified(str(tmp_path))
     assert found is not None
     assert found["id"] == "old"
+
+
+def test_what_cannot_be_read_for_now_is_no_damage(tmp_path: Path) -> None:
+    path = write(tmp_path, "c", 3)["path"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))  # not one more
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            checkpoint_dir.verify(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert checkpoint_dir.verify(path)["step"] == 3
 
 
 @given(st.data())
