@@ -112,8 +112,7 @@ class Cluster:
                 )
                 for axis, values in grid.items()
             ],
-            python=sys.executable,
-            **spec,  # type: ignore[arg-type]
+            **{"python": sys.executable, **spec},  # type: ignore[arg-type]
         )
         blob = await self.stub.PutBlob(iter([control.PutBlobRequest(data=tar(files))]))
         answer = await self.stub.SubmitStudy(

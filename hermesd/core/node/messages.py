@@ -5,7 +5,7 @@ All are frozen values. What comes out is in `actions`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
@@ -88,15 +88,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
     """The Launch of a trial of `study`, ready for its node."""
     spec, result = trial.spec, trial.result
     held = result.checkpoint if result is not None else None
-    program = Program(
-        spec.argv,
-        study.program.python,
-        study.program.code_sha256,
-        study.program.submit_directory,
-        study.program.environment,
-        study.program.data,
-        study.program.requirements,
-    )
+    program = replace(study.program, argv=spec.argv)
     work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
     return Assignment(
         launch,
