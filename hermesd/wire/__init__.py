@@ -6,45 +6,46 @@ for (an unknown enum, no oneof, an attempt below 1) raises `Malformed`, naming t
 
 from __future__ import annotations
 
-from hermesd.wire.events import (
+from hermesd.wire.codec import Malformed, named_value, scalar_of
+from hermesd.wire.node_stream import (
+    FIDELITIES,
+    GOALS,
+    TIERS,
     NodeEvent,
+    checkpoint_to_proto,
+    command_from_proto,
+    command_to_proto,
+    device_to_proto,
     event_from_proto,
     event_to_proto,
     hello_to_proto,
-)
-from hermesd.wire.nouns import (
-    Malformed,
-    checkpoint_from_proto,
-    checkpoint_to_proto,
-    device_from_proto,
-    device_to_proto,
-    quantum_from_proto,
-    quantum_to_proto,
-)
-from hermesd.wire.orders import (
-    command_from_proto,
-    command_to_proto,
     launch_from_proto,
     launch_to_proto,
+    plugin_to_proto,
+    points_from_proto,
+    points_to_proto,
+    quantum_to_proto,
 )
-from hermesd.wire.reports import points_from_proto, points_to_proto
 
 __all__ = [
+    "FIDELITIES",
+    "GOALS",
+    "TIERS",
     "Malformed",
     "NodeEvent",
-    "checkpoint_from_proto",
     "checkpoint_to_proto",
     "command_from_proto",
     "command_to_proto",
-    "device_from_proto",
     "device_to_proto",
     "event_from_proto",
     "event_to_proto",
     "hello_to_proto",
     "launch_from_proto",
     "launch_to_proto",
+    "named_value",
+    "plugin_to_proto",
     "points_from_proto",
     "points_to_proto",
-    "quantum_from_proto",
     "quantum_to_proto",
+    "scalar_of",
 ]

@@ -68,7 +68,7 @@ from hermesd.head.api.views import quantum_view, signed
 from hermesd.head.journal import outcomes
 from hermesd.head.journal.schema import JournalLine
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.wire.nouns import TIERS
+from hermesd.wire import TIERS
 
 _ENDS = {
     Phase.FAILED: pb.PUBLIC_EVENT_KIND_FAILED,

@@ -19,7 +19,7 @@ from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
-from hermesd.wire.nouns import GOALS
+from hermesd.wire import GOALS
 
 Word = TypeVar("Word", Goal, MetricMode)
 MODES: Mapping[MetricMode, types.MetricMode] = {

@@ -30,7 +30,7 @@ from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
-from hermesd.wire.nouns import scalar_of
+from hermesd.wire import scalar_of
 
 # --- Whether trials can go on from what they have come to: what is known of it before they are
 # asked.

@@ -24,7 +24,7 @@ from hermesd.head.loop import Head
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.study import spec_of
-from hermesd.wire.nouns import plugin_to_proto
+from hermesd.wire import plugin_to_proto
 
 NAMED = 5
 WAITS = "its trials wait"

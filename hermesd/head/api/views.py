@@ -20,7 +20,7 @@ from hermesd.head.api.ranking import MODES, Measure, RankedTrials, measure
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
-from hermesd.wire.nouns import FIDELITIES, GOALS, TIERS, named_value, plugin_to_proto
+from hermesd.wire import FIDELITIES, GOALS, TIERS, named_value, plugin_to_proto
 
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,
