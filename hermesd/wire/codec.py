@@ -193,11 +193,13 @@ class Plan:
             self._check(message, self._path)
         if self._plain:
             return self._kind(*self._get_raw(message))
+        # First, since among them is the run: what is wrong with that is named before the rest.
+        inserts = [(index, read(message)) for index, read in self._inserts]
         values = list(self._get_raw(message))
         for index, read in self._reads:
             values[index] = read(values[index])
-        for index, read in self._inserts:
-            values.insert(index, read(message))
+        for index, value in inserts:
+            values.insert(index, value)
         if self._here is not None:
             values.insert(self._here, here)
         return self._kind(*values)
