@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mean
 from typing import Annotated
 
 import typer
@@ -52,7 +53,8 @@ from hermesctl.yaml_text import Data
 _PLOT_HEIGHT = 14
 _PLOT_WIDTH_MAX = 100
 _USAGE_WIDTH = 40
-_CPU_USE = "hermes/cpu_use"  # what the head keeps of it, beside the metrics
+# What the head keeps of them, beside the metrics.
+_CPU_USE, _DEVICE_USE = "hermes/cpu_use", "hermes/device_use"
 
 app = typer.Typer(
     cls=NounGroup,
@@ -94,10 +96,14 @@ def show(
     async def body(client: AsyncClient) -> None:
         detail = await client.trial(trial)
         document = row(detail)
-        cpu_use = await _cpu_use(client, trial) if output.for_people else ()
+        uses = (
+            [await _use(client, trial, of) for of in (_CPU_USE, _DEVICE_USE)]
+            if output.for_people
+            else [(), ()]
+        )
         signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
         rows = [row(detail.trial)]
-        emit(stdout(), output, document, rows, lambda _: trial_view(detail, cpu_use, signal))
+        emit(stdout(), output, document, rows, lambda _: trial_view(detail, *uses, signal=signal))
 
     run(body, head=head)
 
@@ -201,21 +207,31 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
     run(body, head=head)
 
 
-async def _cpu_use(client: AsyncClient, trial: str) -> Sequence[float]:
-    """The cores that its program used, by step; none where nobody measured."""
+async def _use(client: AsyncClient, trial: str, of: str) -> Sequence[float]:
+    """The cores that its program used, or how busy its device was (0 to 1), by step; none where
+    nobody measured."""
     try:
-        return (await client.curve(trial, _CPU_USE, _USAGE_WIDTH)).values
+        return (await client.curve(trial, of, _USAGE_WIDTH)).values
     except NotFound:
         return ()
 
 
 def trial_view(
-    detail: TrialDetail, cpu_use: Sequence[float] = (), signal: str = "loss"
+    detail: TrialDetail,
+    cpu_use: Sequence[float] = (),
+    device_use: Sequence[float] = (),
+    *,
+    signal: str = "loss",
 ) -> RenderableType:
-    """Everything about one trial, with its use of the CPU over time; `signal` is the name of what
-    policies read."""
+    """Everything about one trial, with its use of CPU and device over time.
+
+    `signal` is the name of what policies read.
+    """
     trial = detail.trial
     facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
+    if device_use:
+        busy = f"busy {percent(mean(device_use))}  {sparkline(device_use, _USAGE_WIDTH)}"
+        facts.append(("device use", busy))
     if detail.parked_memory:
         facts.append(("parked", one_line(detail.parked_memory)))
     if only_exited(trial):

@@ -60,6 +60,32 @@ async def test_a_trial_runs_reports_and_completes(head: World, node: Node) -> No
     assert got.trials[0].state == types.TRIAL_STATE_COMPLETED
 
 
+async def test_a_curve_tells_how_busy_the_device_was_while_the_trial_had_it(
+    head: World, node: Node
+) -> None:
+    async def used(share: float) -> None:
+        usage = types.Usage(utilization=share, memory_bytes=7)
+        device = node_pb2.DeviceUsage(device="box/cpu:0", usage=usage)
+        report = node_pb2.UsageReport(devices=[device])
+        await node.call.write(node_pb2.AttachRequest(usage=report))
+
+    await used(0.9)  # by whoever was there before
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5], **{"val_loss": 0.4})
+    await used(0.25)
+    await node.report(launch, 2, [0.4])
+    await node.report(launch, 3, [0.3])  # nobody has looked again
+    await used(0.0)
+    await node.report(launch, 4, [0.2])
+    await node.settle()
+    request = pb.GetCurveRequest(trial="digits/1", metric="hermes/device_use")
+    curve = await head.control.GetCurve(request)
+    assert (list(curve.steps), list(curve.values)) == ([2, 4], [0.25, 0.0])
+    trial = await head.trial("digits/1")
+    assert [metric.name for metric in trial.metrics] == ["loss", "val_loss"], "it is ranked by none"
+
+
 async def test_curves_hold_metrics_and_what_the_trial_used(head: World, node: Node) -> None:
     await head.submit(spec(ONE))
     launch = await node.start()

@@ -68,6 +68,13 @@ def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> No
     assert "█" not in without
 
 
+def test_a_trial_shows_how_busy_its_device_was(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    assert "device use" not in hermesctl("trial", "show", "digits/1").stdout
+    head.metrics = ["loss", "hermes/device_use"]
+    assert "device use" in hermesctl("trial", "show", "digits/1").stdout
+
+
 def test_status_has_the_devices_for_scripts_too(head: FakeHead) -> None:
     running = trial(1, state=types.TRIAL_STATE_RUNNING, device="box/cpu0")
     head.add_study("digits", running, trial(2))

@@ -69,6 +69,7 @@ class NodeSession:
         self.closing: str | None = None
         self.closed = asyncio.Event()
         self.usage: dict[DeviceId, types.Usage] = {}
+        self._untold: dict[DeviceId, float] = {}  # not told among points yet
         self.warnings: list[str] = []
         self._outbox: deque[pb.AttachResponse] = deque()
         self._grant = grant
@@ -98,7 +99,12 @@ class NodeSession:
     def note_usage(self, report: pb.UsageReport) -> None:
         """How busy its devices are, and what it cannot find out: so much of it as people read."""
         self.usage = {usage.device: usage.usage for usage in report.devices}
+        self._untold = {usage.device: usage.usage.utilization for usage in report.devices}
         self.warnings = [words[:WARNING_CHARACTERS] for words in report.warnings[:WARNINGS_LIMIT]]
+
+    def use_of(self, device: DeviceId) -> float | None:
+        """How busy a device was found since this was asked last, 0 to 1."""
+        return self._untold.pop(device, None)
 
     def send(self, message: pb.AttachResponse) -> None:
         """Queue a message; a node that lets too many pile up is let go."""

@@ -35,7 +35,7 @@ from hermesd.core.events import (
     RunStarted,
     Yielded,
 )
-from hermesd.core.model import NodeId, StudyId, TrialId, study_of
+from hermesd.core.model import NodeId, RunId, StudyId, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.core.tables import left_behind
 from hermesd.head.blobs import Blobs
@@ -335,6 +335,15 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             return
         block = None
         if isinstance(event, Reported):
-            block = with_usage(event, request.report.points)
+            block = with_usage(event, request.report.points, self._use_of(session, event.run))
+        elif isinstance(event, RunStarted):
+            self._use_of(session, event.run)  # which was that of who was there before
         hurried = not isinstance(event, _GOES_ON)
         await self._head.post(event, session.passed_on(sequence, hurried), block)
+
+    def _use_of(self, session: NodeSession, run: RunId) -> float | None:
+        """How busy the device of a run was found since this was asked last, 0 to 1."""
+        trial = self._head.state.trials.get(run.trial)
+        if trial is None or trial.run is None or trial.run.id != run:
+            return None
+        return session.use_of(trial.run.devices[0])
