@@ -10,7 +10,15 @@ from hermesd.core.events import Reported, RunCompleted, RunFailed, RunStalled
 from hermesd.core.losses import chunked
 from hermesd.core.model import HUNG_SECONDS, OnStall, Phase, RunId, Tier
 from hermesd.core.node.actions import Action, EndProcess
-from hermesd.core.node.messages import Completed, LeftDevice, Parked, Planned, Progress, Started
+from hermesd.core.node.messages import (
+    Completed,
+    LeftDevice,
+    Parked,
+    Planned,
+    Progress,
+    RunFound,
+    Started,
+)
 from hermesd.core.node.stay import STALL_SECONDS, STALL_TIMES
 from tests.core.node_talk import ONE, TWO, Told, events, order, suspend
 from tests.core.playbook import Playbook, play, reported, run, started
@@ -76,6 +84,18 @@ def test_neither_a_slow_start_nor_a_program_without_steps_has_stalled() -> None:
     assert not stalls(node.silent(ONE, 0, 10 * HUNG_SECONDS))
     node.steps(ONE, 1)
     assert not stalls(node.silent(ONE, 1, 10 * HUNG_SECONDS)), "a second one shows the pace"
+
+
+@pytest.mark.parametrize(("cores", "is_told"), [(0.0, True), (1.0, False)])
+def test_a_program_that_hung_before_its_daemon_was_restarted_is_told(
+    cores: float, is_told: bool
+) -> None:
+    """One that computes may be in a long step: its pace is not known."""
+    node = Watched()
+    node.says(RunFound(order(ONE), "running", 20))
+    assert not stalls(node.silent(ONE, 20, HUNG_SECONDS - LOOK_SECONDS, cores))
+    told = stalls(node.silent(ONE, 20, LOOK_SECONDS, cores))
+    assert told == [RunStalled(ONE, 20, HUNG_SECONDS)] * is_told
 
 
 def test_the_time_in_which_it_was_parked_does_not_count() -> None:

@@ -48,6 +48,7 @@ def found(node: NodeTable, fact: RunFound, now: Time) -> None:
     """Take over a run that a daemon before this one started."""
     order, run = fact.assignment, fact.assignment.run
     stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
+    stay.adopted = fact.step > 0
     if stay.condition is not Condition.STARTING:
         # Nobody knows when its last checkpoint was taken: one is due as soon as it trains.
         stay.trained = order.durability_seconds

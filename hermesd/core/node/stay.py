@@ -87,8 +87,9 @@ class Stay:
     where it can't be written down. `begun` is set once its program was started, `awaits_step` until
     that process has done a step. `longest_step` is the longest time from one step to the next that
     is told of, 0 while none is; `silent_seconds` and `silent_cpu_seconds` are what the device and
-    its cores spent since the last step, `stalled` that this was told. `rebuilding` is the
-    run as which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
+    its cores spent since the last step, `stalled` that this was told. `adopted` is set of what a
+    daemon before this one has run, whose pace nobody here has seen. `rebuilding` is the run as
+    which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
     `held` once it stands there.
     """
 
@@ -127,6 +128,7 @@ class Stay:
     silent_seconds: float = 0.0
     silent_cpu_seconds: float = 0.0
     stalled: bool = False
+    adopted: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False
@@ -209,11 +211,15 @@ class Stay:
 
     def stalls(self) -> RunStalled | None:
         """That the program comes to no further step, once; never of one that has shown none: what
-        such a program does can only be seen by its host."""
+        such a program does can only be seen by its host. One that was adopted, whose steps may take
+        any time, has stalled if it does nothing for so long as its study calls hung."""
         computes = self.silent_cpu_seconds >= IDLE_CORES * self.silent_seconds
-        least = self.assignment.hung_seconds if computes or self.has_done else STALL_SECONDS
+        hung = self.assignment.hung_seconds
+        least = hung if computes or self.has_done else STALL_SECONDS
         longest = max(least, STALL_TIMES * self.longest_step)
-        if self.stalled or not self.longest_step or self.silent_seconds < longest:
+        if not self.longest_step:
+            longest = hung if self.adopted and not computes else math.inf
+        if self.stalled or self.silent_seconds < longest:
             return None
         self.stalled = True
         return RunStalled(self.run, self.step, self.silent_seconds)
