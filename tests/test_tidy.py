@@ -109,3 +109,20 @@ def test_a_room_is_seen_at_a_glance() -> None:
     rooms = Counter(path.parent for path in SOURCES if path.stem != "__init__")
     product = {room: count for room, count in rooms.items() if name(room).split("/")[0] in PRODUCT}
     assert {name(room): count for room, count in product.items() if count > 25} == {}
+
+
+# The SDK's records and errors bear the names of what they tell of, and so do a program's own trial
+# and its Resume; frames are written once for each side of the border that trainer_shim is.
+MIRRORS = {"hermesctl.sdk.records", "hermesctl.errors", "trainer_shim.api"}
+TWICE = {"FrameError"}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    named: dict[str, list[str]] = {}
+    for path in SOURCES:
+        module = name(path).removesuffix(".py").replace("/", ".")
+        if module.split(".")[0] in PRODUCT and module not in MIRRORS:
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    named.setdefault(node.name, []).append(module)
+    assert {one: of for one, of in named.items() if len(of) > 1 and one not in TWICE} == {}

@@ -30,6 +30,10 @@ class Capture(Protocol):
         """Write the files of the checkpoint."""
 
 
+class OtherProgram(Exception):
+    """Run again, the program did or made something else than before its checkpoint; says what."""
+
+
 class CannotCapture(Exception):
     """The program's progress cannot be saved here; the message says why."""
 

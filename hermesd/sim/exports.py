@@ -61,7 +61,7 @@ TELLING_REPORTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RecordedPace:
     """Seconds of an iteration, and how many more the first one takes, and the last of a pass."""
 
     step_seconds: float
@@ -71,13 +71,13 @@ class Pace:
 
 def paces(
     trials: Sequence[Trial], entries: Sequence[tuple[Time, Entry]], pass_steps: Sequence[int]
-) -> list[Pace]:
+) -> list[RecordedPace]:
     """Each trial's pace; one without reports has the study's usual.
 
     `pass_steps` are the iterations of a pass over the data of each, 1 where they are not known.
     """
     seconds, firsts = _pass_seconds(trials, entries, pass_steps), _first_reports(entries)
-    known: dict[TrialId, Pace] = {}
+    known: dict[TrialId, RecordedPace] = {}
     for trial, steps in zip(trials, pass_steps, strict=True):
         passes = Passes(steps, seconds) if steps > 1 else NO_PASSES
         if (each := _pace(trial, firsts, passes)) is not None:
@@ -87,8 +87,10 @@ def paces(
         busy = trial.use.busy_seconds
         if trial.id not in known and trial.step and busy:
             theirs = opening if opening < busy else 0.0
-            known[trial.id] = Pace((busy - theirs) / trial.step, theirs)
-    usual = Pace(_median_or_zero([each.step_seconds for each in known.values()], 1.0), opening)
+            known[trial.id] = RecordedPace((busy - theirs) / trial.step, theirs)
+    usual = RecordedPace(
+        _median_or_zero([each.step_seconds for each in known.values()], 1.0), opening
+    )
     return [known.get(trial.id, usual) for trial in trials]
 
 
@@ -141,7 +143,7 @@ def _first_reports(entries: Sequence[tuple[Time, Entry]]) -> dict[TrialId, Repor
     return firsts
 
 
-def _pace(trial: Trial, firsts: Mapping[TrialId, Reported], passes: Passes) -> Pace | None:
+def _pace(trial: Trial, firsts: Mapping[TrialId, Reported], passes: Passes) -> RecordedPace | None:
     """What the reports say by themselves."""
     first, busy = firsts.get(trial.id), trial.use.busy_seconds
     if first is None or not busy or trial.step - first.step < TELLING_SHARE * trial.step:
@@ -150,10 +152,10 @@ def _pace(trial: Trial, firsts: Mapping[TrialId, Reported], passes: Passes) -> P
     each = later / (trial.step - first.step)
     opening = first.busy_seconds - elapsed(0, first.step, each, passes)
     if each > 0 and opening > 0:
-        return Pace(each, opening, passes)
+        return RecordedPace(each, opening, passes)
     # All of it adds up to what was measured.
     each = (busy - elapsed(0, trial.step, 0.0, passes)) / trial.step
-    return Pace(each, 0.0, passes) if each > 0 else Pace(busy / trial.step, 0.0)
+    return RecordedPace(each, 0.0, passes) if each > 0 else RecordedPace(busy / trial.step, 0.0)
 
 
 def _median_or_zero(values: Sequence[float], otherwise: float = 0.0) -> float:

@@ -1,12 +1,13 @@
 """Frozen values as protobuf messages and back, field by field of the same name.
 
-A `Form` says of a type which message it is and what is not plain about it; everything else follows
+A `MessageForm` says of a type which message it is and what is not plain about it; everything else
+follows
 from the types of its fields. What a message does not carry is refused when the type is first used,
 so that no field can be dropped on the way.
 
 Rule: a message from an older or newer peer is read as far as it goes: a field that it lacks has its
-zero (or what `Form.absent` says), one that is not known here is passed over. What no version would
-send raises `Malformed`, naming the field.
+zero (or what `MessageForm.absent` says), one that is not known here is passed over. What no
+version would send raises `Malformed`, naming the field.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class MessageForm:
     """How values of a type are sent, where that does not follow from their fields' names and types.
 
     A field for which the message has none, and whose type has a form, has its own fields in the
@@ -115,9 +116,9 @@ def scalar_of(message: types.NamedValue) -> Scalar:
 class Codec:
     """What types with a form are as messages."""
 
-    def __init__(self, forms: Mapping[type, Form]) -> None:
+    def __init__(self, forms: Mapping[type, MessageForm]) -> None:
         self.forms = forms
-        self._plans: dict[tuple[type, str], Plan] = {}
+        self._plans: dict[tuple[type, str], MessagePlan] = {}
 
     def encode(self, value: Any) -> Any:
         """The message of a value."""
@@ -133,11 +134,11 @@ class Codec:
         Malformed."""
         return self.plan(kind, path).value(message, here)
 
-    def plan(self, kind: type, path: str = "") -> Plan:
+    def plan(self, kind: type, path: str = "") -> MessagePlan:
         """How values of a type are sent, made once. Raises TypeError, naming a field that cannot
         be."""
         if (kind, path) not in self._plans:
-            self._plans[kind, path] = Plan(self, kind, self._message_of(kind), path)
+            self._plans[kind, path] = MessagePlan(self, kind, self._message_of(kind), path)
         return self._plans[kind, path]
 
     def _message_of(self, kind: type) -> Any:
@@ -147,7 +148,7 @@ class Codec:
         return made
 
 
-class Plan:
+class MessagePlan:
     """How one type is written into one type of message and read from it.
 
     Most fields are the same on both sides: those are taken and given all at once, without a line of
@@ -159,7 +160,7 @@ class Plan:
         self._form = form = codec.forms[kind]
         self._sent: list[tuple[str, str]] = []
         self._writes: list[tuple[str, Convert]] = []
-        self._inline: list[tuple[Convert, Plan]] = []
+        self._inline: list[tuple[Convert, MessagePlan]] = []
         # Read are the fields of these names, of which some are converted; the others are then put
         # in where they belong, in order.
         self._raw: list[str] = []
@@ -229,7 +230,7 @@ class Plan:
             self._sent.append((name, wire_name))
             self._convert(index, hint, wire, form.absent.get(name, default))
         elif hint in self._codec.forms:
-            plan = Plan(self._codec, hint, self._made, self._path)
+            plan = MessagePlan(self._codec, hint, self._made, self._path)
             self._inline.append((attrgetter(name), plan))
             self._inserts.append((index, plan.reader()))
         else:
@@ -277,7 +278,7 @@ class Plan:
             return None, None
         made = GetMessageClass(wire.message_type)
         if hint in self._codec.forms:
-            plan = Plan(self._codec, hint, made, path)
+            plan = MessagePlan(self._codec, hint, made, path)
             return plan.writer(), plan.reader()
         if made is types.NamedValue:
             return _named(hint)

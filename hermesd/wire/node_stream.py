@@ -20,7 +20,7 @@ from hermesd.core.node import messages
 from hermesd.core.node.messages import Assignment, Order, Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.wire.codec import Codec, Form, Malformed, words
+from hermesd.wire.codec import Codec, Malformed, MessageForm, words
 
 NodeEvent: TypeAlias = (
     RunEvent
@@ -58,21 +58,21 @@ def _parked(message: pb.Launch) -> model.RunId | None:
     return model.RunId(message.trial, message.parked_attempt) if message.parked_attempt else None
 
 
-FORMS: Mapping[type, Form] = {
+FORMS: Mapping[type, MessageForm] = {
     # Nouns
-    model.RunId: Form(check=_check_run),
-    model.Checkpoint: Form(types.Checkpoint),
-    model.Milestone: Form(types.Milestone),
-    model.Quantum: Form(types.Quantum),
-    model.Device: Form(types.Device),
-    model.Plugin: Form(types.Plugin),
-    model.LiveRun: Form(pb.LiveRun),
-    model.Program: Form(pb.Program),
-    model.Venv: Form(pb.Venv, also={"name": lambda venv: venv.name}),
-    Chunk: Form(pb.LossChunk, names={"size": "count"}),
+    model.RunId: MessageForm(check=_check_run),
+    model.Checkpoint: MessageForm(types.Checkpoint),
+    model.Milestone: MessageForm(types.Milestone),
+    model.Quantum: MessageForm(types.Quantum),
+    model.Device: MessageForm(types.Device),
+    model.Plugin: MessageForm(types.Plugin),
+    model.LiveRun: MessageForm(pb.LiveRun),
+    model.Program: MessageForm(pb.Program),
+    model.Venv: MessageForm(pb.Venv, also={"name": lambda venv: venv.name}),
+    Chunk: MessageForm(pb.LossChunk, names={"size": "count"}),
     # What a node says
-    NodeJoined: Form(pb.Hello, names={"live": "runs"}, check=_check_hello),
-    Reported: Form(
+    NodeJoined: MessageForm(pb.Hello, names={"live": "runs"}, check=_check_hello),
+    Reported: MessageForm(
         pb.Report,
         # Beside a report go the points themselves.
         derived={
@@ -81,28 +81,28 @@ FORMS: Mapping[type, Form] = {
         },
         check=_check_report,
     ),
-    events.RunStarted: Form(pb.RunStarted),
-    events.RunStalled: Form(pb.RunStalled),
-    events.QuantumEnded: Form(pb.QuantumEnded),
-    events.MilestonePassed: Form(pb.MilestonePassed),
-    events.RunSuspended: Form(pb.RunSuspended),
-    events.RunCompleted: Form(pb.RunCompleted),
-    events.RunFailed: Form(pb.RunFailed, names={"signature": "error_signature"}),
-    events.Checkpointed: Form(pb.Checkpointed),
-    events.ParkLost: Form(pb.ParkLost),
-    events.FidelityKnown: Form(pb.FidelityKnown),
-    events.DeviceFailed: Form(pb.DeviceFailed),
-    events.Yielded: Form(pb.Yielded),
-    events.Reclaimed: Form(pb.Reclaimed),
-    events.Copied: Form(pb.Copied),
-    events.NotCopied: Form(pb.NotCopied),
-    events.Dropped: Form(pb.Dropped),
-    events.Spoilt: Form(pb.Spoilt),
-    events.Looked: Form(pb.Looked),
+    events.RunStarted: MessageForm(pb.RunStarted),
+    events.RunStalled: MessageForm(pb.RunStalled),
+    events.QuantumEnded: MessageForm(pb.QuantumEnded),
+    events.MilestonePassed: MessageForm(pb.MilestonePassed),
+    events.RunSuspended: MessageForm(pb.RunSuspended),
+    events.RunCompleted: MessageForm(pb.RunCompleted),
+    events.RunFailed: MessageForm(pb.RunFailed, names={"signature": "error_signature"}),
+    events.Checkpointed: MessageForm(pb.Checkpointed),
+    events.ParkLost: MessageForm(pb.ParkLost),
+    events.FidelityKnown: MessageForm(pb.FidelityKnown),
+    events.DeviceFailed: MessageForm(pb.DeviceFailed),
+    events.Yielded: MessageForm(pb.Yielded),
+    events.Reclaimed: MessageForm(pb.Reclaimed),
+    events.Copied: MessageForm(pb.Copied),
+    events.NotCopied: MessageForm(pb.NotCopied),
+    events.Dropped: MessageForm(pb.Dropped),
+    events.Spoilt: MessageForm(pb.Spoilt),
+    events.Looked: MessageForm(pb.Looked),
     # What the head says
-    messages.Work: Form(pb.Program),
-    messages.CheckpointSource: Form(pb.Source),
-    commands.Launch: Form(
+    messages.Work: MessageForm(pb.Program),
+    messages.CheckpointSource: MessageForm(pb.Source),
+    commands.Launch: MessageForm(
         pb.Launch,
         derived={
             "parked": _parked,
@@ -112,19 +112,19 @@ FORMS: Mapping[type, Form] = {
         },
         also={"parked_attempt": lambda launch: launch.parked.attempt if launch.parked else 0},
     ),
-    Assignment: Form(
+    Assignment: MessageForm(
         pb.Launch, names={"work": "program"}, absent={"hung_seconds": model.HUNG_SECONDS}
     ),
-    commands.Renew: Form(pb.Renew),
-    commands.Suspend: Form(pb.SuspendRun),
-    commands.Stop: Form(pb.StopRun),
-    commands.Kill: Form(pb.KillRun, here="node"),
-    commands.WriteDown: Form(pb.WriteDown, here="node"),
-    commands.Release: Form(pb.ReleaseTrial, here="node"),
-    commands.Look: Form(pb.LookAt, here="node"),
-    messages.Upcoming: Form(pb.Upcoming),
-    messages.Fetch: Form(pb.CopyCheckpoint, here="node"),
-    messages.DropCopies: Form(pb.DropCheckpoints),
+    commands.Renew: MessageForm(pb.Renew),
+    commands.Suspend: MessageForm(pb.SuspendRun),
+    commands.Stop: MessageForm(pb.StopRun),
+    commands.Kill: MessageForm(pb.KillRun, here="node"),
+    commands.WriteDown: MessageForm(pb.WriteDown, here="node"),
+    commands.Release: MessageForm(pb.ReleaseTrial, here="node"),
+    commands.Look: MessageForm(pb.LookAt, here="node"),
+    messages.Upcoming: MessageForm(pb.Upcoming),
+    messages.Fetch: MessageForm(pb.CopyCheckpoint, here="node"),
+    messages.DropCopies: MessageForm(pb.DropCheckpoints),
 }
 CODEC = Codec(FORMS)
 

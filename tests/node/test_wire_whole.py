@@ -16,7 +16,7 @@ from hermesd.core.events import NodeJoined, Reported
 from hermesd.core.model import LiveRun, Scalar
 from hermesd.core.node.messages import Assignment, Order, Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from hermesd.wire.codec import Codec, Form
+from hermesd.wire.codec import Codec, MessageForm
 
 HERE = "n1"
 # Of the fields that are words without a type: one of them.
@@ -107,7 +107,7 @@ def test_no_field_of_an_event_is_lost(kind: type) -> None:
 
 def test_a_field_that_no_message_has_is_refused_by_name() -> None:
     longer = dataclasses.make_dataclass("Reclaimed", [("place", str), ("mood", str)], frozen=True)
-    codec = Codec({longer: Form(pb.Reclaimed)})
+    codec = Codec({longer: MessageForm(pb.Reclaimed)})
     with pytest.raises(TypeError, match=r"Reclaimed\.mood: Reclaimed has no field mood"):
         codec.encode(longer("n1", "calm"))
 
@@ -115,4 +115,4 @@ def test_a_field_that_no_message_has_is_refused_by_name() -> None:
 def test_a_field_of_another_type_than_in_its_message_is_refused_by_name() -> None:
     other = dataclasses.make_dataclass("Reclaimed", [("place", float)], frozen=True)
     with pytest.raises(TypeError, match=r"Reclaimed\.place: the message has no .*float"):
-        Codec({other: Form(pb.Reclaimed)}).encode(other(0.5))
+        Codec({other: MessageForm(pb.Reclaimed)}).encode(other(0.5))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_shim.adapters.torch.iterators import PythonIterators, moved, place_of
-from trainer_shim.adapters.torch.state import OtherProgram
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
+from trainer_shim.saver import OtherProgram
 
 # Python 3.12 and 3.13 say that the place of a `cycle` will be known no more; by default to nobody.
 pytestmark = pytest.mark.filterwarnings("ignore:Pickle, copy:DeprecationWarning")

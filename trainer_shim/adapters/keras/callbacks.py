@@ -25,7 +25,8 @@ from trainer_shim.adapters.keras import state
 from trainer_shim.adapters.keras.backend import here
 from trainer_shim.adapters.keras.callback_functions import Doubt, Function, held
 from trainer_shim.adapters.keras.random import copy_generator, set_generator
-from trainer_shim.adapters.keras.state import OtherProgram, State
+from trainer_shim.adapters.keras.state import State
+from trainer_shim.saver import OtherProgram
 
 # --- Objects that are given the contents of others, since the script may hold them too.
 #

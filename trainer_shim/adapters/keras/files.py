@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from trainer_shim.adapters.keras import private
-from trainer_shim.adapters.keras.state import OtherProgram, State
+from trainer_shim.adapters.keras.state import State
 from trainer_shim.checkpoint_dir import Builder
+from trainer_shim.saver import OtherProgram
 
 _VERSION = 6
 _NAME = "keras"

@@ -22,9 +22,10 @@ from trainer_shim.adapters.keras.callbacks import KeptAttributes, Uncopyable
 from trainer_shim.adapters.keras.data import is_pipeline
 from trainer_shim.adapters.keras.python_data import PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
-from trainer_shim.adapters.keras.state import OtherProgram, State
+from trainer_shim.adapters.keras.state import State
 from trainer_shim.adapters.keras.tensorflow_pipeline import are_ours, draw_again, order_of
 from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture
+from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
     from trainer_shim.agent import Change
@@ -405,7 +406,7 @@ class Fit:
         with self._session.restoring():
             try:
                 state.set_variables(variables, past["variables"])
-            except state.OtherProgram as error:
+            except OtherProgram as error:
                 raise _told(error, self._session.agent.changes) from None
             self._kept.put_back(past["callbacks"], variables)
         self.model.stop_training = past["stop_training"]
@@ -473,12 +474,12 @@ def _made(model: Any) -> dict[str, Any]:
     return {name.removeprefix(inner): value for name, value in found.items()}
 
 
-def _told(error: state.OtherProgram, changes: dict[str, Change]) -> state.OtherProgram:
+def _told(error: OtherProgram, changes: dict[str, Change]) -> OtherProgram:
     """`error`, with the hyper-parameters of which it may come."""
     if not changes:
         return error
     told = ", ".join(map(str, changes.values()))
-    return state.OtherProgram(f"an extension cannot set {told}: it makes another program ({error})")
+    return OtherProgram(f"an extension cannot set {told}: it makes another program ({error})")
 
 
 def _flat(logs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -690,6 +691,6 @@ class KerasSession:
         """End the process if the checkpoint turns out not to be this program's."""
         try:
             yield
-        except state.OtherProgram as error:
+        except OtherProgram as error:
             self.agent.failed("restore", str(error), f"OtherProgram: {error}")
             os._exit(1)

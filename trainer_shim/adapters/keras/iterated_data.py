@@ -15,11 +15,12 @@ from trainer_shim.adapters.keras import private
 from trainer_shim.adapters.keras.data import fingerprint
 from trainer_shim.adapters.keras.python_data import PROMISE, PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
-from trainer_shim.adapters.keras.state import OtherProgram, State
+from trainer_shim.adapters.keras.state import State
 from trainer_shim.adapters.torch import loaders, random
 from trainer_shim.adapters.torch import private as torch_private
 from trainer_shim.adapters.torch.loaders import copy_loader, put_back_loader
 from trainer_shim.adapters.torch.pack import Unpacker
+from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras.backend import FitSession

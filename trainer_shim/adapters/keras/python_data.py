@@ -13,7 +13,8 @@ from typing import Any
 
 from trainer_shim.adapters.keras import private
 from trainer_shim.adapters.keras.random import copy_random, same_random, set_random
-from trainer_shim.adapters.keras.state import OtherProgram, State
+from trainer_shim.adapters.keras.state import State
+from trainer_shim.saver import OtherProgram
 
 PROMISE = "a generator or PyDataset must give the same batches when it is read again"
 _LOOKED_AT = 2  # batches that Keras reads to know what they are

@@ -10,12 +10,9 @@ from typing import Any
 
 from trainer_shim.adapters.keras import private
 from trainer_shim.adapters.keras.backend import here
+from trainer_shim.saver import OtherProgram
 
 State = dict[str, Any]
-
-
-class OtherProgram(Exception):
-    """Run again, the program made something else than it did before the checkpoint."""
 
 
 def variables_of(model: Any, extra: Iterable[Any]) -> list[Any]:

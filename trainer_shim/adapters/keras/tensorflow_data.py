@@ -22,6 +22,7 @@ from trainer_shim.adapters.keras.data import (
 )
 from trainer_shim.adapters.keras.python_data import PROMISE, PythonData, is_python
 from trainer_shim.adapters.keras.tensorflow_pipeline import ShuffleOrder, draw_again, order_of
+from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.keras.backend import FitSession
@@ -173,7 +174,7 @@ class TensorFlowData:
     def check(self, position: state.State) -> None:
         """Raises OtherProgram if these are not the data of then."""
         if position["prints"] != self._prints:
-            raise state.OtherProgram("the training data differ from those at the checkpoint")
+            raise OtherProgram("the training data differ from those at the checkpoint")
 
     @property
     def _dataset(self) -> Any:

@@ -12,8 +12,8 @@ from typing import Any, Callable
 
 from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.tensorflow import private
-from trainer_shim.adapters.tensorflow.store import OtherProgram
 from trainer_shim.agent import Agent
+from trainer_shim.saver import OtherProgram
 
 LEVELS = ("exact", "exact-if-deterministic", "parameters-exact", "park-only")
 

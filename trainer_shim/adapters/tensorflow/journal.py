@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trainer_shim.adapters.tensorflow import store
-from trainer_shim.adapters.tensorflow.store import Kind, OtherProgram
+from trainer_shim.adapters.tensorflow.store import Kind
+from trainer_shim.saver import OtherProgram
 
 LIMIT_BYTES = 1 << 30
 STEP = "step "  # what a training step is asked as begins so, where looks are told from steps

@@ -16,6 +16,7 @@ from trainer_shim.adapters.tensorflow import private, store
 from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
 from trainer_shim.adapters.tensorflow.journal import LIMIT_BYTES, ReplayJournal
 from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.saver import OtherProgram
 
 
 class ReplayedProgram(ABC):
@@ -115,9 +116,9 @@ class ReplayedProgram(ABC):
         label, data = self._last_step()
         if (self.steps, label) != (position["steps"], position["step"]):
             now, then = (self.steps, label), (position["steps"], position["step"])
-            raise store.OtherProgram(f"this is step {now}, the checkpoint is of {then}")
+            raise OtherProgram(f"this is step {now}, the checkpoint is of {then}")
         if None not in (data, position["data"]) and data != position["data"]:
-            raise store.OtherProgram("the data of the last step differ from those before")
+            raise OtherProgram("the data of the last step differ from those before")
         self._put_back(position["variables"], iter(self._arrays[2:]))
         self._position, self._arrays = None, []
         self.agent.page.step = self.steps

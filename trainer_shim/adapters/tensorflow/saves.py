@@ -13,8 +13,8 @@ from typing import Any
 
 from trainer_shim.adapters.tensorflow import private
 from trainer_shim.adapters.tensorflow.function import Loop
-from trainer_shim.adapters.tensorflow.store import OtherProgram
 from trainer_shim.adapters.tensorflow.tf1 import Tf1Sessions
+from trainer_shim.saver import OtherProgram
 
 _ASKED, _SAVED = "checkpoint", "saved"
 

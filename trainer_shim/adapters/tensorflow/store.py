@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_shim.checkpoint_dir import Builder
+from trainer_shim.saver import OtherProgram
 
 _VERSION = 1
 State = dict[str, Any]
 Kind = tuple[str, tuple[int, ...]]
-
-
-class OtherProgram(Exception):
-    """Run again, the program did something else than it did before the checkpoint."""
 
 
 @dataclass

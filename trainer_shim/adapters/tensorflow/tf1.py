@@ -21,6 +21,7 @@ from trainer_shim.adapters.tensorflow.journal import Answer, ReplayJournal
 from trainer_shim.adapters.tensorflow.replay import ReplayedProgram
 from trainer_shim.adapters.tensorflow.tf1_graph import SAVING, SessionRun, look_at
 from trainer_shim.agent import Agent
+from trainer_shim.saver import OtherProgram
 
 # --- What a session is asked, as the journal calls it, and what it is told in answer.
 #
@@ -42,7 +43,7 @@ def tell(journal: ReplayJournal, run: SessionRun, feeds: Mapping[Any, Any]) -> A
         return Answer("", [_unknown(tensor) for tensor in run.fetches])
     then = journal.next_asked
     if _label(then) != run.label:
-        raise store.OtherProgram(f"the program ran {asked(run)}, before it ran {then}")
+        raise OtherProgram(f"the program ran {asked(run)}, before it ran {then}")
     answer = journal.tell(then)
     if answer.error:
         return answer
@@ -56,7 +57,7 @@ def expect(answer: Answer, run: SessionRun, error: Exception) -> None:
     """Raises OtherProgram if the sources of a run fail now, and the run did not then."""
     if not answer.error:
         reason = str(error).splitlines()[0]
-        raise store.OtherProgram(f"what {asked(run)} draws cannot be drawn again: {reason}")
+        raise OtherProgram(f"what {asked(run)} draws cannot be drawn again: {reason}")
 
 
 def checksum(feeds: Mapping[Any, Any]) -> int:
@@ -182,13 +183,13 @@ def write(run: Callable[..., Any], session: Any, values: Mapping[str, Any]) -> N
         try:
             op = session.graph.get_operation_by_name(name)
         except KeyError:
-            raise store.OtherProgram(f"there is no variable {name}") from None
+            raise OtherProgram(f"there is no variable {name}") from None
         assigner = tf1_graph.assigner(op)
         taken = assigner.inputs[1]
         kind = store.kind_of(value)
         if taken.dtype.base_dtype.name != kind[0] or not taken.shape.is_compatible_with(kind[1]):
             found = f"{taken.dtype.base_dtype.name} of shape {taken.shape}"
-            raise store.OtherProgram(f"{name} is {found}, at the checkpoint {kind[0]} of {kind[1]}")
+            raise OtherProgram(f"{name} is {found}, at the checkpoint {kind[0]} of {kind[1]}")
         assigners.append(assigner)
         feeds[taken.ref()] = value
     run(session, None, assigners, [], feeds, None, None)
@@ -417,6 +418,6 @@ class Tf1Sessions(ReplayedProgram):
             }
             session = self._made[number]() if number < len(self._made) else None
             if session is None:
-                raise store.OtherProgram(f"there is no session {number}")
+                raise OtherProgram(f"there is no session {number}")
             write(self._original, session, values)
         self._is_there.set()

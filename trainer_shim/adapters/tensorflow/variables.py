@@ -14,6 +14,7 @@ import weakref
 from typing import Any, Callable
 
 from trainer_shim.adapters.tensorflow import private, store
+from trainer_shim.saver import OtherProgram
 
 _STALE, _NUMBER = "_hermes_stale", "_hermes_number"
 
@@ -130,7 +131,7 @@ class Variables:
         kind = store.kind_of(value)
         if kind[0] != variable.dtype.name or not variable.shape.is_compatible_with(kind[1]):
             found = f"{variable.name} is {variable.dtype.name} of shape {variable.shape}"
-            raise store.OtherProgram(f"{found}, at the checkpoint it was {kind[0]} of {kind[1]}")
+            raise OtherProgram(f"{found}, at the checkpoint it was {kind[0]} of {kind[1]}")
         handle = vars(variable)["_handle"]
         with tf.device(handle.device):
             self._assign(handle, tf.constant(value))

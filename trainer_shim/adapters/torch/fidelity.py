@@ -17,9 +17,9 @@ from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.torch import private
 from trainer_shim.adapters.torch.frame_locals import of_program
 from trainer_shim.adapters.torch.program_state import CannotEver
-from trainer_shim.adapters.torch.state import OtherProgram
 from trainer_shim.agent import Agent
 from trainer_shim.program.source_files import is_programs_own
+from trainer_shim.saver import OtherProgram
 
 # --- What a program keeps where no checkpoint of a PyTorch loop looks for it.
 #

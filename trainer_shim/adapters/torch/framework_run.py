@@ -23,9 +23,10 @@ from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.program_state import note
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterator
-from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot
+from trainer_shim.adapters.torch.state import State, TorchSnapshot
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.agent import CannotCapture
+from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch.loop import TorchSession

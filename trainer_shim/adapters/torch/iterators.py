@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters.torch.frame_locals import of_program
-from trainer_shim.adapters.torch.state import OtherProgram
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
+from trainer_shim.saver import OtherProgram
 
 _PLACED: dict[type, str] = {
     type(iter([])): "list",

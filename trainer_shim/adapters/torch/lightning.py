@@ -25,7 +25,8 @@ from trainer_shim.adapters.torch.framework_run import (
     why_not,
 )
 from trainer_shim.adapters.torch.pack import PLAIN, Packer, Unpacker
-from trainer_shim.adapters.torch.state import OtherProgram, State
+from trainer_shim.adapters.torch.state import State
+from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch.loop import TorchSession

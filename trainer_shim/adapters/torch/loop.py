@@ -37,9 +37,10 @@ from trainer_shim.adapters.torch.pass_variables import PassVariables
 from trainer_shim.adapters.torch.program_state import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
-from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot, load
+from trainer_shim.adapters.torch.state import State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.saver import OtherProgram
 
 # --- One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
 #

@@ -15,10 +15,11 @@ from typing import Any
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.loaders import copy_loader, put_back_loader
 from trainer_shim.adapters.torch.pack import Packer, Places, TooLargeToPack, Unpacker
-from trainer_shim.adapters.torch.state import OtherProgram, State, Tree
+from trainer_shim.adapters.torch.state import State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
 from trainer_shim.agent import CannotCapture
+from trainer_shim.saver import OtherProgram
 
 ALL = 1 << 62
 _ATTRIBUTE_BYTES = 1 << 20

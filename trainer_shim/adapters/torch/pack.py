@@ -17,9 +17,10 @@ from typing import Any, Callable, Protocol
 
 from trainer_shim.adapters.torch.classes import HOLDING, class_name, class_of, is_walked, slots_of
 from trainer_shim.adapters.torch.iterators import is_iterator, moved, place_of
-from trainer_shim.adapters.torch.state import OtherProgram, State, Tree
+from trainer_shim.adapters.torch.state import State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain, check
 from trainer_shim.adapters.torch.unchanged_values import UnchangedValues, digest
+from trainer_shim.saver import OtherProgram
 
 _DEPTH = 16
 _NAMES = 3  # that lead to a value are said: those it begins with, and its own

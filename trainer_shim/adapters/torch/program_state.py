@@ -15,8 +15,9 @@ from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import LARGE
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.state import OtherProgram, State, TorchSnapshot
+from trainer_shim.adapters.torch.state import State, TorchSnapshot
 from trainer_shim.agent import CannotCapture
+from trainer_shim.saver import OtherProgram
 
 # What is larger is compared with what was there before the first pass, and packed if it is new.
 _VARIABLE_BYTES = 16 << 20

@@ -16,8 +16,9 @@ from trainer_shim.adapters.torch import for_loop_bytecode, private
 from trainer_shim.adapters.torch.loaders import begin_again, begun_with, obstacle, skip
 from trainer_shim.adapters.torch.objects import Objects
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.state import OtherProgram, State
+from trainer_shim.adapters.torch.state import State
 from trainer_shim.program.source_files import is_programs_own
+from trainer_shim.saver import OtherProgram
 
 _READERS = ("torch", "accelerate")
 _SAID = "batches of a DataLoader are also read beside the loop that trains, {}"

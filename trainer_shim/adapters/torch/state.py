@@ -16,6 +16,7 @@ from typing import Any
 
 from trainer_shim.adapters.torch.tensor_bytes import Raw
 from trainer_shim.checkpoint_dir import Builder
+from trainer_shim.saver import OtherProgram
 
 _VERSION = 3
 _STATE, _ARRAYS, _BESIDE = "torch.json", "torch.arrays", "torch.beside"
@@ -23,10 +24,6 @@ _ALIGNED = 64
 
 State = dict[str, Any]
 Tree = Any  # plain JSON, with a reference to each `Raw`
-
-
-class OtherProgram(Exception):
-    """Run again, the program made something else than it did before the checkpoint."""
 
 
 class TorchSnapshot:

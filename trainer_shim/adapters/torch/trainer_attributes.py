@@ -11,7 +11,8 @@ from typing import Any
 
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
-from trainer_shim.adapters.torch.state import OtherProgram, State
+from trainer_shim.adapters.torch.state import State
+from trainer_shim.saver import OtherProgram
 
 
 def attributes(one: Any, packer: Packer, left_out: Iterable[str] = ()) -> State:
