@@ -80,7 +80,7 @@ def submit(
         bool, typer.Option("--wait", help="Return when the study has finished, and say how.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and expand it; store nothing.")
+        bool, typer.Option("--dry-run", help="Check and expand it, also without a head.")
     ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Run it although an identical study exists.")
@@ -107,7 +107,7 @@ def submit(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         far.sent = _Sent.REQUEST
-        before = (await client.server_info()).journal_sequence if follow else 0
+        before = (await client.server_info()).journal_sequence if follow and not dry_run else 0
         with progress("sending the study"):
             submission = await client.submit(
                 prepared, again=again, dry_run=dry_run, environment=environment

@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +42,7 @@ from hermesctl.sdk.token import find_token
 from hermesctl.sdk.transfer import upload
 from hermesctl.sdk.versions import check_skew, client_version
 from hermesctl.study_file.load import NO_NUL, Document
-from hermesctl.study_file.snapshot import snapshot
+from hermesctl.study_file.snapshot import Snapshot, snapshot
 from hermesctl.study_file.submission import (
     Prepared,
     from_changed_spec,
@@ -166,17 +167,31 @@ class AsyncClient(AsyncUpkeep):
         of its program (default: the present one).
 
         An identical study that is there already is answered with instead of being run twice,
-        unless `again`. `environment` is for the trials, beside what programs usually depend on,
-        and a part of the study: with another value it is not identical.
+        unless `again`. With `dry_run` the study is only checked and expanded; where no head
+        answers, this machine does that, and a note says that nodes and pools were not looked at.
+        `environment` is for the trials, beside what programs usually depend on, and a part of the
+        study: with another value it is not identical.
         Raises StudyFileError for what is no study, whether that is found here or by the head,
         and Refused for what the head won't have now.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
+        if dry_run:
+            submission, _ = await self._checked(prepared, environment, again=again)
+            return submission
+        return await self._submitted(prepared, environment, again=again)
+
+    async def _submitted(
+        self,
+        prepared: Prepared,
+        environment: Mapping[str, str] | None,
+        *,
+        again: bool,
+        dry_run: bool = False,
+    ) -> Submission:
         await self._check_version()
         request = self._request(prepared, environment)
         request.validate_only, request.again = dry_run, again
-        own = own_files(prepared)
-        with snapshot(prepared.directory, tuple(request.spec.data), own_files=own) as code:
+        with _code(prepared, request) as code:
             if not dry_run:
                 await upload(self.connection, code)
                 request.code_sha256 = code.sha256
@@ -184,6 +199,16 @@ class AsyncClient(AsyncUpkeep):
         submission = await self._submit(request, prepared)
         notes = (*prepared.notes, *submission.notes)
         return replace(submission, notes=notes)
+
+    async def _checked(
+        self, prepared: Prepared, environment: Mapping[str, str] | None, *, again: bool = False
+    ) -> tuple[Submission, bool]:
+        """What a study would be, and whether a head said so: where none answers, this machine
+        checks and expands it, and a note says what was left out."""
+        try:
+            return await self._submitted(prepared, environment, again=again, dry_run=True), True
+        except Unreachable as error:
+            return await self._expanded(prepared, environment, error), False
 
     async def preview(
         self,
@@ -199,15 +224,12 @@ class AsyncClient(AsyncUpkeep):
         nothing is known of when.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
-        try:
-            submission = await self.submit(prepared, dry_run=True, environment=environment)
-        except Unreachable as error:
-            submission = await self._expanded(prepared, environment, error)
-            expected = Forecast(None, reason="no forecast: that takes a head with an earlier study")
-            policy = policy_of(prepared, submission)
-        else:
-            policy = policy_of(prepared, submission)
+        submission, by_head = await self._checked(prepared, environment)
+        policy = policy_of(prepared, submission)
+        if by_head:
             expected = await forecast(self, prepared, policy, submission)
+        else:
+            expected = Forecast(None, reason="no forecast: that takes a head with an earlier study")
         return Preview(await with_doubts(prepared, submission), policy, expected)
 
     async def _expanded(
@@ -215,13 +237,16 @@ class AsyncClient(AsyncUpkeep):
     ) -> Submission:
         """What a study would be for a head that has nothing yet."""
         request = self._request(prepared, environment)
-        with snapshot(prepared.directory, tuple(request.spec.data)):
+        with _code(prepared, request):
             pass  # what could not be sent is refused as on submit
         try:
             response = await expanded(request)
         except UsageError as error:
             raise StudyFileError(prepared.located(error.problems)) from None
-        note = f"{str(why).splitlines()[0]}; checked without one, which knows no nodes and pools"
+        note = (
+            f"{str(why).splitlines()[0]}; checked without one, so not whether any node or pool can"
+            " take its trials, or whether it was submitted before"
+        )
         submission = _submission(response)
         return replace(submission, notes=(note, *prepared.notes, *submission.notes))
 
@@ -429,6 +454,12 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
         case _:
             path = path_of("study", study)
             return from_file(path, open_study(path), Path.cwd())
+
+
+def _code(prepared: Prepared, request: pb.SubmitStudyRequest) -> AbstractContextManager[Snapshot]:
+    """The code that goes with a request, packed; raises SnapshotError."""
+    own = own_files(prepared)
+    return snapshot(prepared.directory, tuple(request.spec.data), own_files=own)
 
 
 def _named_texts(texts: Mapping[str, str]) -> list[NamedValue]:

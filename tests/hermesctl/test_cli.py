@@ -196,6 +196,30 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     assert "did you mean fifo?" in wrong.stderr
 
 
+def test_a_dry_run_needs_no_head(state: Path, project: Path) -> None:
+    file = str(project / "study.yaml")
+    told = hermesctl("submit", file, "--dry-run", "--follow")
+    assert told.exit_code == 0, told.output
+    assert "2 trials, policy best_first" in told.stdout
+    assert "no head answers" in told.stderr
+    assert "not whether any node or pool can take its trials" in told.stderr
+    document = json.loads(hermesctl("submit", file, "--dry-run", "-o", "json").stdout)
+    assert [t["params"] for t in document["trials"]] == [{"lr": 0.1}, {"lr": 0.05}]
+    saved = project / "mine.yaml"
+    script = ["submit", str(project / "train.py"), "--grid", "lr=1,2,3", "--save", str(saved)]
+    assert "3 trials" in hermesctl(*script, "--dry-run").stdout
+    assert "lr" in saved.read_text()
+    wrong = hermesctl("submit", file, "--set", "schedule.policy=fifi", "--dry-run")
+    assert wrong.exit_code == ExitCode.USAGE
+    assert "did you mean fifo?" in wrong.stderr
+    (project / "away").symlink_to("/etc")
+    unsendable = hermesctl("submit", file, "--dry-run")
+    assert unsendable.exit_code == ExitCode.USAGE
+    assert "away" in unsendable.stderr
+    (project / "away").unlink()
+    assert hermesctl("submit", file).exit_code == ExitCode.UNREACHABLE
+
+
 def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Path) -> None:
     for args in (["preview"], ["submit", "--dry-run"]):
         result = hermesctl(*args, str(project / "study.yaml"))
