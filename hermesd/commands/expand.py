@@ -23,7 +23,7 @@ REFUSED = 2
 
 
 def expand() -> None:
-    """Say what trials a study would have, to `hermesctl preview` and `submit --dry-run` without a head."""
+    """Say what trials a study would have, to a `hermesctl` that no head answers."""
     request = pb.SubmitStudyRequest.FromString(sys.stdin.buffer.read())
     try:
         drafted = draft(studies.submission(request, studies.texts(request.given_environment)))
