@@ -42,7 +42,7 @@ from hermesctl.sdk.token import find_token
 from hermesctl.sdk.transfer import upload
 from hermesctl.sdk.versions import check_skew, client_version
 from hermesctl.study_file.load import NO_NUL, Document
-from hermesctl.study_file.snapshot import Snapshot, snapshot
+from hermesctl.study_file.snapshot import CodeSnapshot, snapshot
 from hermesctl.study_file.submission import (
     Prepared,
     from_changed_spec,
@@ -456,7 +456,9 @@ def _prepared(study: StudySource, directory: Path) -> Prepared:
             return from_file(path, open_study(path), Path.cwd())
 
 
-def _code(prepared: Prepared, request: pb.SubmitStudyRequest) -> AbstractContextManager[Snapshot]:
+def _code(
+    prepared: Prepared, request: pb.SubmitStudyRequest
+) -> AbstractContextManager[CodeSnapshot]:
     """The code that goes with a request, packed; raises SnapshotError."""
     own = own_files(prepared)
     return snapshot(prepared.directory, tuple(request.spec.data), own_files=own)

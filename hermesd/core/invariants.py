@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hermesd.core import tables
-from hermesd.core.model import DeviceId, Phase, Tier, TrialId
+from hermesd.core.model import DeviceId, Phase, TrialId
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import Trial
 
@@ -117,7 +117,7 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
             run.id,
             trial.phase,
         )
-    if trial.kept is not None and trial.kept.tier is Tier.PARK and run is not None:
+    if trial.kept is not None and trial.kept.tier.in_process and run is not None:
         parked = trial.phase in (Phase.STARTING, Phase.SUSPENDING)
         _require(parked, "{} runs, yet is parked", run.id)
     if trial.copying is not None:
@@ -126,7 +126,7 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
         _require(there, "{} is to be copied where nobody is", flight.checkpoint.id)
     _require(trial.copied is None or trial.copied.nodes != (), "{}: a copy on no node", trial_id)
     if trial.kept is not None and trial.kept.leaving:
-        _require(trial.kept.tier is Tier.PARK, "{} is to be written down twice", trial_id)
+        _require(trial.kept.tier.in_process, "{} is to be written down twice", trial_id)
     _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)
     _require(
         trial.checkpoint is None or trial.checkpoint.trial == trial_id,

@@ -190,11 +190,18 @@ class Phase(StrEnum):
 
 
 class Tier(StrEnum):
-    """How a suspended trial is kept, cheapest first."""
+    """How a suspended trial is kept, cheapest first.
+
+    `in_process`: its process is what is kept. It is on one device alone, goes with its node, and
+    may yet come to its own end.
+    """
 
     PARK = "park"
     CHECKPOINT = "checkpoint"
     KILL = "kill"
+
+    def __init__(self, word: str) -> None:
+        self.in_process = word == "park"
 
 
 class Fidelity(StrEnum):

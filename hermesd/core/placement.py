@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol
 
 from hermesd.core.failures import Prospects
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
-from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study, Tier
+from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
@@ -235,7 +235,7 @@ class Free:
 
     def cost(self, trial: Trial, device: Device, facts: Facts, speeds: Speeds) -> tuple[float, ...]:
         kept = trial.kept
-        elsewhere = kept is not None and kept.tier is Tier.PARK and kept.device != device.id
+        elsewhere = kept is not None and kept.tier.in_process and kept.device != device.id
         failed = failed_near(trial, device)
         if not self._unequal(speeds):
             return (failed, float(elsewhere))

@@ -77,7 +77,7 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         kept=None,
         abandoned=None,
         longest_start_seconds=max(trial.longest_start_seconds, event.start_seconds),
-        began_busy=trial.began_busy if tier is Tier.PARK else use.busy_seconds,
+        began_busy=trial.began_busy if tier and tier.in_process else use.busy_seconds,
         planned_steps=event.planned_steps or trial.planned_steps,
     )
 

@@ -23,7 +23,6 @@ from hermesd.core.model import (
     Slot,
     Study,
     StudyId,
-    Tier,
     Time,
     TrialId,
     UserId,
@@ -182,7 +181,7 @@ class Rejected(Exception):
 def waits_parked(trial: Trial) -> bool:
     """Whether the trial waits, and its process is what it is kept by."""
     kept = trial.kept
-    return kept is not None and kept.tier is Tier.PARK and trial.phase is Phase.WAITING
+    return kept is not None and kept.tier.in_process and trial.phase is Phase.WAITING
 
 
 class Tables:
@@ -333,7 +332,7 @@ class Tables:
     def parked_on(self, trial: Trial) -> NodeId | None:
         """The node that has the trial's parked process; None if none is parked."""
         kept = trial.kept
-        if kept is None or kept.tier is not Tier.PARK:
+        if kept is None or not kept.tier.in_process:
             return None
         return self.slots[kept.device].device.node
 

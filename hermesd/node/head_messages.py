@@ -14,7 +14,7 @@ from hermesd import wire
 from hermesd.config.schema import NodeConfig
 from hermesd.core.commands import Release
 from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
-from hermesd.core.model import Tier, TrialId
+from hermesd.core.model import TrialId
 from hermesd.core.node.messages import Input, LeaseExtended, OutcomeAcknowledged
 from hermesd.node.machine.requirement_watch import RequirementWatch
 from hermesd.node.outbox import Outbox
@@ -96,7 +96,7 @@ class HeadMessages:
         settled = []
         for entry in self._outbox.acknowledge(sequence):
             match entry.event:
-                case RunSuspended(tier=Tier.PARK):
+                case RunSuspended(tier=tier) if tier.in_process:
                     continue
                 case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
                     self._say(OutcomeAcknowledged(run))

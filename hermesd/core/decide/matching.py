@@ -15,7 +15,7 @@ from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
 from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.fold.checkpoints import to_restore
-from hermesd.core.model import DeviceId, Phase, PoolId, Study, StudyId, Tier, Time, TrialId, UserId
+from hermesd.core.model import DeviceId, Phase, PoolId, Study, StudyId, Time, TrialId, UserId
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
@@ -299,7 +299,7 @@ class Matching:
     def _launch(self, choice: Choice, device: DeviceId, issue: Issue) -> None:
         trial = choice.trial
         kept = trial.kept
-        parked = kept.run if kept and kept.tier is Tier.PARK else None
+        parked = kept.run if kept and kept.tier.in_process else None
         found = to_restore(self.state, trial) if parked is None else None
         checkpoint = found.id if found else None
         issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))

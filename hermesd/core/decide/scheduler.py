@@ -50,7 +50,6 @@ from hermesd.core.model import (
     PoolId,
     Quantum,
     StudyId,
-    Tier,
     Time,
     TrialId,
     UserId,
@@ -76,7 +75,7 @@ def outstanding(state: State, node: NodeId) -> list[Command]:
         if trial is None or run is None:
             continue
         if trial.phase is Phase.STARTING:
-            parked = trial.kept.run if trial.kept and trial.kept.tier is Tier.PARK else None
+            parked = trial.kept.run if trial.kept and trial.kept.tier.in_process else None
             checkpoint = trial.checkpoint.id if trial.checkpoint and not parked else None
             commands.append(
                 Launch(run.id, run.devices, run.quantum, "said again", parked, checkpoint)

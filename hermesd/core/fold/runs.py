@@ -38,7 +38,7 @@ def fold_run_event(state: Tables, event: RunEvent, now: Time) -> None:
     trial = state.trial(event.run.trial)
     current = trial.run is not None and trial.run.id == event.run
     kept = trial.kept is not None and trial.kept.run == event.run
-    in_process = kept and trial.kept is not None and trial.kept.tier is Tier.PARK
+    in_process = kept and trial.kept is not None and trial.kept.tier.in_process
     match event:
         case Checkpointed() | FidelityKnown() if event.run.attempt <= trial.attempt:
             _learn(state, trial, event)

@@ -281,7 +281,7 @@ class Stay:
         if tier is Tier.CHECKPOINT and kept is None:
             tier = Tier.KILL
         seconds = now - self.asked if self.asked is not None else 0.0
-        memory = self.memory_bytes if tier is Tier.PARK else 0
+        memory = self.memory_bytes if tier.in_process else 0
         return RunSuspended(self.run, tier, step, kept, seconds, cause, memory)
 
     def unwritten(self) -> RunSuspended:

@@ -30,7 +30,7 @@ from hermesd.core.events import (
     Yielded,
 )
 from hermesd.core.failure_effects import may_end
-from hermesd.core.model import DeviceId, OnThirdFailure, StudyId, Tier, TrialId
+from hermesd.core.model import DeviceId, OnThirdFailure, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.record import Form
@@ -91,7 +91,7 @@ def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
     if trial.run is not None:
         return trial.run.devices[0] in devices
     kept = trial.kept
-    return kept is not None and kept.tier is Tier.PARK and kept.device in devices
+    return kept is not None and kept.tier.in_process and kept.device in devices
 
 
 def touches(text: str, study: StudyId) -> bool:
