@@ -60,6 +60,8 @@ class HeadMetrics(Collector):
         yield _histogram("hermes_head_decision_seconds", "One decision.", counters.deciding)
         words = "One commit of the journal, waiting and fsync included."
         yield _histogram("hermes_head_commit_seconds", words, counters.committing)
+        words = "The write and the fsync alone of one transaction of the journal."
+        yield _histogram("hermes_head_journal_fsync_seconds", words, self._head.journal.syncs)
         yield GaugeMetricFamily(
             "hermes_head_journal_sequence", "Last entry.", value=self._head.committed
         )
@@ -118,6 +120,30 @@ class HeadMetrics(Collector):
                 age.add_metric([node.id], unheard)
         yield connected
         yield age
+        yield from self._disks()
+
+    def _disks(self) -> Iterator[Metric]:
+        used = GaugeMetricFamily(
+            "hermes_node_disk_used_bytes",
+            "Bytes that a node's state directory takes, checkpoints included.",
+            labels=["node"],
+        )
+        budget = GaugeMetricFamily(
+            "hermes_node_disk_budget_bytes", "What it may take at most.", labels=["node"]
+        )
+        evictions = CounterMetricFamily(
+            "hermes_node_disk_evictions",
+            "Snapshots of code, environments and working copies removed to make room.",
+            labels=["node"],
+        )
+        for session in self._sessions.all():
+            if (disk := session.disk) is not None:
+                used.add_metric([session.node], disk.used_bytes)
+                budget.add_metric([session.node], disk.budget_bytes)
+                evictions.add_metric([session.node], disk.evictions)
+        yield used
+        yield budget
+        yield evictions
 
     def _devices(self) -> Iterator[Metric]:
         state = self._head.state

@@ -164,8 +164,11 @@ class NodeLoop:
             tasks.create_task(self._link.run())
             tasks.create_task(self._lookout.run())
             tasks.create_task(
-                tell_usage(self._rack, self._link, self._outbox, self._machine.memory_on)
+                tell_usage(
+                    self._rack, self._link, self._outbox, self._machine.memory_on, shelf.usage
+                )
             )
+            tasks.create_task(shelf.measure())
             ready()
             if (seconds := await self._departure.wait(stop, soon)) is not None:
                 await self._leave(seconds)

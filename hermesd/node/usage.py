@@ -21,11 +21,16 @@ log = structlog.get_logger()
 
 
 async def tell_usage(
-    rack: Rack, link: Link, outbox: Outbox, memory_on: Callable[[DeviceId], int]
+    rack: Rack,
+    link: Link,
+    outbox: Outbox,
+    memory_on: Callable[[DeviceId], int],
+    disk: Callable[[], pb.DiskUsage | None],
 ) -> None:
     """Measure for as long as this task lives.
 
-    `memory_on` is what the run on a device said it takes, for devices without memory of their own.
+    `memory_on` is what the run on a device said it takes, for devices without memory of their own;
+    `disk` what was found last of the disk.
     """
     while True:
         uses: Mapping[DeviceId, DeviceUse] = {}
@@ -44,7 +49,7 @@ async def tell_usage(
                 )
                 for name, use in uses.items()
             ]
-            told = pb.UsageReport(devices=devices, warnings=rack.warnings())
+            told = pb.UsageReport(devices=devices, warnings=rack.warnings(), disk=disk())
             outbox.urge(pb.AttachRequest(usage=told))
         await asyncio.sleep(USAGE_SECONDS)
 

@@ -36,7 +36,7 @@ Running = Callable[..., Awaitable[RunId]]
 Suspended = Callable[..., Awaitable[RunSuspended]]
 
 
-async def test_hello_says_what_this_machine_has(head: Head, node: Node) -> None:
+async def test_hello_says_what_this_machine_has(head: Head, node: Node, config: NodeConfig) -> None:
     joined = await head.hears(NodeJoined)
     assert [device.id for device in joined.devices] == [CPU0, CPU1]
     assert joined.live == ()
@@ -44,6 +44,8 @@ async def test_hello_says_what_this_machine_has(head: Head, node: Node) -> None:
     assert any("checkpoints are written" in fact for fact in joined.facts)
     await head.until(lambda: bool(head.usage))
     assert {usage.device for usage in head.usage[0].devices} == {CPU0, CPU1}
+    await head.until(lambda: head.usage[-1].HasField("disk"))
+    assert head.usage[-1].disk.budget_bytes == config.disk_budget_bytes
 
 
 async def test_a_run_from_launch_to_completion(head: Head, node: Node, launch: Launch) -> None:

@@ -1,5 +1,6 @@
 """Within the budget nothing goes; beyond it what can be had again goes, and no more is begun."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -63,8 +64,25 @@ def there(root: Path) -> set[str]:
 )
 async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: set[str]) -> None:
     shelf = DiskBudget(root, root / "run", budget, nothing)
+    assert shelf.usage() is None, "nothing was added up yet"
     assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
     assert there(root) == left
+    disk = shelf.usage()
+    assert disk is not None
+    assert (disk.budget_bytes, disk.evictions) == (budget, 4 - len(left))
+    everything = sum(f.lstat().st_blocks * 512 for f in root.rglob("*") if not f.is_dir())
+    assert disk.used_bytes == everything <= budget
+
+
+async def test_what_is_used_is_known_though_nothing_starts(root: Path) -> None:
+    shelf = DiskBudget(root, root / "run", 1000, nothing)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        measuring = tasks.create_task(shelf.measure())
+        while (disk := shelf.usage()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        measuring.cancel()
+    assert disk.used_bytes > disk.budget_bytes
+    assert disk.evictions == 0
 
 
 async def test_beyond_that_nothing_is_started(root: Path) -> None:

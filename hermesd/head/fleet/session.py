@@ -71,6 +71,7 @@ class NodeSession:
         self.usage: dict[DeviceId, types.Usage] = {}
         self._untold: dict[DeviceId, float] = {}  # not told among points yet
         self.warnings: list[str] = []
+        self.disk: pb.DiskUsage | None = None
         self._outbox: deque[pb.AttachResponse] = deque()
         self._grant = grant
         self._patience_seconds = min(PATIENCE_SECONDS, PATIENCE_LEASES * lease_seconds)
@@ -97,7 +98,9 @@ class NodeSession:
             self._answer()
 
     def note_usage(self, report: pb.UsageReport) -> None:
-        """How busy its devices are, and what it cannot find out: so much of it as people read."""
+        """How busy its devices are, what its disk has, and what it cannot find out: so much of that
+        as people read."""
+        self.disk = report.disk if report.HasField("disk") else None
         self.usage = {usage.device: usage.usage for usage in report.devices}
         self._untold = {usage.device: usage.usage.utilization for usage in report.devices}
         self.warnings = [words[:WARNING_CHARACTERS] for words in report.warnings[:WARNINGS_LIMIT]]

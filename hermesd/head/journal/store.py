@@ -24,6 +24,8 @@ import aiosqlite
 import structlog
 
 from hermesd.core.model import RunId, StudyId, Time, TrialId
+from hermesd.head.clock import boottime
+from hermesd.head.counters import Histogram
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
 from hermesd.head.journal.schema import JournalLine, PointRow, from_row, to_row
@@ -47,11 +49,12 @@ _PRAGMAS = (
 
 
 class Transactions:
-    """Made by `transactions`."""
+    """Made by `transactions`. `syncs` are the times of bare COMMITs: the write and its fsync."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(1, "journal")
+        self.syncs = Histogram()
 
     async def open(self) -> None:
         """Connect. A journal of an earlier version becomes one of this."""
@@ -67,7 +70,7 @@ class Transactions:
 
     async def commit(self, statements: Statements) -> None:
         """Carry all of them out, or none. Raises sqlite3.Error, OverflowError."""
-        while not await self.do(functools.partial(_commit, statements)):
+        while not await self.do(functools.partial(_commit, statements, self.syncs)):
             pass
 
 
@@ -92,7 +95,7 @@ def _set_up(connection: sqlite3.Connection) -> None:
         connection.executescript(schema.UPGRADE)
 
 
-def _commit(statements: Statements, connection: sqlite3.Connection) -> bool:
+def _commit(statements: Statements, syncs: Histogram, connection: sqlite3.Connection) -> bool:
     """One transaction; False if somebody else holds the file, who was waited for as long as the
     busy timeout is."""
     try:
@@ -104,7 +107,9 @@ def _commit(statements: Statements, connection: sqlite3.Connection) -> bool:
     for sql, rows in statements:
         if rows:
             connection.executemany(sql, rows)
+    began = boottime()
     connection.execute("COMMIT")
+    syncs.add(boottime() - began)
     return True
 
 
@@ -285,6 +290,11 @@ class Journal:
     def last(self) -> int:
         """The sequence number that was given out last."""
         return self._last
+
+    @property
+    def syncs(self) -> Histogram:
+        """How long the disk took for each transaction, whoever waited for it."""
+        return self._connection.syncs
 
     # -- writing ----------------------------------------------------------------------------
 

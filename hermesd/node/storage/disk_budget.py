@@ -20,9 +20,11 @@ from hermesd.node.clock import boottime
 from hermesd.node.machine import venvs
 from hermesd.node.storage import code
 from hermesd.node.storage.trial_folder import UnreadableFolder, folders
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 # Adding up what everything takes costs a walk over all files.
 _LOOK_SECONDS = 30.0
+_MEASURE_SECONDS = 60.0
 _FETCH_AGAIN_SECONDS = 1.0
 # With these the head may be had again.
 _AWAY = frozenset(
@@ -50,6 +52,8 @@ class DiskBudget:
         self._fetch = fetch
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
+        self._used: int | None = None
+        self._evictions = 0
         for left in self.code.glob(f"{deep_trees.PARTIAL}*"):
             deep_trees.remove(left)
 
@@ -68,6 +72,20 @@ class DiskBudget:
                     raise code.CodeError(f"code snapshot {sha256}: {error.details()}") from None
             await asyncio.sleep(_FETCH_AGAIN_SECONDS)
 
+    async def measure(self) -> None:
+        """Add up what everything takes, now and then, for as long as this task lives."""
+        while True:
+            self._used = await asyncio.to_thread(_size, self._root)
+            await asyncio.sleep(_MEASURE_SECONDS)
+
+    def usage(self) -> pb.DiskUsage | None:
+        """What was found last; None if nothing was added up yet."""
+        if self._used is None:
+            return None
+        return pb.DiskUsage(
+            used_bytes=self._used, budget_bytes=self._budget, evictions=self._evictions
+        )
+
     async def room(self) -> None:
         """See that the budget is kept, as far as files can be had again. Raises CodeError."""
         if boottime() - self._looked >= _LOOK_SECONDS:
@@ -75,11 +93,12 @@ class DiskBudget:
             self._looked = boottime()
 
     def _make_room(self) -> None:
-        used = _size(self._root)
+        used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
             used -= _size(path)
             log.info("removed to make room", path=str(path))
             _remove(path)
+            self._used, self._evictions = used, self._evictions + 1
             if used <= self._budget:
                 return
         if used > self._budget:

@@ -692,12 +692,24 @@ class Sight(_message.Message):
     def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UsageReport(_message.Message):
-    __slots__ = ("devices", "warnings")
+    __slots__ = ("devices", "warnings", "disk")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceUsage]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    disk: DiskUsage
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ...) -> None: ...
+
+class DiskUsage(_message.Message):
+    __slots__ = ("used_bytes", "budget_bytes", "evictions")
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    used_bytes: int
+    budget_bytes: int
+    evictions: int
+    def __init__(self, used_bytes: _Optional[int] = ..., budget_bytes: _Optional[int] = ..., evictions: _Optional[int] = ...) -> None: ...
 
 class DeviceUsage(_message.Message):
     __slots__ = ("device", "usage")
