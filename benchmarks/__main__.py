@@ -33,8 +33,8 @@ QUICK = {
 }
 # What benchmarks share, and those that need an environment or curves of their own.
 NO_BENCHMARKS = {
-    "__main__", "curves", "daemons", "floors", "live", "networks", "peers", "premise", "report",
-    "stacked", "swarm", "treadmill", "turns",
+    "__main__", "curves", "daemons", "floors", "live", "networks", "orphans", "peers", "premise",
+    "report", "stacked", "swarm", "treadmill", "turns",
 }  # fmt: skip
 
 

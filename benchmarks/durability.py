@@ -14,12 +14,11 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from benchmarks import goodput
+from benchmarks.orphans import scratch
 from benchmarks.report import median, publish, quantile
 from benchmarks.turns import Hosted, end_well_when_told_to, warm
 
@@ -93,7 +92,7 @@ class Fit:
 def rows(pairs: int, seconds: float) -> list[list[str | float]]:
     found: list[list[str | float]] = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = stack.enter_context(scratch())
         zygote = stack.enter_context(warm(folder))
         for name, (text, *arguments) in FITS.items():
             program = Hosted(folder / name.replace(" ", ""), zygote, stack, text, *arguments)

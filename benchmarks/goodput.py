@@ -18,13 +18,13 @@ import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
+from benchmarks.orphans import scratch
 from benchmarks.report import median, publish
 from benchmarks.turns import CORES, SLOT, Hosted, Plain, Program, end_well_when_told_to, warm
 from tests.trainer_shim.driving import ROOT
@@ -140,7 +140,7 @@ def measure(
     """A row for each arm and quantum."""
     found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = stack.enter_context(scratch())
         plain = Plain(folder / "plain", PROGRAM, DIGITS)
         stack.callback(plain.end)
         plain.enter()

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.orphans import scratch
 from hermesctl import Client
 from hermesctl.sdk import local
 from hermesd.core.model import Phase
@@ -132,10 +132,7 @@ def live(wanted: Wanted, where: Path) -> Lived:
     load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
     about.unlink(missing_ok=True)
     begun = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="hermes-") as name,
-        own_head(Path(name), wanted.slots) as hermes,
-    ):
+    with scratch() as folder, own_head(folder, wanted.slots) as hermes:
         study = wanted.study()
         if wanted.warm:
             finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
@@ -155,8 +152,9 @@ def live(wanted: Wanted, where: Path) -> Lived:
 def own_head(state: Path, slots: int | str) -> Iterator[Client]:
     """A head and a node with these CPU slots, which share nothing with the user's own."""
     environment = {**os.environ, "HERMES_STATE": str(state)}
-    # A benchmark that is told to end leaves no daemons behind.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # A benchmark that is told to end stops its daemons first.
+    for told in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(told, lambda number, frame: sys.exit(128 + number))
     try:
         process = asyncio.run(local.start(environment, slots=slots))
         assert process is not None

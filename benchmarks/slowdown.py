@@ -17,7 +17,6 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
+from benchmarks.orphans import scratch
 from benchmarks.report import median, publish, quantile
 from tests.trainer_shim.driving import Trial, ending, environment
 from trainer_shim.agent import Agent
@@ -218,8 +218,7 @@ class Pairs:
 def compare(size: Size, pairs: int) -> Pairs:
     """Interleaved epochs of the script, plain and under Hermes."""
     seen = Pairs(size)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch() as folder:
         epochs = pairs + 1
         with (
             plain(folder / "plain", size, epochs) as alone,

@@ -12,7 +12,6 @@ import argparse
 import random
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.orphans import scratch
 from benchmarks.report import median, publish, quantile
 from benchmarks.turns import QUIET, SLOT, warm
 from tests.trainer_shim.driving import Trial, Zygote, ending, environment
@@ -176,7 +176,7 @@ Row = list[str | float]
 def rows(parks: int, saves: int) -> list[Row]:
     """Everything measured, in milliseconds."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = stack.enter_context(scratch())
         zygote = stack.enter_context(warm(folder))
         turns = Turns(folder, zygote, stack)
         cold = turns.first_starts(Fit.save)

@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 
+from benchmarks.orphans import scratch
 from benchmarks.report import Figures, median, publish
 from benchmarks.turns import Hosted, Plain, Program, end_well_when_told_to, warm
 
@@ -113,7 +112,7 @@ class Tier:
 
 def tiers_of(model: str, stack: ExitStack) -> dict[str, Tier]:
     """The ways that are compared, each with a process of the network that stands still."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    folder = stack.enter_context(scratch())
     zygote = stack.enter_context(warm(folder))
     hosted = Hosted(folder / "hosted", zygote, stack, PROGRAM, model)
     old = Plain(folder / "old", PROGRAM, model)

@@ -56,8 +56,9 @@ def train(model, *data, **settings):
 
 
 def end_well_when_told_to() -> None:
-    """SIGTERM leaves none of the programs behind."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    """SIGTERM and Ctrl-C end the benchmark quietly, once its programs are ended."""
+    for told in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(told, lambda number, frame: sys.exit(128 + number))
 
 
 class Program:
