@@ -6,7 +6,10 @@ import json
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from rich.console import Console
@@ -34,6 +37,45 @@ def machine() -> dict[str, str | int]:
     }
 
 
+def software(*modules: str) -> dict[str, str]:
+    """The version of what provides each module that is installed, under the module's name."""
+    providers = packages_distributions()
+    return {module: version(providers[module][0]) for module in modules if module in providers}
+
+
+def digest(text: str) -> str:
+    """A short name for a program's text: another text has another."""
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there after a crash as it was before, or as it is to be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.new")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def must_agree(
+    path: Path, was: Mapping[str, str | int], now: Mapping[str, str | int], advice: str
+) -> None:
+    """Raises SystemExit, naming what differs, if what is kept was measured otherwise than now."""
+    others = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
+    if others:
+        then, today = (
+            ", ".join(f"{key}={about.get(key)}" for key in others) for about in (was, now)
+        )
+        raise SystemExit(f"{path}: measured with {then}, now {today}; {advice}")
+
+
 class Figures:
     """Figures of a long benchmark, each on the disk at once, so that what was cut short can go on.
 
@@ -47,21 +89,20 @@ class Figures:
         self._path = (out or RESULTS) / f"{name}.figures.json"
         self._about = {**machine(), **settings}
         self._found: dict[str, dict[str, float]] = {}
-        if not resume or not self._path.exists():
+        if not self._path.exists():
+            return
+        if not resume:
+            # Said before the first of them is replaced, which may be an hour from now.
+            print(f"{self._path}: measured anew, as --resume was not given", file=sys.stderr)
             return
         kept = json.loads(self._path.read_text())
-        others = sorted(
-            key
-            for key in kept["about"].keys() | self._about.keys()
-            if kept["about"].get(key) != self._about.get(key)
-        )
-        if others:
-            was, now = (
-                ", ".join(f"{key}={about.get(key)}" for key in others)
-                for about in (kept["about"], self._about)
-            )
-            raise SystemExit(f"{self._path}: measured with {was}, now {now}; leave --resume out")
+        advice = "leave --resume out to measure everything again, or move the file away to keep it"
+        must_agree(self._path, kept["about"], self._about, advice)
         self._found = kept["figures"]
+
+    def under(self, start: str) -> dict[str, dict[str, float]]:
+        """All that were measured whose keys begin so, whenever that was."""
+        return {key: each for key, each in self._found.items() if key.startswith(start)}
 
     def get(self, key: str) -> dict[str, float] | None:
         """What was measured before under this key."""
@@ -70,13 +111,8 @@ class Figures:
     def keep(self, key: str, figures: dict[str, float]) -> None:
         """Write down what was measured."""
         self._found[key] = figures
-        beside = self._path.with_suffix(".new")
-        beside.parent.mkdir(exist_ok=True)
-        with beside.open("w") as file:
-            json.dump({"about": self._about, "figures": self._found}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
+        kept = {"about": self._about, "figures": self._found}
+        write_whole(self._path, (json.dumps(kept, indent=1) + "\n").encode())
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -113,5 +149,4 @@ def publish(
     text = json.dumps(result, indent=1)
     print(text)
     out = out or RESULTS / f"{name}.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(text + "\n")
+    write_whole(out, (text + "\n").encode())

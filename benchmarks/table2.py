@@ -9,7 +9,8 @@ computed from it, unless `--iterations 1000` measures it. Networks have the size
 random weights, random images and plain SGD (Adam would treble the state of VGG19).
 `python -m benchmarks.table2 [--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as
 printed takes a night on two cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured in
-benchmarks/results/ is not measured again, so it may be cut short at any time.
+benchmarks/results/ is not measured again, so it may be cut short at any time. The table is of all
+networks and pairs that were measured, also in earlier calls.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from importlib.metadata import version
 from itertools import product
 
 from benchmarks.orphans import scratch
-from benchmarks.report import Figures, median, publish
-from benchmarks.turns import Hosted, Plain, Program, end_well_when_told_to, warm
+from benchmarks.report import Figures, digest, median, publish, software
+from benchmarks.turns import PREAMBLE, Hosted, Plain, Program, end_well_when_told_to, warm
 
 MODELS = ("googlenet", "resnet50", "vgg16", "vgg19")
 # What must be free of memory for a network and its copies, in bytes.
@@ -124,22 +124,32 @@ def tiers_of(model: str, stack: ExitStack) -> dict[str, Tier]:
     }
 
 
-def rows(model: str, pairs: int, iterations: int, kept: Figures) -> list[list[str | float]]:
-    """A row for each tier of one network."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in TIERS}
+def measure(model: str, pairs: int, iterations: int, kept: Figures) -> None:
+    """Measure what is missing of one network."""
     with ExitStack() as stack:
         tiers: dict[str, Tier] = {}
         for number, name in product(range(pairs), TIERS):
             key = f"{model}/{name}/{number}"
+            said = f"{model}, {name}, pair {number + 1} of {pairs}"
             pair = kept.get(key)
             if pair is None:
+                print(f"{said}: {iterations} iterations ...", file=sys.stderr, flush=True)
                 tiers = tiers or tiers_of(model, stack)
                 pair = tiers[name].pair(iterations)
                 kept.keep(key, pair)
-            found[name].append(pair)
-            print(f"{model}, {name}: suspend {pair['suspend']:.3f} s,"
+            else:
+                said += ", measured before"
+            print(f"{said}: suspend {pair['suspend']:.3f} s,"
                   f" resume {pair['resume']:.3f} s", file=sys.stderr, flush=True)  # fmt: skip
-    return [row(model, name, figures, iterations) for name, figures in found.items()]
+
+
+def rows(iterations: int, kept: Figures) -> list[list[str | float]]:
+    """A row for each tier of each network of which anything was measured, now or before."""
+    return [
+        row(model, name, list(pairs.values()), iterations)
+        for model, name in product(MODELS, TIERS)
+        if (pairs := kept.under(f"{model}/{name}/"))
+    ]
 
 
 def row(model: str, name: str, pairs: list[dict[str, float]], iterations: int) -> list[str | float]:
@@ -154,6 +164,12 @@ def row(model: str, name: str, pairs: list[dict[str, float]], iterations: int) -
     return [
         model, name, len(pairs), usual, suspend, resume, share(iterations), share(1000),
     ]  # fmt: skip
+
+
+def settings(iterations: int) -> dict[str, str | int]:
+    """What else than the machine has to be the same for figures to stand in one table."""
+    frameworks = software("keras", "tensorflow", "numpy")
+    return {"iterations": iterations, "program": digest(PREAMBLE + PROGRAM), **frameworks}
 
 
 def main() -> None:
@@ -173,16 +189,14 @@ def main() -> None:
     columns = ["network", "tier", "pairs", "iteration_s", "suspend_s", "resume_s", share]
     columns.append("share_1000_percent_computed")
     name = "table2" if options.iterations == ITERATIONS else f"table2_{options.iterations}"
-    settings = {"iterations": options.iterations, "keras": version("keras")}
-    kept = Figures(name, settings, options.resume)
-    found: list[list[str | float]] = []
+    kept = Figures(name, settings(options.iterations), options.resume)
     for model in options.models:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if free < MEMORY[model]:
             print(f"{model} left out: {free >> 20} MiB are free", file=sys.stderr)
             continue
-        found += rows(model, options.pairs, options.iterations, kept)
-        publish(name, columns, found)
+        measure(model, options.pairs, options.iterations, kept)
+        publish(name, columns, rows(options.iterations, kept))
 
 
 if __name__ == "__main__":

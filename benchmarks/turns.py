@@ -25,7 +25,7 @@ _PAGE = struct.Struct("=QQddd")
 _POLL_SECONDS = 0.001
 
 # Before a program's own text, which makes `model` if `load()` gives none, and calls `train`.
-_PREAMBLE = """
+PREAMBLE = """
 import mmap, os, struct, sys, time
 folder = sys.argv[1]
 if "HERMES_TRIAL" not in os.environ:
@@ -66,7 +66,7 @@ class Program:
 
     def __init__(self, folder: Path, text: str, *arguments: str) -> None:
         folder.mkdir(parents=True)
-        (folder / "program.py").write_text(_PREAMBLE + text)
+        (folder / "program.py").write_text(PREAMBLE + text)
         (folder / "page").write_bytes(bytes(4096))
         self.folder = folder
         self.argv = [
