@@ -4,7 +4,8 @@
 the simulator its curves. Of these come orders of 16 trials, 4 of them good (bin 1) or 12 (bin 2),
 which run for real under each policy. Quanta are the paper's, scaled by how much shorter the
 trainings are. `python -m benchmarks.hermes2021 [--models LIST] [--slots LIST] [--bins LIST]
-[--orders N] [--iterations N] [--runs N]`; runs that were made before are not made again.
+[--orders N] [--iterations N] [--runs N]`. Runs that were made before are not made again, so it may
+be cut short at any time; those of other models, with the same options, stay in the tables.
 """
 
 from __future__ import annotations
@@ -132,11 +133,18 @@ class Runs:
         self._where = folder(benchmark)
 
     def run(
-        self, name: str, spec: dict[str, object], contender: Contender, slots: int | str
+        self,
+        name: str,
+        spec: dict[str, object],
+        contender: Contender,
+        slots: int | str,
+        is_asked_for: bool = True,
     ) -> Lived | None:
-        """The run; None if it is not made yet and no more are wanted."""
+        """The run; None if it is not made yet and no more are wanted, or this one is not."""
         wanted = Wanted(name, spec, self._directory, contender, slots)
         found = kept(wanted, self._where)
+        if not is_asked_for:
+            return found
         if found is None and self.left > 0:
             self.left -= 1
             found = live(wanted, self._where)
@@ -158,11 +166,14 @@ Results = dict[tuple[str, int, int], dict[str, Orders]]
 
 
 def results_of(runs: Runs, options: argparse.Namespace) -> Results:
-    """Every policy on every order; by model, slots and bin."""
+    """Every policy on every order; by model, slots and bin. Of models that are not asked for, such
+    as those of other nights, what was made before."""
     results: Results = {}
-    for model in options.models.split(","):
+    asked_for = options.models.split(",")
+    for model in PAPER:
+        is_asked_for = model in asked_for
         spec = study(model, options.iterations, points())
-        record = runs.run(f"{model}-{options.iterations}", spec, FIFO, CORES)
+        record = runs.run(f"{model}-{options.iterations}", spec, FIFO, CORES, is_asked_for)
         if record is None:
             continue
         slots, bins = (map(int, words.split(",")) for words in (options.slots, options.bins))
@@ -173,7 +184,7 @@ def results_of(runs: Runs, options: argparse.Namespace) -> Results:
                 label = contender.policy.name
                 where = f"{model}-{cell.slots}-{cell.bin_type}-{cell.number}-{label}"
                 part = study(model, options.iterations, chosen)
-                run = runs.run(where, part, contender, cell.slots)
+                run = runs.run(where, part, contender, cell.slots, is_asked_for)
                 if run is not None:
                     group = results.setdefault((model, cell.slots, cell.bin_type), {})
                     found = measured(order, cell, contender, run)
@@ -239,6 +250,8 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=1_000, help="of a training (1000)")
     parser.add_argument("--runs", type=int, default=1_000_000, help="at most so many runs now")
     options = parser.parse_args()
+    if unknown := set(options.models.split(",")) - PAPER.keys():
+        parser.error(f"--models: {', '.join(sorted(unknown))}: expected some of {','.join(PAPER)}")
     with program() as directory:
         runs = Runs(options.runs, directory, "hermes2021")
         results = results_of(runs, options)

@@ -2,7 +2,8 @@
 
 Rule: what is kept is enough to read every figure from; a run that is there already, of the same
 study, program, slots and policy with the same settings and defaults, is not run again, so that a
-benchmark can be interrupted between two runs and goes on where it was.
+benchmark can be interrupted at any time and begins again with the run that was cut short. Runs of
+another machine or other versions are refused rather than mixed with new ones.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from hermesd.sim.exports import Exported, open_export
 from hermesd.sim.replay import happened
 
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
+# What the programs of the benchmarks are made with.
+_MODULES = ("keras", "tensorflow", "numpy", "sklearn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,10 @@ def folder(benchmark: str) -> Path:
 
 
 def kept(wanted: Wanted, where: Path) -> Lived | None:
-    """The run if it is there already."""
+    """The run if it is there already.
+
+    Raises SystemExit if it is, and was made on another machine or with other versions.
+    """
     export, about = where / f"{wanted.name}.jsonl", where / f"{wanted.name}.json"
     if not about.exists():
         return None
@@ -118,6 +124,8 @@ def kept(wanted: Wanted, where: Path) -> Lived | None:
     # The first runs that were kept do not say.
     if said.get("settings", wanted.settings()) != wanted.settings():
         return None
+    advice = f"move {where} away to make its runs again"
+    report.must_agree(about, said.get("conditions", _conditions()), _conditions(), advice)
     return _lived(export, said["load"], said["lead"])
 
 
@@ -138,13 +146,13 @@ def live(wanted: Wanted, where: Path) -> Lived:
             finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
         lead = time.monotonic() - begun
         done = finished(hermes, study, wanted.directory)
-        export.write_bytes(b"".join(hermes.export(done)))
+        report.write_whole(export, b"".join(hermes.export(done)))
     lived = _lived(export, load, lead)
     said = {
         "fingerprint": wanted.fingerprint(), "settings": wanted.settings(), "load": load,
-        "at": at, "lead": lead,
+        "at": at, "lead": lead, "conditions": _conditions(),
     }  # fmt: skip
-    about.write_text(json.dumps(said, indent=1) + "\n")
+    report.write_whole(about, (json.dumps(said, indent=1) + "\n").encode())
     return lived
 
 
@@ -178,6 +186,10 @@ def _lived(export: Path, load: float, lead: float) -> Lived:
     if left:
         raise ValueError(f"{export}: not completed: {', '.join(left)}")
     return Lived(export, exported, happened(exported), load, lead)
+
+
+def _conditions() -> dict[str, str | int]:
+    return {**report.machine(), **report.software(*_MODULES)}
 
 
 def _plain(value: object) -> object:

@@ -44,6 +44,10 @@ def test_a_run_of_another_study_is_not_taken_for_this_one(tmp_path: Path) -> Non
     about = {"fingerprint": one.fingerprint(), "settings": "Fifo(quick=True), Free()"}
     (tmp_path / f"{one.name}.json").write_text(json.dumps(about))
     assert kept(one, tmp_path) is None
+    about = {"fingerprint": one.fingerprint(), "conditions": {"cores": 0}}
+    (tmp_path / f"{one.name}.json").write_text(json.dumps(about))
+    with pytest.raises(SystemExit, match=r"measured with .*cores=0.*; move .* away"):
+        kept(one, tmp_path)
     others = [
         dataclasses.replace(one, slots=1),
         dataclasses.replace(one, warm=False),
