@@ -25,6 +25,20 @@ def walk(root: str | Path) -> Iterator[os.DirEntry[str]]:
                     yield entry
 
 
+def make(path: Path) -> None:
+    """Have a directory and those above it. (`mkdir(parents=True)` calls itself for each level.)
+
+    Raises OSError.
+    """
+    missing: list[Path] = []
+    for folder in (path, *path.parents):
+        if folder.is_dir():
+            break
+        missing.append(folder)
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+
+
 def remove(path: Path) -> None:
     """Remove a tree as far as that is possible; blocks. Raises OSError if nothing can be run."""
     with suppress(RecursionError):

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -131,6 +132,17 @@ async def test_what_a_program_has_dug_is_looked_through_and_replaced(tmp_path: P
     assert code.framework_of(work) == "torch"
     code.working_copy(None, work, "/", ())
     assert list(work.iterdir()) == []
+
+
+async def test_data_may_lie_in_as_many_directories_as_a_path_has_room_for(tmp_path: Path) -> None:
+    origin, work = tmp_path / "study", tmp_path / "work"
+    dig(origin, TOO_DEEP)
+    entry = "d/" * TOO_DEEP + "leaf.py"
+    code.working_copy(None, work, str(origin), (entry,))
+    assert os.readlink(work / entry) == str(origin / entry)
+    code.working_copy(None, work, str(origin), (entry,))  # the one before is replaced
+    with pytest.raises(code.CodeError, match=r"^data: d/d/.*: the path is too long here"):
+        code.working_copy(None, work, str(origin), ("d/" * 2 * TOO_DEEP + "leaf.py",))
 
 
 async def test_a_download_without_end_is_cut_short(

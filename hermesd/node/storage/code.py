@@ -8,6 +8,7 @@ copy; entries that the study names as data are links to the originals.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import re
@@ -42,6 +43,7 @@ _FRAMEWORKS = {
     ),
 }
 _SCAN_LIMIT_BYTES = 4 << 20
+_SHOWN = 40
 
 
 class CodeError(Foreseen):
@@ -112,7 +114,7 @@ def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     for count, member in enumerate(archive, 1):
         size += max(0, member.size)
         if (depth := member.name.count("/")) > DEPTH_MAX:
-            where = f"{member.name[:40]}..."
+            where = f"{member.name[:_SHOWN]}..."
             raise tarfile.TarError(
                 f"{where!r} lies {depth} directories deep, expected at most {DEPTH_MAX}"
             )
@@ -132,25 +134,33 @@ def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterabl
     absolute; they become links. Raises CodeError when one of them is not there.
     """
     partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    deep_trees.remove(partial)
     if snapshot is None:
         partial.mkdir(parents=True)
     else:
         shutil.copytree(snapshot, partial, symlinks=True)
     for entry in data:
-        source = Path(origin, entry)
-        if not source.exists():
-            raise CodeError(f"data: {entry!r}: {source} is not on this machine")
-        if os.path.isabs(entry):
-            continue
-        link = Path(os.path.normpath(partial / entry))
-        if partial not in link.parents:
-            continue  # it lies beside the working directory: the program is told its own way
-        link.parent.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink() and not link.exists():
-            link.symlink_to(source)
+        try:
+            _link(partial, origin, entry)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise CodeError(f"data: {entry[:_SHOWN]}...: the path is too long here") from None
     deep_trees.remove(target)
     os.rename(partial, target)
+
+
+def _link(work: Path, origin: str, entry: str) -> None:
+    """Raises CodeError, OSError."""
+    source = Path(origin, entry)
+    if not source.exists():
+        raise CodeError(f"data: {entry!r}: {source} is not on this machine")
+    link = Path(os.path.normpath(work / entry))
+    if os.path.isabs(entry) or work not in link.parents:
+        return  # it lies beside the working directory: the program is told its own way
+    deep_trees.make(link.parent)
+    if not link.is_symlink() and not link.exists():
+        link.symlink_to(source)
 
 
 def framework_of(folder: Path) -> str | None:
