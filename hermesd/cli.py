@@ -24,6 +24,7 @@ from hermesd import logs
 from hermesd.commands import expand, repair_and_backup
 from hermesd.config.schema import NodeConfig, state_home
 from hermesd.config.sources import ConfigError, load_head, load_node
+from hermesd.expecting import StateAway, StateRefused
 from hermesd.misuse import Misuse, OneLineGroup
 from hermesd.refusal import FieldError, shown
 from hermesd.security.accounts import not_permitted
@@ -80,7 +81,7 @@ def head(
     """Run the control daemon."""
     from hermesd.head.journal.store import JournalBroken
     from hermesd.head.server import serve
-    from hermesd.head.statedir import StateAway, StateBusy, StateRefused
+    from hermesd.head.statedir import StateBusy
 
     flags = {"state_dir": state, "socket": socket, "listen": listen, "embedded": embedded or None}
     try:
@@ -177,6 +178,8 @@ def _node_settings(
         return load_node(config, os.environ, flags)
     except ConfigError as error:
         _refuse(str(error))
+    except StateAway as error:  # of what it came by when it joined
+        _refuse(str(error), PASSING)
 
 
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
@@ -187,7 +190,8 @@ def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
 
     in_the_way = (AlreadyRunning, NameTaken)
     daemon = partial(serve, settings)
-    _run(daemon, until_stdin_closes, in_the_way, (NoQuota,), (SharedAway,))
+    away = (SharedAway, StateAway)
+    _run(daemon, until_stdin_closes, in_the_way, (NoQuota, StateRefused), away)
 
 
 @app.command()

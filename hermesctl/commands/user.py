@@ -112,7 +112,7 @@ def _myself(head: str | None) -> str:
     """Who the caller is at the head that is meant: by the login, else by the account."""
     known = {one.name: one for one in contexts.contexts(os.environ)}
     current = contexts.current(os.environ) if head is None else known.get(head)
-    return getpass.getuser() if current is None else current.membership.identity.name
+    return getpass.getuser() if current is None else current.user
 
 
 @app.command("token")
@@ -213,10 +213,13 @@ def logout(
     if gone is None:
         say("not logged in anywhere")
         return
-    was = contexts.context(os.environ, gone).membership
-    head, user = was.head, was.identity.name
+    was = contexts.context(os.environ, gone)
+    try:
+        words = f"login {was.head} TOKEN --user {was.user} --name {gone}"
+    except UsageError:  # to forget a damaged one is the way out of it
+        words = f"login HOST:PORT TOKEN --name {gone}"
     contexts.logout(os.environ, gone)
-    again = command(f"login {head} TOKEN --user {user} --name {gone}")
+    again = command(words)
     say(f"forgot {printable(gone)}, with its key; back by a new token of an admin's: {again}")
 
 
@@ -238,8 +241,8 @@ def context(
     rows: list[dict[str, Data]] = [
         {
             "name": one.name,
-            "head": one.membership.head,
-            "user": one.membership.identity.name,
+            "head": one.head,
+            "user": one.user,
             "current": current is not None and current.name == one.name,
         }
         for one in contexts.contexts(os.environ)

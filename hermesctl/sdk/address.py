@@ -67,14 +67,14 @@ def _login_to(address: str, environment: Mapping[str, str]) -> contexts.Context 
     """The only login to the head of this address, or the current one of several."""
     if _is_loopback(address.rpartition(":")[0].strip("[]")):
         return None  # the end of a tunnel: what answers there may speak in plain text
-    known = [one for one in contexts.contexts(environment) if one.membership.head == address]
+    known = [one for one in contexts.contexts(environment) if one.head == address]
     current = contexts.current(environment)
     return known[0] if len(known) == 1 else current if current in known else None
 
 
 def _of_context(context: contexts.Context) -> Address:
     origin = f"context {context.name}"
-    return Address(context.membership.head, origin, membership=context.membership)
+    return Address(context.head, origin, membership=context.membership)
 
 
 def embedded_head(environment: Mapping[str, str]) -> Address:

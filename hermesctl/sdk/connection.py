@@ -21,6 +21,7 @@ from grpc import aio
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
 from hermesctl.sdk.address import Address
+from hermesctl.sdk.contexts import reading_login
 from hermesctl.sdk.token import HeadToken
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
@@ -96,8 +97,12 @@ class Connection:
         """Renew this user's certificate if it is time; what fails now is tried the next time."""
         membership = self.address.membership
         now = datetime.datetime.now(datetime.UTC)
-        if membership is not None and membership.seconds_to_renewal(now) == 0:
-            with contextlib.suppress(aio.AioRpcError, OSError):
+        if membership is None:
+            return
+        with reading_login():
+            due = membership.seconds_to_renewal(now) == 0
+        if due:
+            with contextlib.suppress(aio.AioRpcError, OSError), reading_login():
                 await membership.renew(self._opened())
 
     def _opened(self) -> aio.Channel:
@@ -210,7 +215,9 @@ def _channel(address: Address) -> aio.Channel:
     if address.membership is None:
         return aio.insecure_channel(address.target, options=_OPTIONS)
     options = [*_OPTIONS, *channel_options()]
-    return aio.secure_channel(address.target, address.membership.credentials(), options=options)
+    with reading_login():
+        credentials = address.membership.credentials()
+    return aio.secure_channel(address.target, credentials, options=options)
 
 
 class Backoff:

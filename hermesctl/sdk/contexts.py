@@ -8,12 +8,15 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.text import printable
+from hermesd.expecting import StateAway, StateRefused
+from hermesd.security.accounts import not_permitted
 from hermesd.security.enrolment import Membership, enrol, write_private
 from hermesd.security.identity import NotEnrolled
 
@@ -24,6 +27,29 @@ class Context:
 
     name: str
     membership: Membership
+
+    @property
+    def head(self) -> str:
+        """HOST:PORT of the head. Raises UsageError for a login that is damaged."""
+        with reading_login():
+            return self.membership.head
+
+    @property
+    def user(self) -> str:
+        """Who this is to the head. Raises UsageError for a login that is damaged."""
+        with reading_login():
+            return self.membership.identity.name
+
+
+@contextmanager
+def reading_login() -> Iterator[None]:
+    """Read what lies in the folder of a login. Raises UsageError where that is not to be had."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UsageError(printable(not_permitted(error))) from None
+    except (StateRefused, StateAway) as error:
+        raise UsageError(printable(str(error))) from None
 
 
 def contexts(environment: Mapping[str, str]) -> list[Context]:

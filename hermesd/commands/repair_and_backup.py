@@ -50,7 +50,7 @@ def repair(config: HeadConfig) -> None:
     from hermesd.head.statedir import StateRefused, owned
 
     try:
-        with owned(config.state_dir):
+        with owned(config.state_dir, called=config.told("state_dir")):
             done = repair(config.state_dir)
     except PermissionError as error:
         _refuse(not_permitted(error), REFUSED)

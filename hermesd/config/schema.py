@@ -9,15 +9,17 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     model_validator,
 )
 
@@ -36,6 +38,9 @@ from hermesd.config.values import (
 )
 from hermesd.core import failures
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL
+from hermesd.expecting import expecting
+from hermesd.refusal import shown
+from hermesd.security import pem
 from hermesd.security.enrolment import Membership
 
 GIB = 2**30
@@ -72,6 +77,12 @@ class _Daemon(BaseModel):
     """What both daemons have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    # What its table is called, and which key another one follows from where that is not set.
+    table: ClassVar[str]
+    follows: ClassVar[Mapping[str, str]]
+
+    # Of each key that was set: the file, the variable or the option.
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     # One user's own head on a Unix socket that only this user can open: no token.
     embedded: bool = False
@@ -90,6 +101,44 @@ class _Daemon(BaseModel):
     @property
     def tls(self) -> bool:
         return self.tls_certificate is not None
+
+    def came_from(self, origins: Mapping[str, str]) -> None:
+        """Remember where each key was set."""
+        self._origins = origins
+
+    def told(self, key: str) -> str:
+        """The key with its value, and where it was set, for people."""
+        value = getattr(self, key)
+        if value is None and key in self.follows:
+            return self.told(self.follows[key])
+        origin = f"{self._origins[key]}: " if key in self._origins else ""
+        return f"{origin}{self.table}.{key} = {shown(str(value))}"
+
+    @contextmanager
+    def taking(
+        self, key: str, expected: str, remedy: str, *, secret: bool = False
+    ) -> Iterator[None]:
+        """Make a resource of a setting in the block. Raises StateRefused and StateAway with the
+        setting's name and origin, PermissionError as it came."""
+        value = getattr(self, key)
+        path = value if isinstance(value, Path) else None
+        with expecting(path, expected, remedy, secret=secret, called=self.told(key)):
+            yield
+
+    def tls_files(self) -> pem.Files | None:
+        """What the three files of TLS hold, if they are set. Raises StateRefused, StateAway,
+        PermissionError."""
+        if self.tls_ca is None or self.tls_key is None or self.tls_certificate is None:
+            return None
+        remedy = "name the file, or restore it from where it was issued"
+        with self.taking("tls_ca", "certificates in PEM", remedy):
+            authority = pem.certificates(self.tls_ca)
+        with self.taking("tls_certificate", "a certificate in PEM", remedy):
+            certificate = pem.certificates(self.tls_certificate)
+        words = "the key of tls_certificate in PEM, without a passphrase"
+        with self.taking("tls_key", words, remedy, secret=True):
+            key = pem.key_of(certificate, self.tls_key)
+        return pem.Files(authority, key, certificate)
 
 
 class _Table(BaseModel):
@@ -119,6 +168,9 @@ class FairShare(_Table):
 
 class HeadConfig(_Daemon, Pools):
     """The control daemon's settings; its pools are tables of their own, `[pools.NAME]`."""
+
+    table = "head"
+    follows: ClassVar[Mapping[str, str]] = {"socket": "state_dir", "enrol": "listen"}
 
     # The journal and the uploaded code; a local disk.
     state_dir: FilePath = Field(default_factory=lambda: state_home() / "head")
@@ -174,6 +226,9 @@ class HeadConfig(_Daemon, Pools):
 
 class NodeConfig(_Daemon):
     """The node daemon's settings."""
+
+    table = "node"
+    follows: ClassVar[Mapping[str, str]] = {"runtime_dir": "state_dir", "transfer": "head"}
 
     name: NodeName = Field(default_factory=default_name)
     # Code snapshots, working copies, checkpoints, output.

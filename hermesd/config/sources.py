@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from hermesd.config.pools import PoolSection
 from hermesd.config.schema import FairShare, HeadConfig, NodeConfig, UserTerms
+from hermesd.expecting import StateRefused
 from hermesd.refusal import FieldError, from_pydantic, nearest, one_of, under
 from hermesd.security.accounts import not_permitted
 
-Section = TypeVar("Section", bound=BaseModel)
+Section = TypeVar("Section", HeadConfig, NodeConfig)
 
 # What an option is called on the command line, where that is not its key.
 _OPTIONS = {"cpu_slots": "--slots", "state_dir": "--state"}
@@ -76,13 +77,20 @@ def _load(
         if flag is not None:
             values[key], origin[key] = flag, _OPTIONS.get(key, f"--{key.replace('_', '-')}")
     try:
-        return section.model_validate(values)
+        settings = section.model_validate(values)
     except PermissionError as error:  # of what lies in the state that they name
         raise ConfigError(not_permitted(error)) from None
+    except StateRefused as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        where = f"{origin.get('state_dir', 'settings')}: {table}.state_dir"
+        raise ConfigError(f"{where} = {values.get('state_dir', '')}: {error.strerror}") from None
     except ValidationError as error:
         errors = from_pydantic(error, {"": known, **_keys(error)})
         lines = _lines(table, errors, origin, str(path or "settings"), beside)
         raise ConfigError("\n".join(lines)) from None
+    settings.came_from(origin)
+    return settings
 
 
 def _lines(

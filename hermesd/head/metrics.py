@@ -17,6 +17,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 import hermesd
+from hermesd.config.schema import HeadConfig
 from hermesd.core.model import Phase
 from hermesd.head.counters import BUCKETS, Histogram
 from hermesd.head.fleet.sessions import NodeSessions
@@ -179,14 +180,19 @@ def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
 
 
 @contextmanager
-def served(head: Head, sessions: NodeSessions, port: int | None) -> Iterator[None]:
-    """Answer on 127.0.0.1 for the block, in a thread of its own; no port, no thread."""
-    if port is None:
+def served(head: Head, sessions: NodeSessions, config: HeadConfig) -> Iterator[None]:
+    """Answer on 127.0.0.1 for the block, in a thread of its own; no port, no thread.
+
+    Raises StateRefused where the port is taken.
+    """
+    if config.metrics_port is None:
         yield
         return
     registry = CollectorRegistry()
     registry.register(HeadMetrics(head, sessions))
-    server, thread = start_http_server(port, "127.0.0.1", registry)
+    remedy = "end what listens there, or name another head.metrics_port"
+    with config.taking("metrics_port", "a port that is free on 127.0.0.1", remedy):
+        server, thread = start_http_server(config.metrics_port, "127.0.0.1", registry)
     try:
         yield
     finally:

@@ -110,7 +110,7 @@ async def serve(config: HeadConfig) -> None:
 @asynccontextmanager
 async def running(config: HeadConfig) -> AsyncIterator[Running]:
     """A head that runs for the block; if it breaks, the block is cancelled and the error raised."""
-    with owned(config.state_dir):
+    with owned(config.state_dir, called=config.told("state_dir")):
         async with opened(config.state_dir) as journal:
             whole = await _put_together(config, journal)
             try:
@@ -126,7 +126,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         socket = config.socket_path
                         keeping = keep_socket(socket, second_name(socket))
                         helpers.append(tasks.create_task(keeping))
-                        with metrics.served(whole.head, whole.sessions, config.metrics_port):
+                        with metrics.served(whole.head, whole.sessions, config):
                             yield whole
                     finally:
                         await whole.stop()
@@ -234,7 +234,7 @@ async def _reception(
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
     if address is None or authority is None:
         return None
-    reception = await make_enrol_server(address, authority)
+    reception = await make_enrol_server(config, address, authority)
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, reception)
     return reception
 

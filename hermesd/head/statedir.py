@@ -10,6 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hermesd.expecting import StateAway, StateRefused, expecting
+
+__all__ = [
+    "NETWORK",
+    "DamagedState",
+    "StateAway",
+    "StateBusy",
+    "StateRefused",
+    "expecting",
+    "filesystem_magic",
+    "owned",
+    "seconds",
+]
+
 # statfs(2) magic numbers of file systems that other machines write to as well.
 NETWORK = {
     0x6969: "NFS",
@@ -26,13 +40,6 @@ NETWORK = {
 }
 
 
-_SHOWN_BYTES = 40
-
-
-class StateRefused(Exception):
-    """The state cannot be used as it is; says why and what to do."""
-
-
 class DamagedState(StateRefused):
     """A file of the state is not as it was written. `what` is wrong with it, without its name."""
 
@@ -43,34 +50,6 @@ class DamagedState(StateRefused):
 
 class StateBusy(StateRefused):
     """Another head has it."""
-
-
-class StateAway(Exception):
-    """The state cannot be used for now, of a full disk for example: it may be another time."""
-
-
-@contextmanager
-def expecting(path: Path, content: str, remedy: str, *, secret: bool = False) -> Iterator[None]:
-    """Read a file of the state in the block: `content` is what is expected there, `remedy` what to
-    do where something else is. Nothing of a `secret` file is shown.
-
-    Raises StateRefused for what is read and wrong, StateAway for what cannot be read.
-    """
-    try:
-        yield
-    except PermissionError:
-        raise
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        raise StateRefused(
-            f"{error.filename or path}: {error.strerror}; expected {content}: {remedy}"
-        ) from None
-    except OSError as error:
-        raise StateAway(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, LookupError, AssertionError):
-        found = path.read_bytes()[:_SHOWN_BYTES]
-        shown = repr(found.decode(errors="backslashreplace")) if found else "nothing"
-        it = "something else" if secret and found else shown
-        raise StateRefused(f"{path} holds {it}; expected {content}: {remedy}") from None
 
 
 def seconds(path: Path) -> float:
@@ -93,12 +72,16 @@ def filesystem_magic(path: Path) -> int:
 
 
 @contextmanager
-def owned(path: Path, magic: Callable[[Path], int] = filesystem_magic) -> Iterator[None]:
-    """Own the directory, made if it is not there, until the end of the block.
+def owned(
+    path: Path, magic: Callable[[Path], int] = filesystem_magic, called: str = ""
+) -> Iterator[None]:
+    """Own the directory, made if it is not there, until the end of the block. `called` is how it
+    came to be named, if by a setting.
 
     Raises StateRefused on a network file system, StateBusy while another head owns it.
     """
-    with expecting(path, "a directory", "move away what is there, or set head.state_dir"):
+    remedy = "move away what is there, or set head.state_dir"
+    with expecting(path, "a directory", remedy, called=called):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     if kind := NETWORK.get(magic(path)):
         raise StateRefused(

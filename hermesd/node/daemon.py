@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from hermesd.config.schema import NodeConfig
+from hermesd.expecting import expecting
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, processes
 from hermesd.node.machine.devices.cpu import CpuSlots
@@ -22,8 +23,10 @@ from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
 from hermesd.node.provisions import Provisions
 from hermesd.node.runner.cleanup import BURIAL_SECONDS
-from hermesd.node.storage.shared_directory import Shared
+from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.notify import keep_watchdog_fed, notify
+
+_REMOVE = "remove it, while no node runs there"
 
 log = structlog.get_logger()
 
@@ -62,15 +65,19 @@ async def run_node(
     `environ` is what trials' clean environments are taken from; `soon` has a node that parts do so
     before `stop`. What becomes of the trials is `at_stop`'s. Raises AlreadyRunning, NameTaken
     where another daemon is this node (the trials go on), NoQuota where slots are shares of cores
-    that cannot be held, SharedAway where the shared directory is.
+    that cannot be held, SharedAway where the shared directory is, StateRefused where a setting or
+    the state will not do.
     """
     state, sockets = config.state_dir, config.runtime_path
-    for folder in (state, sockets):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for key, folder in (("state_dir", state), ("runtime_dir", sockets)):
+        remedy = f"move away what is there, or set node.{key}"
+        with config.taking(key, "a directory", remedy):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(state / "lock"):
         if not (state / "trials").exists():
             await _end_those_before(state)
-        _expose_shim(state / "shim")
+        with expecting(state / "shim", "a directory of the daemon's own", _REMOVE):
+            _expose_shim(state / "shim")
         slots = CpuSlots(config.cpu_slots)
         rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
         await rack.find(config.name)
@@ -109,7 +116,10 @@ async def _end_those_before(state: Path) -> None:
 async def _shared(config: NodeConfig) -> Shared | None:
     if config.shared_dir is None:
         return None
-    return await asyncio.to_thread(Shared, config.shared_dir, config.name)
+    try:
+        return await asyncio.to_thread(Shared, config.shared_dir, config.name)
+    except SharedAway as error:
+        raise SharedAway(f"{config.told('shared_dir')}: {error}") from None
 
 
 def group_name(config: NodeConfig) -> str:
@@ -120,7 +130,8 @@ def group_name(config: NodeConfig) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with expecting(path, "a file", _REMOVE):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -19,12 +19,13 @@ import grpc
 import structlog
 
 from hermesd.config.schema import NodeConfig
+from hermesd.expecting import StateAway, StateRefused
 from hermesd.node.clock import boottime
 from hermesd.node.machine.identity import marks_of_machine
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
-from hermesd.security.enrolment import channel_options
+from hermesd.security.enrolment import Membership, channel_options
 
 # --- What the log says while the head is away: each reason at once, and again ever more seldom.
 
@@ -147,7 +148,8 @@ class Link:
         self._hello = hello
         self._heard = heard
         self._config = config
-        self._channel = _channel(config)
+        self._membership = config.membership
+        self._channel = _channel(config, self._membership)
         self._token_path = config.token_path
         self._metadata: tuple[tuple[str, str], ...] = ()
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
@@ -214,7 +216,7 @@ class Link:
             return reason
         known = {"head": self._target, "reason": reason}
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-            shown = {} if self._config.membership else {"token": token.origin}
+            shown = {} if self._membership else {"token": token.origin}
             self._outage.tell(log.warning, "the head refuses this node", **known, **shown)
         elif error.code() is grpc.StatusCode.FAILED_PRECONDITION:
             self._outage.tell(log.warning, "the head does not take this node now", **known)
@@ -266,23 +268,27 @@ class Link:
 
     async def _keep_renewed(self, call: _Call) -> None:
         """Come again with a newer certificate before this one ends; runs go on meanwhile."""
-        membership = self._config.membership
+        membership = self._membership
         if membership is None:
             return
         while True:
-            due = membership.seconds_to_renewal(datetime.datetime.now(datetime.UTC))
-            await asyncio.sleep(max(due, self._renew_after - boottime()))
-            self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
             try:
+                await asyncio.sleep(self._renew_after - boottime())
+                # A file that is damaged has to wait for its next turn, too.
+                self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
+                now = datetime.datetime.now(datetime.UTC)
+                await asyncio.sleep(membership.seconds_to_renewal(now))
+                self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
                 await membership.renew(self._channel)
-            except (grpc.aio.AioRpcError, OSError) as error:
+                renewed = _channel(self._config, membership)
+            except (grpc.aio.AioRpcError, OSError, StateRefused, StateAway) as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.error("certificate not renewed", head=self._target, reason=reason)
             else:
                 break
         self._renew_after = boottime() + _RENEWAL_PAUSE_SECONDS
         log.info("certificate renewed", head=self._target)
-        retired, self._channel = self._channel, _channel(self._config)
+        retired, self._channel = self._channel, renewed
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         await call.done_writing()
         await retired.close(_PARTING_SECONDS)
@@ -324,16 +330,13 @@ def _rpc_errors(
             yield error
 
 
-def _channel(config: NodeConfig) -> grpc.aio.Channel:
-    if membership := config.membership:
+def _channel(config: NodeConfig, membership: Membership | None) -> grpc.aio.Channel:
+    """Raises StateRefused, StateAway, PermissionError."""
+    if membership is not None:
         options = [*_OPTIONS, *channel_options()]
         return grpc.aio.secure_channel(config.head, membership.credentials(), options=options)
-    if not config.tls:
+    files = config.tls_files()
+    if files is None:
         return grpc.aio.insecure_channel(config.head, options=_OPTIONS)
-    assert config.tls_ca is not None
-    assert config.tls_key is not None
-    assert config.tls_certificate is not None
-    credentials = grpc.ssl_channel_credentials(
-        config.tls_ca.read_bytes(), config.tls_key.read_bytes(), config.tls_certificate.read_bytes()
-    )
+    credentials = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     return grpc.aio.secure_channel(config.head, credentials, options=_OPTIONS)

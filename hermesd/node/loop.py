@@ -26,6 +26,7 @@ from hermesd.core.node.actions import (
 )
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import Attached, EvacuateNode, Input, Series
+from hermesd.expecting import StateAway, StateRefused
 from hermesd.node.clock import boot_id, boottime
 from hermesd.node.head_link import Link, NameTaken
 from hermesd.node.head_messages import HeadMessages
@@ -119,21 +120,21 @@ class NodeLoop:
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
     ) -> None:
         """Serve until `stop` is set, or `soon` if the node parts; `ready` is called once what was
-        running is taken over. Raises NameTaken."""
+        running is taken over. Raises NameTaken, StateRefused, StateAway."""
         taken: list[BaseException] = []
         try:
             await self._serve(stop, ready, soon)
         except* _Stopped:
             log.info("stopped", node=self._config.name)
-        except* NameTaken as group:
+        except* (NameTaken, StateRefused, StateAway) as group:
             taken += group.exceptions
         finally:
             self._alarm.set(None)
             await self._giving.stop()
             await self._zygotes.close()
             await self._link.close()
-        for name_taken in taken:
-            raise name_taken
+        for error in taken:
+            raise error
 
     async def _serve(
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import ssl
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hermesd.expecting import expecting
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.security import pem
 from hermesd.security.accounts import account
 from hermesd.security.identity import ROLES, SERVER_NAME, Identity, Invitation, NotEnrolled, Role
 
@@ -37,6 +40,7 @@ _UNANSWERED = (
     grpc.StatusCode.CANCELLED,
 )
 # A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
+_KEY = "the key of member.crt"
 _RENEWED_BEFORE_END = datetime.timedelta(days=30)
 
 
@@ -54,51 +58,74 @@ class Membership:
     @property
     def head(self) -> str:
         """HOST:PORT of the head."""
-        return str(json.loads(self._about.read_bytes())["head"])
+        return self._read()[0]
 
     @property
     def identity(self) -> Identity:
         """Who this is to the head."""
-        about = json.loads(self._about.read_bytes())
-        return Identity(Role(about["role"]), about["name"])
+        return self._read()[1]
 
     @property
     def _about(self) -> Path:
         return self.folder / "membership.json"
 
+    def _read(self) -> tuple[str, Identity]:
+        with self._reading("membership.json", "the head that was joined, and who this is to it"):
+            about = json.loads(self._about.read_bytes())
+            head, role, name = about["head"], Role(about["role"]), about["name"]
+            if not isinstance(head, str) or not isinstance(name, str) or not (head and name):
+                raise ValueError(about)
+            return head, Identity(role, name)
+
+    def _reading(
+        self, name: str, content: str, *, secret: bool = False
+    ) -> AbstractContextManager[None]:
+        """Raises StateRefused, StateAway for what is damaged."""
+        remedy = (
+            f"put it back of a backup, or remove {self.folder} and join its head again with a new"
+            " token"
+        )
+        return expecting(self.folder / name, content, remedy, secret=secret)
+
     def credentials(self) -> grpc.ChannelCredentials:
-        """For a channel with `channel_options` to the head or a node."""
-        return grpc.ssl_channel_credentials(*self._files())
+        """For a channel with `channel_options` to the head or a node. Raises as `files` does."""
+        files = self.files()
+        return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
 
     def seconds_to_renewal(self, now: datetime.datetime) -> float:
-        """Until the certificate is in the last third of its life; 0 if it is by now."""
-        certificate = x509.load_pem_x509_certificate((self.folder / "member.crt").read_bytes())
+        """Until the certificate is in the last third of its life; 0 if it is by now. Raises as
+        `files` does."""
+        certificate = x509.load_pem_x509_certificate(self.files().certificate)
         due = certificate.not_valid_after_utc - _RENEWED_BEFORE_END
         return max(0.0, (due - now).total_seconds())
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a port that takes those alone whom the same head knows."""
-        authority, key, certificate = self._files()
-        return grpc.ssl_server_credentials([(key, certificate)], authority, True)
+        """For a port that takes those alone whom the same head knows. Raises as `files` does."""
+        files = self.files()
+        return grpc.ssl_server_credentials([(files.key, files.certificate)], files.authority, True)
 
     async def renew(self, channel: grpc.aio.Channel) -> None:
         """Have a newer certificate given, over a channel that was opened with the present one.
 
-        The key stays. Raises AioRpcError.
+        The key stays. Raises AioRpcError, OSError, and as `files` does.
         """
         stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
-        key = _read_key(self.folder / "member.key")
+        with self._reading("member.key", _KEY, secret=True):
+            key = _read_key(self.folder / "member.key")
         request = pb.RenewRequest(signing_request=_signing_request(key))
         response = await stub.Renew(request, timeout=CALL_SECONDS)
         write_private(self.folder / "member.crt", response.certificate)
 
-    def _files(self) -> tuple[bytes, bytes, bytes]:
-        """The authority's certificate, key, certificate."""
-        authority, key, certificate = (
-            (self.folder / name).read_bytes()
-            for name in ("authority.crt", "member.key", "member.crt")
-        )
-        return authority, key, certificate
+    def files(self) -> pem.Files:
+        """What was given at the enrolment. Raises StateRefused for damaged files, StateAway for
+        those that cannot be read for now, PermissionError."""
+        with self._reading("authority.crt", "the certificate of the head's authority"):
+            authority = pem.certificates(self.folder / "authority.crt")
+        with self._reading("member.crt", "the certificate that the head gave"):
+            certificate = pem.certificates(self.folder / "member.crt")
+        with self._reading("member.key", _KEY, secret=True):
+            key = pem.key_of(certificate, self.folder / "member.key")
+        return pem.Files(authority, key, certificate)
 
 
 def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
@@ -141,14 +168,20 @@ def enrol(
         raise
     about = {"head": head, "role": ROLES[response.role], "name": response.name}
     membership = Membership(folder)
-    for file, content in (
-        ("authority.crt", authority),
-        ("member.key", key_pem(key)),
-        ("member.crt", response.certificate),
-        ("membership.json", json.dumps(about).encode()),
-    ):
-        write_private(folder / file, content)
-    asking.unlink()
+    try:
+        for file, content in (
+            ("authority.crt", authority),
+            ("member.key", key_pem(key)),
+            ("member.crt", response.certificate),
+            ("membership.json", json.dumps(about).encode()),
+        ):
+            write_private(folder / file, content)
+        asking.unlink()
+    except OSError as error:
+        raise NotEnrolled(
+            f"{folder / file}: {error.strerror}; the head has said yes: once the file can be"
+            " written, the same command asks again"
+        ) from None
     return membership
 
 
@@ -166,15 +199,16 @@ def _asking_key(path: Path) -> ec.EllipticCurvePrivateKey:
             return _read_key(path)
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(path, key_pem(key))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise NotEnrolled(f"{path}: {error}; the token was not used") from None
     return key
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Raises OSError, ValueError."""
+    """Raises OSError, ValueError, TypeError."""
     key = serialization.load_pem_private_key(path.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError("not a key of an elliptic curve")
     return key
 
 

@@ -67,6 +67,25 @@ def test_a_logout_says_the_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"head": 7}', '{"head": "10.0.0.1:7411"}'])
+@pytest.mark.parametrize("words", ["study ls", "--head lab study ls", "context"])
+def test_a_login_that_is_damaged_is_named_and_can_be_forgotten(
+    content: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "hermes" / "contexts" / "lab"
+    folder.mkdir(parents=True)
+    (folder / "membership.json").write_text(content)
+    contexts.use({"XDG_CONFIG_HOME": str(tmp_path)}, "lab")
+    result = CliRunner().invoke(app, words.split())
+    said = " ".join(result.output.split())
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{folder / 'membership.json'} holds " in said
+    assert f"remove {folder} and join its head again with a new token" in said
+    assert "login HOST:PORT TOKEN --name lab" in CliRunner().invoke(app, ["logout", "lab"]).output
+    assert not folder.exists()
+
+
 def test_a_token_need_not_stand_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermesctl.study_file import snapshot
+from hermesd.node import deep_trees
 from hermesd.node.storage import code
 from tests.deep_trees import TOO_DEEP, dig
 
@@ -143,6 +144,8 @@ async def test_data_may_lie_in_as_many_directories_as_a_path_has_room_for(tmp_pa
     code.working_copy(None, work, str(origin), (entry,))  # the one before is replaced
     with pytest.raises(code.CodeError, match=r"^data: d/d/.*: the path is too long here"):
         code.working_copy(None, work, str(origin), ("d/" * 2 * TOO_DEEP + "leaf.py",))
+    for folder in (origin, work, tmp_path / "work.partial"):  # too deep for who cleans up
+        deep_trees.remove(folder)
 
 
 async def test_a_download_without_end_is_cut_short(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import grpc
 import structlog
 
+from hermesd.binding import bind, see_that_it_fits
 from hermesd.config.schema import HeadConfig
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
@@ -32,19 +35,19 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
 )
-SOCKET_PATH_LIMIT = 107
 SOCKET_CHECK_SECONDS = 1.0
 
 log = structlog.get_logger()
 
 
-def loopback(address: str) -> bool:
-    """Whether every address that host:port stands for is this machine's own."""
+def loopback(address: str, called: str = "") -> bool:
+    """Whether every address that host:port stands for is this machine's own. Raises StateRefused
+    with what the address is `called`, if that is more than head.listen."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError as error:
-        raise StateRefused(f"head.listen = {address}: {error.strerror}") from None
+        raise StateRefused(f"{called or f'head.listen = {address}'}: {error.strerror}") from None
     return bool(found) and all(ipaddress.ip_address(one).is_loopback for one in found)
 
 
@@ -73,23 +76,25 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
     for TCP without tokens and for an address beyond loopback without TLS, before anything is bound,
     and StateBusy for a socket at which another head answers, before that is touched.
     """
-    _see_that_nobody_answers(config.socket_path)
+    _see_that_nobody_answers(config)
     tokens = _tokens(config)
     if config.listen and tokens is None:
         raise StateRefused(
-            f"head.listen = {config.listen}: an embedded head asks nobody for a token, and any"
+            f"{config.told('listen')}: an embedded head asks nobody for a token, and any"
             " user of this machine could reach it there: do without listen, or without embedded"
         )
     encrypted = config.tls or authority is not None
-    if config.listen and not encrypted and not loopback(config.listen):
+    if config.listen and not encrypted and not loopback(config.listen, config.told("listen")):
         raise StateRefused(
-            f"head.listen = {config.listen} can be reached from other machines: set enrol, or"
+            f"{config.told('listen')} can be reached from other machines: set enrol, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority)])
     try:
         if config.listen:
-            _bind_tcp(server, "listen", config.listen, _credentials(config, authority))
+            credentials = _credentials(config, authority)
+            with _listening(config, "listen"):
+                bind(server, config.listen, credentials)
         _bind_socket(server, config)
     except BaseException:
         await server.stop(None)
@@ -97,12 +102,15 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
     return server
 
 
-async def make_enrol_server(address: str, authority: Authority) -> grpc.aio.Server:
+async def make_enrol_server(
+    config: HeadConfig, address: str, authority: Authority
+) -> grpc.aio.Server:
     """A server where invitations are redeemed, by those who have no certificate yet."""
     server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard({})])
     credentials = grpc.ssl_server_credentials([authority.server_pair()])
     try:
-        _bind_tcp(server, "enrol", address, credentials)
+        with _listening(config, "enrol"):
+            bind(server, address, credentials)
     except BaseException:
         await server.stop(None)
         raise
@@ -118,32 +126,49 @@ def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
     }
 
 
-def _see_that_nobody_answers(path: Path) -> None:
+def _see_that_nobody_answers(config: HeadConfig) -> None:
     """The socket may be named by the settings of a head with another state directory, too.
 
     Raises StateBusy if that one lives, StateRefused for what cannot be a dead head's socket.
     """
-    if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
-        raise StateRefused(
-            f"{path} is longer than a socket's path may be ({SOCKET_PATH_LIMIT} bytes): set"
-            " head.socket, or a shorter state_dir"
-        )
-    if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
-        raise StateRefused(f"head.socket = {path}: there is something else than a socket already")
+    path = config.socket_path
+    with _socket(config):
+        see_that_it_fits(str(path))
+        if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
+            words = "there is something else than a socket already"
+            raise FileExistsError(errno.EEXIST, words, str(path))
+        if not _answers(path):
+            return
+    raise StateBusy(
+        f"another head answers at {path}: end that one, or name another socket (and another"
+        " listen) for this one"
+    )
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens at a socket. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return
+            return False
         except BlockingIOError:
-            pass  # somebody listens, and is too busy to answer
+            return True  # somebody listens, and is too busy to answer
         except OSError as error:
-            raise StateRefused(f"head.socket = {path}: {error.strerror}") from None
-    raise StateBusy(
-        f"another head answers at {path}: end that one, or name another socket (and another"
-        " listen) for this one"
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    return True
+
+
+def _socket(config: HeadConfig) -> AbstractContextManager[None]:
+    return config.taking(
+        "socket", "the path of a socket, new or of a dead head", "name another head.socket"
     )
+
+
+def _listening(config: HeadConfig, key: str) -> AbstractContextManager[None]:
+    expected = "an address of this machine with a port that is free"
+    return config.taking(key, expected, f"end what listens there, or name another head.{key}")
 
 
 def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
@@ -153,7 +178,8 @@ def _bind_socket(server: grpc.aio.Server, config: HeadConfig) -> None:
     # From the first moment on: only the owner, or the group too for a system head.
     before = os.umask(0o177 if config.embedded else 0o117)
     try:
-        server.add_insecure_port(f"unix:{path}")
+        with _socket(config):
+            bind(server, f"unix:{path}", None)
     finally:
         os.umask(before)
 
@@ -196,27 +222,11 @@ async def keep_socket(path: Path, spare: Path) -> None:
 
 
 def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:
-    """None for plain text, which only loopback sees. Raises StateRefused for unreadable files."""
+    """None for plain text, which only loopback sees. Raises StateRefused for damaged files."""
     if authority is not None:
         pair, trusted = authority.server_pair(), authority.certificate_pem
-    elif config.tls_certificate and config.tls_key and config.tls_ca:
-        try:
-            pair = (config.tls_key.read_bytes(), config.tls_certificate.read_bytes())
-            trusted = config.tls_ca.read_bytes()
-        except OSError as error:
-            raise StateRefused(f"head.listen = {config.listen}: {error}") from None
+    elif files := config.tls_files():
+        pair, trusted = (files.key, files.certificate), files.authority
     else:
         return None
     return grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
-
-
-def _bind_tcp(
-    server: grpc.aio.Server, key: str, address: str, credentials: grpc.ServerCredentials | None
-) -> None:
-    try:
-        if credentials is not None:
-            server.add_secure_port(address, credentials)
-        else:
-            server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise StateRefused(f"head.{key} = {address}: {error}") from None

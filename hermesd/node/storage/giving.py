@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import structlog
 
+from hermesd.binding import bind
 from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
 from hermesd.node.storage import checkpoints, client_files
@@ -62,7 +63,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         self._server: grpc.aio.Server | None = None
 
     async def start(self, config: NodeConfig) -> None:
-        """Serve where the settings say. Raises RuntimeError if that address is taken."""
+        """Serve where the settings say. Raises StateRefused if that is not to be had."""
         self._server = server = grpc.aio.server(options=_OPTIONS)
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         membership = config.membership
@@ -74,14 +75,19 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
                     expected="`hermesd node join` first; until then a socket for this machine",
                 )
             path = config.runtime_path / "transfer.sock"
-            path.unlink(missing_ok=True)
             self.address = f"unix:{path}"
-            server.add_insecure_port(self.address)
+            remedy = "set node.runtime_dir to another directory"
+            with config.taking("runtime_dir", "a directory with room for sockets", remedy):
+                path.unlink(missing_ok=True)
+                bind(server, self.address, None)
         else:
-            host, _, port = (config.transfer or f"{_own_address(config.head)}:0").rpartition(":")
             credentials = membership.server_credentials()
-            bound = server.add_secure_port(f"{host}:{port}", credentials)
-            self.address = f"{host}:{bound}"
+            remedy = "end what listens there, or set node.transfer to another address"
+            expected = "an address of this machine with a port that is free"
+            with config.taking("transfer", expected, remedy):
+                address = config.transfer or f"{_own_address(config.head)}:0"
+                host, _, port = address.rpartition(":")
+                self.address = f"{host}:{bind(server, f'{host}:{port}', credentials)}"
         await server.start()
 
     async def stop(self) -> None:
