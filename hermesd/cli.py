@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import threading
@@ -33,6 +34,11 @@ from hermesd.sim import command
 PASSING = 1
 REFUSED = 2
 IN_THE_WAY = 4
+
+# Measured: a head has 22 open and a node 17 before anybody connects; connections and trials come on
+# top of that.
+DESCRIPTORS_MIN = 64
+USUAL_DESCRIPTORS = 1024
 
 
 class Commands(OneLineGroup):
@@ -79,6 +85,7 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
+    _see_descriptors()
     from hermesd.head.journal.store import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateBusy
@@ -112,6 +119,7 @@ def node(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the node daemon, or have this machine join a head first."""
+    _see_descriptors()
     if context.invoked_subcommand is None:
         settings = _node_settings(config, state, name, slots, head=head, embedded=embedded or None)
         _serve_node(settings, until_stdin_closes)
@@ -200,6 +208,7 @@ def local(
     slots: Slots = None,
 ) -> None:
     """Run a head and a node for this user, on a Unix socket."""
+    _see_descriptors()
     from hermesd.local import LocalRefused, serve
 
     logs.configure()
@@ -248,6 +257,22 @@ def _run(
         if others is not None:
             raise others from None
         _refuse(str(group.exceptions[0]), PASSING)
+
+
+def _see_descriptors() -> None:
+    """See that as many files may be open as a daemon needs, before anything is begun for which it
+    is too late to fail: gRPC ends the process then, or its threads wait for ever.
+
+    A soft limit that is very low is raised, and no further than to what programs are used to, as
+    trials inherit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = USUAL_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, USUAL_DESCRIPTORS)
+    if most < DESCRIPTORS_MIN:
+        expected = f"{DESCRIPTORS_MIN} or more: raise the hard limit of whoever starts this"
+        _refuse(str(FieldError("limit of open files (ulimit -n)", str(hard), expected)))
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _end_with_stdin() -> None:

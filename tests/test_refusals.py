@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermesd.cli import REFUSED
+from hermesd.cli import DESCRIPTORS_MIN, REFUSED
 from hermesd.head.security.authority import Authority
 from hermesd.security.enrolment import Membership, key_pem, write_private
 from hermesd.security.identity import Identity, Role
@@ -258,3 +258,19 @@ def test_a_node_without_its_port_for_checkpoints(tmp_path: Path) -> None:
         line = refusal(command("node", "--state", str(state), **variables))
     told = f"environment: HERMES_NODE_TRANSFER: node.transfer = 127.0.0.1:{port}: "
     assert line.startswith(f"{told}Address already in use; expected an address of this machine")
+
+
+# -- open files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("daemon", ["head", "node", "local"])
+def test_too_few_open_files_are_refused_before_anything_is_begun(
+    daemon: str, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    limits = (8, 16, DESCRIPTORS_MIN - 1)
+    processes = [command(daemon, "--state", str(state), limit=limit) for limit in limits]
+    for limit, process in zip(limits, processes, strict=True):
+        line = refusal(process)
+        assert line.startswith(f"limit of open files (ulimit -n) = {limit}: expected 64 or more")
+    assert not state.exists()

@@ -479,11 +479,12 @@ async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
     await dialling.close()
 
 
-async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
-    head: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damaged", ["member.crt.partial", "member.crt", "member.key"])
+async def test_a_certificate_that_cannot_be_renewed_costs_no_stream(
+    damaged: str, head: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As nothing can be written in its place, or what it is renewed with is damaged by now."""
     box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "node" / "membership")
-    (box.folder / "member.crt.partial").mkdir()  # so that nothing can be written in its place
 
     def now(zone: datetime.tzinfo) -> datetime.datetime:
         return datetime.datetime.now(zone) + datetime.timedelta(days=80)
@@ -502,6 +503,10 @@ async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
 
     hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
     dialling = head_link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    kept = tmp_path / "kept"
+    if (box.folder / damaged).exists():
+        (box.folder / damaged).rename(kept)
+    (box.folder / damaged).mkdir()
     with structlog.testing.capture_logs() as logs:
         running = asyncio.get_running_loop().create_task(dialling.run())
         await over.wait()
@@ -510,7 +515,10 @@ async def test_a_certificate_that_cannot_be_written_down_costs_no_stream(
     assert said.count("welcome") == 1
     failed = [line["reason"] for line in logs if line["event"] == "certificate not renewed"]
     assert len(failed) > 1
-    assert "member.crt.partial" in failed[0]
+    assert damaged in failed[0]
+    (box.folder / damaged).rmdir()
+    if kept.exists():
+        kept.rename(box.folder / damaged)
     async with connected(box) as channel:
         assert (await status(info(channel)))[0] is CODE.PERMISSION_DENIED, "it is still known"
 
