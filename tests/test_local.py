@@ -21,6 +21,7 @@ import grpc
 import pytest
 
 from hermesd import local
+from hermesd.cli import IN_THE_WAY
 from hermesd.head.journal import schema
 from hermesd.head.statedir import owned
 from hermesd.local import Child, LocalRefused
@@ -261,9 +262,10 @@ async def test_a_full_disk_at_the_heads_start_passes(folder: Path) -> None:
         assert local.child("node") == node
 
 
-async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(folder: Path) -> None:
-    (folder / "state").mkdir()
-    (folder / "state" / "node").write_text("a file where a directory should be")
+async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_NODE_SHARED_DIR", str(folder / "not-mounted-yet"))
     async with started(folder) as local:
         while "process=node" not in (folder / "log").read_text():
             assert local.process.returncode is None
@@ -274,6 +276,16 @@ async def test_its_number_is_known_while_a_child_does_not_get_on_its_feet(folder
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.kill(int(lock.read()), signal.SIGTERM)
         assert await local.process.wait() == 0
+
+
+async def test_what_no_restart_would_mend_is_given_up_on(folder: Path) -> None:
+    (folder / "state").mkdir()
+    (folder / "state" / "node").write_text("a file where a directory should be")
+    async with started(folder) as local:
+        assert await local.process.wait() == IN_THE_WAY
+        said = (folder / "log").read_text()
+    assert f"--state: node.state_dir = {local.state / 'node'}: File exists; expected" in said
+    assert "the node refuses to start: its reason is above" in said
 
 
 async def test_a_head_that_stays_in_the_way_is_given_up_on(
