@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,28 @@ def test_other_packages_are_none_of_it() -> None:
     assert not is_programs_own("/venv/lib/python3.11/site-packages/torch/nn/functional.py")
     assert not is_programs_own("<string>")
     assert is_programs_own("/home/me/train.py")
+
+
+def test_packages_may_lie_in_folders_of_any_name(tmp_path: Path) -> None:
+    """What an installer has recorded there is another's; what lies beside it is the program's."""
+    files = {
+        "target/lab-1.0.dist-info/RECORD": "lab/__init__.py,sha256=x,0\nsolo.py,,\n../bin/lab,,\n",
+        "target/lab/__init__.py": "",
+        "target/solo.py": "",
+        "target/mine.py": "",
+        "checkout/jax/__init__.py": "",
+        "work/ray/__init__.py": "",
+        "work/train.py": (
+            "import jax, lab, mine, ray, solo\n"
+            "from trainer_shim.program.source_files import is_programs_own\n"
+            "modules = dict(globals())\n"
+            "print(*(name for name, one in sorted(modules.items())"
+            " if is_programs_own(getattr(one, '__file__', None))))\n"
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    path = os.pathsep.join(str(one) for one in (tmp_path / "target", tmp_path / "checkout", ROOT))
+    command = [sys.executable, str(tmp_path / "work" / "train.py")]
+    assert subprocess.check_output(command, env=environment(PYTHONPATH=path)) == b"mine ray\n"

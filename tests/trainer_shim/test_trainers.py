@@ -6,6 +6,8 @@ Every comparison is bit for bit: each step's loss, the parameters and everything
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +94,22 @@ def test_several_suspends_in_one_run(
     undisturbed = runs.undisturbed()
     assert steps[-1] <= max(undisturbed[0])
     assert runs.suspended(*steps) == undisturbed
+
+
+@lightning
+def test_a_framework_may_lie_apart_from_the_packages_it_needs(tmp_path: Path) -> None:
+    """As after `pip install --target`, or with packages of the system's Python."""
+    spec = importlib.util.find_spec("lightning")
+    assert spec is not None
+    assert spec.origin is not None
+    installed = Path(spec.origin).parent
+    apart = tmp_path / "apart"
+    for folder in (installed, *installed.parent.glob("lightning-*.dist-info")):
+        shutil.copytree(folder, apart / folder.name)
+    program = programs.program(programs.LIGHTNING_USUAL, seeded=False)
+    runs = Runs(None, tmp_path, program, PYTHONPATH=str(apart))
+    undisturbed = runs.undisturbed()
+    assert runs.suspended(1, 10) == undisturbed
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,23 @@
 """Whose a source file is: the program's, or another's.
 
 Rule: what Python has brought, what is installed as a package, and what is ours is another's; so is
-what a compiler has made of the program's own. A program may be installed itself: then it is the
-package that is run with -m, or that a console script begins with.
+what a compiler has made of the program's own. A package is installed wherever an installer has left
+its record: packages may lie in any folder that Python imports from. A framework is nobody's program
+even without a record, as in a checkout. A program may be installed itself: then it is the package
+that is run with -m, or that a console script begins with.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import glob
 import os
 import sys
 import sysconfig
 from collections.abc import Collection
+from typing import Any
 
 _INSTALLED = ("site-packages", "dist-packages")
 _COMPILED = "torchinductor_"
@@ -66,7 +71,51 @@ def _package_of(file: str | None) -> str | None:
         return None
     if at is not None:
         return parts[at + 1].partition(".")[0] if at + 1 < len(parts) else None
-    return None if path.startswith(standard) else ""
+    if path.startswith(standard):
+        return None
+    return _recorded_package(path) or _library(path) or ""
+
+
+def _recorded_package(path: str) -> str | None:
+    """The package of a file that lies where an installer has put it, in a folder of any name."""
+    entries: list[Any] = list(sys.path)  # programs add what Python passes over, such as a Path
+    for folder in (_folder(one) for one in entries if isinstance(one, str)):
+        if path.startswith(folder):
+            package = path[len(folder) :].partition(os.sep)[0].partition(".")[0]
+            if package in _installed_in(folder):
+                return package
+    return None
+
+
+def _folder(path: str) -> str:
+    return _real(os.path.abspath(path))
+
+
+@functools.cache
+def _real(path: str) -> str:
+    return os.path.join(os.path.realpath(path), "")
+
+
+@functools.cache
+def _installed_in(folder: str) -> Collection[str]:
+    """The top names that installers have recorded in a folder: `pip install --target`, say."""
+    found: set[str] = set()
+    for record in glob.iglob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+        with contextlib.suppress(OSError), open(record, encoding="utf-8", errors="replace") as file:
+            found.update(line.lstrip('"').partition("/")[0].partition(".")[0] for line in file)
+    return found - {""}
+
+
+def _library(path: str) -> str | None:
+    """The framework that a file is of. What bears its name beside the script is the program's."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is not None and path.startswith(_folder(os.path.dirname(script))):
+        return None
+    for name in _LIBRARIES:
+        folders = getattr(sys.modules.get(name), "__path__", ())
+        if any(path.startswith(_folder(folder)) for folder in folders):
+            return name
+    return None
 
 
 def _is_console_script(script: str) -> bool:
