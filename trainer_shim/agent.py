@@ -21,9 +21,18 @@ from trainer_shim.channel.frames import Message, number
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
-from trainer_shim.saver import CannotCapture, Capture, Saver
+from trainer_shim.saver import CannotCapture, Capture, NotNow, Saver, refused
 
-__all__ = ["NOT_FURTHER", "NOT_RETURNED", "Agent", "CannotCapture", "Capture", "Change"]
+__all__ = [
+    "NOT_FURTHER",
+    "NOT_RETURNED",
+    "Agent",
+    "CannotCapture",
+    "Capture",
+    "Change",
+    "NotNow",
+    "refused",
+]
 
 TOO_MANY = "metrics left out"
 NOT_SAVED = "its newest checkpoint could not be written"
@@ -87,6 +96,8 @@ class Agent:
         # the adapter that knows the checkpoint says so.
         self.is_returning = False
         self._began = False
+        # A program that goes on from a checkpoint has been copied before.
+        self._was_copied = restore is not None
         self._doubt: str | None = None
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
@@ -206,6 +217,7 @@ class Agent:
         if self._words32[0] != self._mailbox.read or step >= words64[2]:
             self._attend(step)
         elif time.monotonic() >= self._reporter.due:
+            self._rehearse()
             self._reporter.report()
 
     def report(self) -> None:
@@ -295,6 +307,7 @@ class Agent:
 
     def _attend(self, step: int) -> None:
         """Read what the host has sent; report at a mark, hold if told so or at the limit."""
+        self._rehearse()
         while self._mailbox.read != self._words32[0]:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
@@ -308,6 +321,15 @@ class Agent:
             self._reporter.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
+
+    def _rehearse(self) -> None:
+        """Have progress copied once, at the first boundary: what stands in a checkpoint's way is
+        told before anybody counts on one. Adapters lower the fidelity for it."""
+        if self._was_copied or self.capture is None or self.is_aside:
+            return
+        self._was_copied = True
+        with contextlib.suppress(Exception):  # whatever is wrong, it trains
+            self.capture()
 
     def _hold(self, step: int, cause: str) -> None:
         """Wait at this boundary until told to go on. The host stops every thread meanwhile."""

@@ -35,7 +35,22 @@ class OtherProgram(Exception):
 
 
 class CannotCapture(Exception):
-    """The program's progress cannot be saved here; the message says why."""
+    """The program's progress cannot be saved, from here on; the message says why."""
+
+
+class NotNow(CannotCapture):
+    """It cannot be saved at this moment, and may be at another."""
+
+
+# Such as too little memory for a copy, or a dictionary that a thread changed meanwhile.
+_PASSING = (MemoryError, OSError, RuntimeError)
+
+
+def refused(error: Exception) -> CannotCapture:
+    """What is said of an error that the program or its framework raised while it was copied."""
+    passes = isinstance(error, _PASSING) and not isinstance(error, NotImplementedError)
+    kind = NotNow if passes or type(error).__name__ == "ResourceExhaustedError" else CannotCapture
+    return kind(f"{type(error).__name__}: {error}")
 
 
 class Saver:

@@ -243,14 +243,31 @@ def test_another_program_than_at_the_checkpoint_is_refused(
             "a generator of random numbers was made inside of a loop: Generator in",
         ),
         ("GATHERED", "gathered, which has changed and holds a Decimal"),
-        ("NESTED_DEEP", "nested deeper than 16"),
     ],
 )
-def test_what_turns_out_at_a_checkpoint_only_parks_from_then_on(
+def test_what_cannot_be_copied_is_said_at_the_first_step(
     zygote: Zygote, tmp_path: Path, name: str, word: str
 ) -> None:
-    """The suspend that finds it keeps the process."""
+    """Nobody has asked for a checkpoint yet."""
     runs = runs_of(zygote, tmp_path, getattr(programs, name))
+    with runs.trial("only") as trial:
+        trial.start(limit=1)
+        trial.until("parked")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert word in reason
+        trial.suspend("checkpoint")
+        trial.until("checkpoint_failed")
+        trial.resume()
+        trial.until("completed")
+
+
+def test_what_turns_out_at_a_checkpoint_only_parks_from_then_on(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """The suspend that finds it keeps the process."""
+    word = "nested deeper than 16"
+    runs = runs_of(zygote, tmp_path, programs.NESTED_DEEP)
     with runs.trial("only") as trial:
         trial.start(limit=4)
         trial.until("parked")

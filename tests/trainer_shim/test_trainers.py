@@ -195,6 +195,9 @@ def test_a_batch_read_ahead_that_cannot_be_copied_keeps_the_process(
     with runs.trial("odd") as trial:
         trial.start(limit=2)
         trial.until("parked")
+        level, reason = fidelity(trial)
+        assert level == "park-only"
+        assert "a Batch" in reason
         trial.send("checkpoint", id="one")
         assert "a Batch" in trial.until("checkpoint_failed")["reason"]
 

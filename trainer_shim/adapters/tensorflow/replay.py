@@ -15,7 +15,7 @@ from typing import Any
 from trainer_shim.adapters.tensorflow import private, store
 from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
 from trainer_shim.adapters.tensorflow.journal import LIMIT_BYTES, ReplayJournal
-from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.agent import Agent, CannotCapture, NotNow, refused
 from trainer_shim.saver import OtherProgram
 
 
@@ -88,7 +88,10 @@ class ReplayedProgram(ABC):
         except CannotCapture:
             raise
         except Exception as error:  # whatever the framework raises: this run trains on
-            raise CannotCapture(f"{type(error).__name__}: {error}") from error
+            found = refused(error)
+            if not isinstance(found, NotNow):
+                self.standing.obstacle(str(found))
+            raise found from error
         state = {"steps": self.steps, "step": label, "data": data}
         state |= {"rows": rows, "variables": kinds}
         return store.LoopSnapshot(self._name, state, [codes, values, *arrays])

@@ -16,8 +16,7 @@ from typing import Any, Callable
 from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.torch import private
 from trainer_shim.adapters.torch.frame_locals import of_program
-from trainer_shim.adapters.torch.program_state import CannotEver
-from trainer_shim.agent import Agent
+from trainer_shim.agent import Agent, CannotCapture, NotNow
 from trainer_shim.program.source_files import is_programs_own
 from trainer_shim.saver import OtherProgram
 
@@ -222,9 +221,15 @@ class TorchFidelity:
             agent.fidelity("parameters-exact", self._promise)
 
     def _take(self) -> Any:
+        return self.taken(self._capture)
+
+    def taken(self, take: Callable[[], Any]) -> Any:
+        """What `take` copies; what keeps it from that, but for the moment, is an obstacle."""
         try:
-            return self._capture()
-        except CannotEver as error:
+            return take()
+        except NotNow:
+            raise
+        except CannotCapture as error:
             self.obstacle(str(error))
             raise
 

@@ -39,7 +39,7 @@ from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.agent import Agent, CannotCapture
+from trainer_shim.agent import Agent, CannotCapture, NotNow
 from trainer_shim.saver import OtherProgram
 
 # --- One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
@@ -689,7 +689,7 @@ class TorchSession:
     def keep_end(self, take: Callable[[], TorchSnapshot]) -> None:
         """As far as is known the program has come to its end: keep what `take` copies."""
         if self.agent.end is not None and self._end.is_due:
-            self._end.keep(self.steps, take)
+            self._end.keep(self.steps, lambda: self.standing.taken(take))
 
     def _capture(self) -> TorchSnapshot:
         gradients = self.iteration.needs_gradients
@@ -697,13 +697,13 @@ class TorchSession:
 
     def _copy(self, with_gradients: bool) -> TorchSnapshot:
         if self._at is None:
-            raise CannotCapture("the program is not between two batches of a DataLoader")
+            raise NotNow("the program is not between two batches of a DataLoader")
         _, frame = self._at
         if any(self.objects.made_since(one.made_before) for one in self._inside[:1]):
             raise CannotCapture(_MADE_INSIDE)
         lost = random.lost(frame)
         if lost is not None:
-            raise program_state.CannotEver(lost)
+            raise CannotCapture(lost)
         records = list(self._records)
         for one in self._inside:
             site = records[one.number]["site"]

@@ -16,7 +16,7 @@ from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import LARGE
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.state import State, TorchSnapshot
-from trainer_shim.agent import CannotCapture
+from trainer_shim.agent import CannotCapture, refused
 from trainer_shim.saver import OtherProgram
 
 # What is larger is compared with what was there before the first pass, and packed if it is new.
@@ -24,10 +24,6 @@ _VARIABLE_BYTES = 16 << 20
 _VARIABLE_ITEMS = 20_000
 
 Put = Callable[[Unpacker], None]
-
-
-class CannotEver(CannotCapture):
-    """What keeps the program from being copied now will do so from here on."""
 
 
 def note(frame: types.FrameType, objects: Objects, is_outermost: bool = True) -> None:
@@ -70,14 +66,14 @@ def copy(
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
         snapshot = TorchSnapshot({**state, **more(inventory, packer)})
         if lost := beside.lost():
-            raise CannotEver(lost)
+            raise CannotCapture(lost)
         return snapshot
     except CannotCapture:
         raise
     except TooLargeToPack as error:
-        raise CannotEver(f"the checkpoint would have to hold {error}") from error
+        raise CannotCapture(f"the checkpoint would have to hold {error}") from error
     except Exception as error:  # whatever the program's own classes raise: it trains on
-        raise CannotCapture(f"{type(error).__name__}: {error}") from error
+        raise refused(error) from error
 
 
 def put_back(
