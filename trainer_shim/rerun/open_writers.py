@@ -11,11 +11,19 @@ import gc
 import io
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Collection, Iterator
 from typing import Any
 
 _KINDS = (io.FileIO, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)  # inner ones first
+_EVENTS = ".tfevents."
+_EVENT_WRITERS = (
+    ("tensorflow.python.ops.summary_ops_v2", "_ResourceSummaryWriter"),
+    ("tensorflow.python.summary.writer.event_file_writer", "EventFileWriter"),
+    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter"),
+    ("tensorboardX.event_file_writer", "EventFileWriter"),
+)
 _frozen: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -30,10 +38,24 @@ def flush(folder: str, also: Collection[str] = ()) -> dict[int, str]:
     """Write what is held back for the regular files below `folder`, and those named besides, that
     are open for writing; each one's descriptor and path."""
     found = _descriptors(folder, also=also)
+    if any(_EVENTS in path for path in found.values()):
+        _flush_events()
     for one in _objects(found):
         with contextlib.suppress(OSError, ValueError):
             one.flush()
     return found
+
+
+def _flush_events() -> None:
+    """Write what TensorBoard's writers hold back, in threads and in C++, for minutes."""
+    kinds = [getattr(sys.modules.get(module), name, None) for module, name in _EVENT_WRITERS]
+    context = sys.modules.get("tensorflow.python.eager.context")
+    if context is not None and not context.executing_eagerly():
+        kinds = kinds[1:]  # that would add to the program's graph
+    there = tuple(kind for kind in kinds if isinstance(kind, type))
+    for one in [one for one in gc.get_objects() if issubclass(type(one), there)]:
+        with contextlib.suppress(Exception):  # a library's own errors: it has been closed, say
+            one.flush()
 
 
 def held_by_others(folder: str) -> set[str]:
