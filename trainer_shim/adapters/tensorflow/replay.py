@@ -94,7 +94,7 @@ class ReplayedProgram(ABC):
             raise found from error
         state = {"steps": self.steps, "step": label, "data": data}
         state |= {"rows": rows, "variables": kinds}
-        return store.LoopSnapshot(self._name, state, [codes, values, *arrays])
+        return store.LoopSnapshot(self._name, state, [codes, values, *arrays], beside=2)
 
     def _end(self) -> tuple[int, store.LoopSnapshot]:
         return self.steps, self._capture()

@@ -1,4 +1,5 @@
-"""The files of a checkpoint of TensorFlow's loops: one of JSON, one of raw arrays.
+"""The files of a checkpoint of TensorFlow's loops: one of JSON, one of the trained variables as raw
+arrays, and one of the other arrays, which two equal trainings need not share.
 
 Rule: nothing in them is code. Arrays are bytes with the name of their type and their shape;
 strings come after their lengths.
@@ -24,21 +25,25 @@ Kind = tuple[str, tuple[int, ...]]
 
 @dataclass
 class LoopSnapshot:
-    """What is to be written as `<name>.json` and `<name>.arrays`; nothing changes it any more."""
+    """What is to be written as `<name>.json`, `<name>.arrays` and, of the arrays, the first
+    `beside` as `<name>.beside`; nothing changes it any more."""
 
     name: str
     state: State
     arrays: list[Any] = field(default_factory=list)  # bytes, or flat arrays of them
+    beside: int = 0
 
     def prepare(self, builder: Builder) -> None:
         """Nothing: all was copied when this was made."""
 
     def write(self, builder: Builder) -> None:
-        """Write both files."""
+        """Write all files."""
         sizes = [len(array) for array in self.arrays]
-        whole = {"version": _VERSION, "sizes": sizes, "state": self.state}
+        whole = {"version": _VERSION, "sizes": sizes, "state": self.state, "beside": self.beside}
         builder.add(f"{self.name}.json", [json.dumps(whole).encode()])
-        builder.add(f"{self.name}.arrays", [array for array in self.arrays if len(array)])
+        parts = {"arrays": self.arrays[self.beside :], "beside": self.arrays[: self.beside]}
+        for part, arrays in parts.items():
+            builder.add(f"{self.name}.{part}", [array for array in arrays if len(array)])
 
 
 def load(folder: str, name: str) -> LoopSnapshot | None:
@@ -50,9 +55,13 @@ def load(folder: str, name: str) -> LoopSnapshot | None:
         whole = json.load(file)
     if whole["version"] != _VERSION:
         raise OtherProgram(f"a checkpoint of version {whole['version']}, not {_VERSION}")
-    with open(os.path.join(folder, f"{name}.arrays"), "rb") as file:
-        arrays = [file.read(size) for size in whole["sizes"]]
-    return LoopSnapshot(name, whole["state"], arrays)
+    beside = whole.get("beside", 0)  # earlier checkpoints have all in one file
+    arrays = []
+    for part, sizes in (("beside", whole["sizes"][:beside]), ("arrays", whole["sizes"][beside:])):
+        if sizes:
+            with open(os.path.join(folder, f"{name}.{part}"), "rb") as file:
+                arrays += [file.read(size) for size in sizes]
+    return LoopSnapshot(name, whole["state"], arrays, beside)
 
 
 # -- arrays as bytes -----------------------------------------------------------------------------
