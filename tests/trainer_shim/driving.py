@@ -181,7 +181,7 @@ class Zygote:
                 self.control.connect(str(path))
                 break
             except (FileNotFoundError, ConnectionRefusedError):
-                assert not select.select([self._end], [], [], 0)[0], "the zygote died"
+                assert not select.select([self._end], [], [], 0.01)[0], "the zygote died"
 
     def spawn(self, spec: Path) -> Event:
         """Ask for a host."""
