@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -94,6 +95,31 @@ def test_a_program_that_ends_by_itself_is_compared_to_its_end(study: Path) -> No
     table = hermesctl(study, "--trial", "2", "--steps", "2")
     assert "study.yaml, trial 2: lr=0.2" in table.stdout
     assert "checkpoint  equal    1, 2, 3" in table.stdout
+
+
+def test_another_value_in_a_file_with_times_is_found(study: Path) -> None:
+    """What a resumed program wrote otherwise, though nothing that it reports tells of it."""
+    program(study, steps=6)
+    path = study.parent / "train.py"
+    path.write_text(
+        path.read_text()
+        + "import pickle, time\n"
+        + "told = {'at': time.time(), 'resumed': trial.resume is not None, 'w': state}\n"
+        + "pickle.dump(told, open('last.pkl', 'wb'))\n"
+    )
+    park, checkpoint = certificate(study, code=1)["tiers"]
+    assert (park["verdict"], checkpoint["verdict"]) == ("equal", "differs")
+    assert checkpoint["first_difference"]["name"] == "file last.pkl, key resumed"
+
+
+def test_when_a_program_saved_its_state_is_no_part_of_it(study: Path) -> None:
+    program(study, steps=6)
+    path = study.parent / "train.py"
+    saved = '(pathlib.Path(folder) / "more.json").write_text(json.dumps({"time": time.time()}))'
+    text = path.read_text().replace("while step", f"    {saved}\nwhile step", 1)
+    path.write_text(f"import time\n{text}")
+    found = certificate(study)
+    assert [(one["verdict"], one["files"]) for one in found["tiers"]] == [("equal", 2)] * 2
 
 
 def test_where_a_forgetful_resume_parts_is_shown_with_both_values(study: Path) -> None:
@@ -282,6 +308,31 @@ def test_data_augmented_in_parallel_are_not_called_exact(study: Path) -> None:
     assert found["tiers"][1]["verdict"] in ("cannot repeat itself", "not run")
 
 
+@pytest.mark.tensorflow
+@pytest.mark.timeout(400)
+def test_files_with_times_in_them_are_certified_to_their_values(study: Path) -> None:
+    """What TensorFlow's writer of events holds back for minutes is not lost with its process."""
+    events = (
+        "import json, pickle, time\n"
+        "writer = tf.summary.create_file_writer('logs')\n"
+        "class Events(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None):\n"
+        "        tf.raw_ops.WriteScalarSummary(writer=writer._resource, step=epoch, tag='loss',\n"
+        "                                      value=float(logs['loss']))\n"
+    )
+    end = (
+        "model.save('last.keras')\n"
+        "state = {'weights': model.get_weights(), 'at': time.time(), 'tags': {'a', 'b', 'c'}}\n"
+        "pickle.dump(state, open('last.pkl', 'wb'))\n"
+        "json.dump({'seconds': time.time(), 'tags': 3}, open('a.json', 'w'))\n"
+    )
+    fit = "x, x.sum(axis=1), batch_size=20, callbacks=[Events()]"
+    text = KERAS.replace("{data}", events).replace("{fit}", fit) + end
+    (study.parent / "train.py").write_text(text)
+    found = certificate(study)
+    assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"], found
+
+
 # -- comparing -----------------------------------------------------------------------------------
 
 
@@ -290,6 +341,9 @@ def outcome(*values: Any, step: int = 3, **fields: Any) -> TrialOutput:
     points = [[at, {"loss": value}] for at, value in enumerate(values, 1)]
     heard.hear({"points": points, "count": len(points)})
     return heard
+
+
+BENCH = cast(Bench, SimpleNamespace(work=SimpleNamespace(signal="loss")))
 
 
 class Slow:
@@ -312,7 +366,7 @@ class Slow:
 
 async def test_a_slow_start_is_no_part_of_the_minute_that_is_compared() -> None:
     slow = Slow()
-    slow.run = Arm(cast(Bench, None), cast(HostLink, slow), lambda step: None)
+    slow.run = Arm(BENCH, cast(HostLink, slow), lambda step: None)
     await slow.run.start(None)
     before, first, second, begun, later = slow.ends
     assert before == 0.0
@@ -340,7 +394,7 @@ class Midway(Slow):
 
 async def test_a_run_that_is_stopped_midway_goes_on_to_where_it_has_told_all() -> None:
     midway = Midway()
-    midway.run = Arm(cast(Bench, None), cast(HostLink, midway), lambda step: None)
+    midway.run = Arm(BENCH, cast(HostLink, midway), lambda step: None)
     assert await midway.run.start(None)
     assert midway.run.outcome.step == 4
     assert midway.run.outcome.values == {(2, "loss"): ("0.5",), (4, "loss"): ("0.25",)}
@@ -408,6 +462,11 @@ def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> 
     warning = "/usr/lib/any.py:98: UserWarning: You are warned.\n  warnings.warn('You')\n"
     assert shown(f"begun\n{warning}over\n") == ["begun", "over"]
     assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
+    tqdm = "ep 1: 100%|###| 8/8 [00:01<00:00,  5.8it/s]\nep 1: 100%|###| 8/8 [00:00<?, ?it/s]\n"
+    assert shown(tqdm) == ["ep 1: 100%|###| 8/8 [~<~, ~]"] * 2
+    assert shown("at 2026-01-02 03:04:05,678 500.5 images/sec, time: 3, Elapsed 4.5") == [
+        "at ~ ~, time: ~, Elapsed ~"
+    ]
     assert shown("mask 3, s 4, v1.2s, 1e-3, 7 samples") == ["mask 3, s 4, v1.2s, 1e-3, 7 samples"]
 
 
@@ -459,23 +518,40 @@ def test_files_named_by_the_time_are_compared_and_counted() -> None:
     assert first_shown(one, few, few) is None
 
 
-def test_event_files_of_one_folder_are_one_run() -> None:
-    one, two, more, other = (
-        outcome(0.1, files={f"runs/exp{name}.host": str(name) for name in names})
-        for names in (
-            ["0/events.out.tfevents.17"],
-            ["0/events.out.tfevents.18"],
-            ["0/events.out.tfevents.19", "0/events.out.tfevents.20"],
-            ["0/events.out.tfevents.19", "1/events.out.tfevents.20"],
-        )
-    )
-    assert first_shown(one, two, more) is None
-    found = first_shown(one, two, other)
+def test_values_that_are_times_by_their_names_do_not_count() -> None:
+    def run(seconds: float, fps: float, signal: str = "loss") -> TrialOutput:
+        told = TrialOutput(signal=signal)
+        values = {"loss": 0.5, "epoch_seconds": seconds, "time/fps": fps, "time_step": 3.0}
+        told.hear({"points": [[1, values]], "count": 1})
+        return told
+
+    one = run(1.5, 90.0)
+    assert sorted(name for _, name in one.values) == ["loss", "time_step"]
+    assert first_difference(one, run(2.5, 80.0)) is None
+    found = first_difference(run(1.5, 90.0, "time/fps"), run(1.5, 80.0, "time/fps"))
     assert found is not None
-    assert (found.before, found.after) == (
-        "events in runs/exp0",
-        "events in runs/exp0, events in runs/exp1",
-    )
+    assert found.name == "time/fps"
+
+
+def test_of_a_log_with_times_the_lines_that_do_not_change_count() -> None:
+    def run(speed: str, accuracy: str) -> TrialOutput:
+        text = f"2026-01-02 03:04:0{speed},678 begun\naccuracy {accuracy}\nspeed is {speed}.1\n"
+        return outcome(0.1, files={"log": speed}, texts={"log": shown(text)})
+
+    assert first_shown(run("1", "0.5"), run("2", "0.5"), run("3", "0.5")) is None
+    found = first_shown(run("1", "0.5"), run("2", "0.5"), run("3", "0.6"))
+    assert found is not None
+    assert found.name == "file log, line 2 of those that do not change"
+
+
+def test_event_folders_are_counted() -> None:
+    def run(*folders: str) -> TrialOutput:
+        return outcome(0.1, files={f"runs/exp{name}/events": "events" for name in folders})
+
+    assert first_shown(run("17"), run("18"), run("19")) is None
+    found = first_shown(run("17"), run("18"), run("19", "20"))
+    assert found is not None
+    assert (found.before, found.after) == ("events", "events, events")
 
 
 def test_of_a_graph_beside_a_checkpoint_only_that_it_is_there_counts() -> None:

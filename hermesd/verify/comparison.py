@@ -1,11 +1,12 @@
 """What a run computed, and where two runs part.
 
-Rule: numbers are compared as they were reported, to the last bit; a final state by the sums of its
-files, of which arrays decide alone where a framework keeps them apart from the rest. Of what it
-printed and of the files that it left, all counts that two undisturbed runs share: times do not.
-Files that have other names in each run, such as those in a folder named by the time, are told apart
-by their names without numbers. TensorBoard's event files are full of times, and those of a folder
-are one run to it, however many there are: which folders have some is all that is compared.
+Rule: numbers are compared as they were reported, to the last bit, but for those whose names say
+that they are times; a final state by what its files hold, of which arrays decide alone where a
+framework keeps them apart from the rest. Of what it printed and of the files that it left, all
+counts that two undisturbed runs share: times do not. What a file holds is for `contents` to say;
+of a text that two undisturbed runs do not share, their common lines count. Files that have other
+names in each run, such as those in a folder named by the time, are told apart by their names
+without numbers.
 """
 
 from __future__ import annotations
@@ -16,19 +17,29 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeVar
 
-_ARRAYS = ".arrays"
+from hermesd.verify.contents import is_timed
+
+ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
 _BESIDE = (".hermes-files.json",)
-_EVENTS = ".tfevents."
 _NUMBERS = re.compile(r"\d+")
 # With the line of source below it.
 _WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
 # Colors and cursor movements of a terminal.
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _BACKSPACES = re.compile(r"[^\n]*\x08")
-# Such as 3ms/step, 12.5 it/s, 1 min 3 s, 00:41.
+# Such as 3ms/step, 12.5 it/s, 500 images/sec, 1 min 3 s, 00:41, 2026-01-02 03:04:05,678, time: 3.1.
+_UNIT = (
+    r"(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|us|µs)(?:/\w+)?|\w+/(?:s|sec|second)"
+)
 _TIME = re.compile(
-    r"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:h|min|m|s|ms|us|µs|it/s|s/it)(?:/\w+)?|\d+(?::\d\d)+)(?![\w:])"
+    rf"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:{_UNIT})"
+    r"|(?:\d{4}-\d\d-\d\d[ T])?\d+(?::\d\d)+(?:[.,]\d+)?|\d{4}-\d\d-\d\d"
+    r"|\?\w+/s|(?<=<)\?(?=,))(?![\w:])"  # tqdm knows no speed yet
+)
+_NAMED_TIME = re.compile(
+    r"\b(time|elapsed|took|duration|eta|runtime)([\"']?(?:\s?[:=]\s*|\s))\d+(?:\.\d+)?(?![\w.])",
+    re.IGNORECASE,
 )
 
 Key = tuple[int, str]
@@ -49,7 +60,9 @@ class TrialOutput:
     is_thinned: bool = False
     passes: list[int] = field(default_factory=list)  # after which steps passes over the data began
     output: list[str] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # sums of them, and of their parts
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    signal: str = "loss"
 
     def hear(self, report: Mapping[str, Any]) -> None:
         """Keep the points of a report."""
@@ -57,6 +70,8 @@ class TrialOutput:
         self.is_thinned |= len(report["points"]) < int(report["count"])
         for step, metrics in report["points"]:
             for name, value in metrics.items():
+                if is_timed(name) and name != self.signal:
+                    continue
                 text = value if isinstance(value, str) else repr(float(value))
                 said = self.values.setdefault((int(step), name), (text,))
                 if text not in said:
@@ -79,7 +94,7 @@ class Difference:
 
 def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The sums that stand for a final state, from the `files` of a checkpoint's manifest."""
-    arrays = [name for name in files if name.endswith(_ARRAYS)]
+    arrays = [name for name in files if name.endswith(ARRAYS)]
     chosen = arrays or [name for name in files if name not in _BESIDE]
     return {name: f"sha256 {files[name]['sha256'][:16]}" for name in sorted(chosen)}
 
@@ -91,7 +106,11 @@ def shown(text: str) -> list[str]:
     plain = _BACKSPACES.sub("", _ESCAPE.sub("", text))
     printed = _WARNING.sub("", plain).split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
-    return [" ".join(_TIME.sub("~", line).split()) for line in lines if line]
+    return [" ".join(_timeless(line).split()) for line in lines if line]
+
+
+def _timeless(line: str) -> str:
+    return _NAMED_TIME.sub(r"\1\2~", _TIME.sub("~", line))
 
 
 def first_difference(before: TrialOutput, after: TrialOutput) -> Difference | None:
@@ -117,18 +136,19 @@ def first_difference(before: TrialOutput, after: TrialOutput) -> Difference | No
 def first_shown(before: TrialOutput, again: TrialOutput, after: TrialOutput) -> Difference | None:
     """Where what the suspended run has printed, or left in its folder, parts from what both of the
     undisturbed ones have."""
-    known = set(before.output) & set(again.output)
-    first, second, other = (
-        [line for line in run.output if line in known] for run in (before, again, after)
-    )
-    if first == second != other:
-        pairs = enumerate(zip_longest(first, other, fillvalue="nothing"), 1)
-        number, one, two = next((n, one, two) for n, (one, two) in pairs if one != two)
-        return Difference(None, f"output, line {number} of those that do not change", one, two)
+    found = _first_line("output", before.output, again.output, after.output)
+    if found is not None:
+        return found
     files, files_again, files_after = (_files(run) for run in (before, again, after))
     for name, sums in sorted(files.items()):
         if files_again.get(name) == sums != files_after.get(name):
             return Difference(None, f"file {name}", sums, files_after.get(name, "nothing"))
+    for name in sorted(before.texts.keys() & again.texts.keys()):
+        if files.get(name) != files_again.get(name):
+            lines = (run.texts.get(name, []) for run in (before, again, after))
+            found = _first_line(f"file {name}", *lines)
+            if found is not None:
+                return found
     same = before.files.keys() & again.files.keys()
     first_sums, second_sums, sums_after = (_unnumbered(run, same) for run in (before, again, after))
     if {name: len(sums) for name, sums in first_sums.items()} != {
@@ -141,6 +161,20 @@ def first_shown(before: TrialOutput, again: TrialOutput, after: TrialOutput) -> 
         if len(one_sums) != len(other_sums) or (is_repeated and one_sums != other_sums):
             return Difference(None, f"file {name}", _listed(one_sums), _listed(other_sums))
     return None
+
+
+def _first_line(
+    what: str, before: list[str], again: list[str], after: list[str]
+) -> Difference | None:
+    known = set(before) & set(again)
+    first, second, other = (
+        [line for line in lines if line in known] for lines in (before, again, after)
+    )
+    if first != second or first == other:
+        return None
+    pairs = enumerate(zip_longest(first, other, fillvalue="nothing"), 1)
+    number, one, two = next((n, one, two) for n, (one, two) in pairs if one != two)
+    return Difference(None, f"{what}, line {number} of those that do not change", one, two)
 
 
 def _files(run: TrialOutput) -> dict[str, str]:
@@ -157,12 +191,7 @@ def _unnumbered(run: TrialOutput, but: Collection[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     files = _files(run)
     for name in sorted(files.keys() - set(but)):
-        sums = found.setdefault(_NUMBERS.sub("~", name), [])
-        folder, _, file = name.rpartition("/")
-        if _EVENTS not in file:
-            sums.append(files[name])
-        elif (events := f"events in {folder or '.'}") not in sums:
-            sums.append(events)
+        found.setdefault(_NUMBERS.sub("~", name), []).append(files[name])
     return {name: sorted(sums) for name, sums in found.items()}
 
 
