@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hermesd.node.storage import checkpoints
 from tests.deep_trees import TOO_DEEP, dig
 from trainer_shim import checkpoint_dir
+from trainer_shim.adapters.tensorflow import store
 
 FIELDS = {"trial": "t/1", "attempt": 1, "framework": "none", "fidelity": "author", "reason": ""}
 
@@ -199,3 +200,24 @@ def test_what_is_written_in_place_of_a_shared_file_leaves_the_other_one(tmp_path
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, id: str) -> None:
     with pytest.raises(checkpoint_dir.CheckpointError, match="plain file name"):
         checkpoint_dir.Builder(str(tmp_path), id)
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_what_a_tensorflow_loop_has_trained_is_a_file_of_its_own(
+    tmp_path: Path, is_earlier: bool
+) -> None:
+    """Checkpoints of earlier versions, which have all arrays in one, are read as well."""
+    arrays = [b"told", b"", b"weights"]
+    builder = checkpoint_dir.Builder(str(tmp_path), "one")
+    state = {"steps": 3}
+    store.LoopSnapshot("tf", state, arrays, beside=0 if is_earlier else 2).write(builder)
+    path = Path(builder.finish({**FIELDS, "step": 3, "seeds": {}})["path"])
+    assert (path / "tf.arrays").read_bytes() == (b"toldweights" if is_earlier else b"weights")
+    if is_earlier:
+        (path / "tf.beside").unlink()
+        whole = json.loads((path / "tf.json").read_text())
+        del whole["beside"]
+        (path / "tf.json").write_text(json.dumps(whole))
+    found = store.load(str(path), "tf")
+    assert found is not None
+    assert (found.state, found.arrays) == (state, arrays)
