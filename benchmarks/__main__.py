@@ -22,19 +22,16 @@ QUICK = {
     "durability": ["--quick"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "goodput": ["--quick"],
-    "heterogeneous": ["--quick"],
-    "hermes2021": ["--iterations", "60", "--bins", "1", "--runs", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "loop_step": ["--calls", "100000"],
     "scale": ["100", "1000"],
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
-    "table2": ["--quick"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
 NO_BENCHMARKS = {
-    "__main__", "curves", "daemons", "floors", "live", "networks", "orphans", "peers", "premise",
-    "report", "stacked", "swarm", "treadmill", "turns",
+    "__main__", "daemons", "live", "orphans", "peers", 
+    "report", "research", "swarm", "treadmill", "turns",
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import curves
-from benchmarks.stacked import OPTIMIZERS, Task, gradients, train
+from benchmarks.research import curves
+from benchmarks.research.stacked import OPTIMIZERS, Task, gradients, train
 from hermesd.sim.compare import read
 from hermesd.sim.orders import draw, goal_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import floors
-from benchmarks.floors import COLUMNS, HERMES, Asked
+from benchmarks.research import floors
+from benchmarks.research.floors import COLUMNS, HERMES, Asked
 from hermesd.cli import app
 from tests.simulate.small import trainings
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks.hermes2021 import (
+from benchmarks.research.hermes2021 import (
     Cell,
     Lived,
     Measured,

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks.hermes2021 import BATCHES
-from benchmarks.heterogeneous import (
+from benchmarks.research.hermes2021 import BATCHES
+from benchmarks.research.heterogeneous import (
     DEFAULT,
     HERMES,
     PAPER,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.premise import COLUMNS, premise, row, table
+from benchmarks.research.premise import COLUMNS, premise, row, table
 from hermesd.refusal import Refused
 from hermesd.sim.curves import Curves, Switch
 from tests.simulate.small import job

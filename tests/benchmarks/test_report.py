@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import table2
 from benchmarks.report import Figures, digest, must_agree
+from benchmarks.research import table2
 
 
 def test_what_was_measured_outlives_its_process(tmp_path: Path) -> None:

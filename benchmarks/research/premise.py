@@ -4,8 +4,8 @@ Figure 2 of Hermes (Electronics 2021, 10(3), 350): of 192 configurations a quart
 the loss drop, and of those 60 % are there by iteration 500 (fast) and 85 % by 1,000 (moderate) of
 3,000. Here the drop is from the median loss at the first iteration to the lowest of the file, and
 a trial reaches a share of it when its smoothed loss does. `reached` is the share of all trials
-that do; `by_N`, `fast`, `moderate` and `slow` are shares of those.
-`python -m benchmarks.premise FILE ... [--shares LIST] [--fast N] [--moderate N]`: archives of
+that do; `by_N`, `fast`, `moderate` and `slow` are shares of those. `python -m
+benchmarks.research.premise FILE ... [--shares LIST] [--fast N] [--moderate N]`: archives of
 curves, or studies written by `hermesctl study export`.
 """
 
@@ -87,7 +87,7 @@ def share_of(text: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.premise")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.research.premise")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--shares", nargs="+", type=share_of, default=[0.25, 0.5, 0.75, 0.9])
     parser.add_argument("--fast", type=int, default=500)

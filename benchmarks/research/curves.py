@@ -1,10 +1,11 @@
 """Curves of another kind than those that settings were chosen on: made here, the same each time.
 
-`python -m benchmarks.curves FOLDER [NAME ...] [--seed N]` writes archives that `hermesd simulate`
-reads. *small*: four small networks, really trained (see `benchmarks.stacked`) on generated data
-with noise, batches down to 4 and a floor that nobody gets below, so that curves are noisy and
-ends close. *long*: no trainings, but made-up curves of large models: power laws of different
-exponents, warm-ups, plateaus and learning-rate decay, that cross late and end close together.
+`python -m benchmarks.research.curves FOLDER [NAME ...] [--seed N]` writes archives that `hermesd
+simulate` reads. *small*: four small networks, really trained (see `benchmarks.research.stacked`)
+on generated data with noise, batches down to 4 and a floor that nobody gets below, so that curves
+are noisy and ends close. *long*: no trainings, but made-up curves of large models: power laws of
+different exponents, warm-ups, plateaus and learning-rate decay, that cross late and end close
+together.
 
 Rule: a name and a seed decide the bytes, on one machine with one numpy. Seconds are made up in
 both: iterations trained 12 at a time have no times of their own.
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from benchmarks.stacked import OPTIMIZERS, Task, Trained, train
+from benchmarks.research.stacked import OPTIMIZERS, Task, Trained, train
 
 Arrays: TypeAlias = dict[str, Any]
 
@@ -162,7 +163,9 @@ LONG: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.curves", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.research.curves", description=__doc__
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*SMALL, *LONG)))
     parser.add_argument("--seed", type=int, default=0)

@@ -3,9 +3,9 @@
 48 of the 192 points of the paper's Table 1 are trained once, which says which are good and gives
 the simulator its curves. Of these come orders of 16 trials, 4 of them good (bin 1) or 12 (bin 2),
 which run for real under each policy. Quanta are the paper's, scaled by how much shorter the
-trainings are. `python -m benchmarks.hermes2021 [--models LIST] [--slots LIST] [--bins LIST]
-[--orders N] [--iterations N] [--runs N]`. Runs that were made before are not made again, so it may
-be cut short at any time; those of other models, with the same options, stay in the tables.
+trainings are. `python -m benchmarks.research.hermes2021 [--models LIST] [--slots LIST] [--bins
+LIST] [--orders N] [--iterations N] [--runs N]`. Runs that were made before are not made again, so
+it may be cut short at any time; those of other models, with the same options, stay in the tables.
 """
 
 from __future__ import annotations

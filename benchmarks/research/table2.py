@@ -6,11 +6,11 @@ one takes. The tiers are measured in turn in one run: `park`; `checkpoint` (a wa
 restores it); `2021`: save the model, end the process, start Python, import, load, as the first
 Hermes did. The share is of the time with one pair in 40 iterations; that for 1,000 iterations is
 computed from it, unless `--iterations 1000` measures it. Networks have the sizes of their papers,
-random weights, random images and plain SGD (Adam would treble the state of VGG19).
-`python -m benchmarks.table2 [--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as
-printed takes a night on two cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured in
-benchmarks/results/ is not measured again, so it may be cut short at any time. The table is of all
-networks and pairs that were measured, also in earlier calls.
+random weights, random images and plain SGD (Adam would treble the state of VGG19). `python -m
+benchmarks.research.table2 [--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as
+printed takes a night on two cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured
+in benchmarks/results/ is not measured again, so it may be cut short at any time. The table is of
+all networks and pairs that were measured, also in earlier calls.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What our policies are to reach at least on recorded curves, what is hoped for, and what they do.
 
-Each figure is over FIFO, or another policy, on the same orders: ratio of the means, geometric mean
-over the files; `median` is of the ratios order by order, `of_bound` the share of what knowing the
-future would give. Of overhead (a share of the device time) and makespan (over FIFO's) less is
-better. 16 trials an order; `guided` has all trials of a file, in a tenth of the orders.
-`python -m benchmarks.floors --curves FILE ... [--orders N] [--out FILE]`; the floors are those of
-the four recordings that stand for the models of the Hermes paper.
+Each figure is over FIFO, or another policy, on the same orders: ratio of the means, geometric
+mean over the files; `median` is of the ratios order by order, `of_bound` the share of what
+knowing the future would give. Of overhead (a share of the device time) and makespan (over FIFO's)
+less is better. 16 trials an order; `guided` has all trials of a file, in a tenth of the orders.
+`python -m benchmarks.research.floors --curves FILE ... [--orders N] [--out FILE]`; the floors are
+those of the four recordings that stand for the models of the Hermes paper.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def table(files: Sequence[Path], orders: int, processes: int) -> list[list[str |
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.floors")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.research.floors")
     parser.add_argument("--curves", nargs="+", type=Path, required=True)
     parser.add_argument("--orders", type=int, default=ORDERS)
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/floors.json")

@@ -1,11 +1,11 @@
 """The experiment of Hermes-v2, live on three unequal devices, beside the paper and the simulator.
 
 12 trainings of one network, three points of the paper's Table 1 with each of its four batch sizes
-(which equation (2) compares), share three CPU slots that are 80, 56 and 40 % of a core: 100:70:50,
-scaled to what two cores have and leaving the daemons a rest. Each is trained once on a whole core,
-which gives the simulator its curves and the quanta their scale, and then under each policy.
-`python -m benchmarks.heterogeneous [--models LIST] [--orders N] [--iterations N] [--runs N]
-[--quick]`; runs that were made before are not made again.
+(which equation (2) compares), share three CPU slots that are 80, 56 and 40 % of a core:
+100:70:50, scaled to what two cores have and leaving the daemons a rest. Each is trained once on a
+whole core, which gives the simulator its curves and the quanta their scale, and then under each
+policy. `python -m benchmarks.research.heterogeneous [--models LIST] [--orders N] [--iterations N]
+[--runs N] [--quick]`; runs that were made before are not made again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from statistics import mean
 
 import numpy as np
 
-from benchmarks.hermes2021 import BATCHES, CORES, Runs, program, study, turn_of
 from benchmarks.live import Lived
 from benchmarks.report import median, publish
+from benchmarks.research.hermes2021 import BATCHES, CORES, Runs, program, study, turn_of
 from hermesd.node.machine import cgroups, cpu_quotas
 from hermesd.sim.contenders import FIFO, Contender, contenders
 from hermesd.sim.curves import Job
