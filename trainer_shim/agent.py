@@ -21,16 +21,16 @@ from trainer_shim.channel.frames import Message, number
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
-from trainer_shim.saver import CannotCapture, Capture, NotNow, Saver, refused
+from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
 
 __all__ = [
     "NOT_FURTHER",
     "NOT_RETURNED",
     "Agent",
     "CannotCapture",
+    "CannotCaptureNow",
     "Capture",
     "Change",
-    "NotNow",
     "refused",
 ]
 

@@ -38,7 +38,7 @@ class CannotCapture(Exception):
     """The program's progress cannot be saved, from here on; the message says why."""
 
 
-class NotNow(CannotCapture):
+class CannotCaptureNow(CannotCapture):
     """It cannot be saved at this moment, and may be at another."""
 
 
@@ -49,7 +49,11 @@ _PASSING = (MemoryError, OSError, RuntimeError)
 def refused(error: Exception) -> CannotCapture:
     """What is said of an error that the program or its framework raised while it was copied."""
     passes = isinstance(error, _PASSING) and not isinstance(error, NotImplementedError)
-    kind = NotNow if passes or type(error).__name__ == "ResourceExhaustedError" else CannotCapture
+    kind = (
+        CannotCaptureNow
+        if passes or type(error).__name__ == "ResourceExhaustedError"
+        else CannotCapture
+    )
     return kind(f"{type(error).__name__}: {error}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+import operator
 import os
 import stat
 import sys
@@ -19,10 +20,11 @@ from typing import Any
 _KINDS = (io.FileIO, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)  # inner ones first
 _EVENTS = ".tfevents."
 _EVENT_WRITERS = (
-    ("tensorflow.python.ops.summary_ops_v2", "_ResourceSummaryWriter"),
-    ("tensorflow.python.summary.writer.event_file_writer", "EventFileWriter"),
-    ("tensorboard.summary.writer.event_file_writer", "EventFileWriter"),
-    ("tensorboardX.event_file_writer", "EventFileWriter"),
+    ("tensorflow", "summary.SummaryWriter"),
+    ("tensorflow", "compat.v1.summary.FileWriter"),
+    ("tensorboard.summary", "Writer"),
+    ("torch.utils.tensorboard", "SummaryWriter"),
+    ("tensorboardX", "SummaryWriter"),
 )
 _frozen: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -48,10 +50,13 @@ def flush(folder: str, also: Collection[str] = ()) -> dict[int, str]:
 
 def _flush_events() -> None:
     """Write what TensorBoard's writers hold back, in threads and in C++, for minutes."""
-    kinds = [getattr(sys.modules.get(module), name, None) for module, name in _EVENT_WRITERS]
     context = sys.modules.get("tensorflow.python.eager.context")
-    if context is not None and not context.executing_eagerly():
-        kinds = kinds[1:]  # that would add to the program's graph
+    in_graph = context is not None and not context.executing_eagerly()
+    kinds = []
+    # The first one's flush would add to a graph that the program makes.
+    for module, path in _EVENT_WRITERS[1:] if in_graph else _EVENT_WRITERS:
+        with contextlib.suppress(AttributeError):
+            kinds.append(operator.attrgetter(path)(sys.modules.get(module)))
     there = tuple(kind for kind in kinds if isinstance(kind, type))
     for one in [one for one in gc.get_objects() if issubclass(type(one), there)]:
         with contextlib.suppress(Exception):  # a library's own errors: it has been closed, say

@@ -24,7 +24,7 @@ from trainer_shim.adapters.keras.python_data import PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
 from trainer_shim.adapters.keras.state import State
 from trainer_shim.adapters.keras.tensorflow_pipeline import are_ours, draw_again, order_of
-from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture, NotNow, refused
+from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture, CannotCaptureNow, refused
 from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
@@ -570,7 +570,7 @@ class KerasSession:
             raise CannotCapture(str(error)) from error
         except Exception as error:  # whatever the framework raises: this run trains on
             found = refused(error)
-            if not isinstance(found, NotNow):
+            if not isinstance(found, CannotCaptureNow):
                 self.obstacle(str(found))
             raise found from error
 

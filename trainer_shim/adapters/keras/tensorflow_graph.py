@@ -156,7 +156,7 @@ def _build(model: Any, kind: str, spec: Any) -> None:
     """Make the variables that Keras' own first step of training makes.
 
     Made within a trace, they have TensorFlow trace all of the step once more: half of the time that
-    a rebuilt ResNet50 takes to come to its next step (`python -m benchmarks.table2`).
+    a rebuilt ResNet50 takes to come to its next step (`python -m benchmarks.research.table2`).
     Not by methods of the program's own: what they give may be other than in training.
     """
     import tensorflow as tf

@@ -15,7 +15,7 @@ from typing import Any
 from trainer_shim.adapters.tensorflow import private, store
 from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
 from trainer_shim.adapters.tensorflow.journal import LIMIT_BYTES, ReplayJournal
-from trainer_shim.agent import Agent, CannotCapture, NotNow, refused
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, refused
 from trainer_shim.saver import OtherProgram
 
 
@@ -89,7 +89,7 @@ class ReplayedProgram(ABC):
             raise
         except Exception as error:  # whatever the framework raises: this run trains on
             found = refused(error)
-            if not isinstance(found, NotNow):
+            if not isinstance(found, CannotCaptureNow):
                 self.standing.obstacle(str(found))
             raise found from error
         state = {"steps": self.steps, "step": label, "data": data}

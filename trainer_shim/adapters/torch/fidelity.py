@@ -16,7 +16,7 @@ from typing import Any, Callable
 from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.torch import private
 from trainer_shim.adapters.torch.frame_locals import of_program
-from trainer_shim.agent import Agent, CannotCapture, NotNow
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
 from trainer_shim.program.source_files import is_programs_own
 from trainer_shim.saver import OtherProgram
 
@@ -227,7 +227,7 @@ class TorchFidelity:
         """What `take` copies; what keeps it from that, but for the moment, is an obstacle."""
         try:
             return take()
-        except NotNow:
+        except CannotCaptureNow:
             raise
         except CannotCapture as error:
             self.obstacle(str(error))

@@ -39,7 +39,7 @@ from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.agent import Agent, CannotCapture, NotNow
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
 from trainer_shim.saver import OtherProgram
 
 # --- One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
@@ -697,7 +697,7 @@ class TorchSession:
 
     def _copy(self, with_gradients: bool) -> TorchSnapshot:
         if self._at is None:
-            raise NotNow("the program is not between two batches of a DataLoader")
+            raise CannotCaptureNow("the program is not between two batches of a DataLoader")
         _, frame = self._at
         if any(self.objects.made_since(one.made_before) for one in self._inside[:1]):
             raise CannotCapture(_MADE_INSIDE)
