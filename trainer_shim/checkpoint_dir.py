@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import mmap
+import operator
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -295,9 +296,13 @@ def verify(path: str) -> Fields:
     return manifest
 
 
-def newest_verified(parent: str) -> Fields | None:
-    """{id, path, step, bytes, sha256} of the furthest checkpoint that verifies, if any."""
-    found: list[tuple[int, str, str]] = []
+def newest_undamaged(parent: str) -> Fields | None:
+    """{id, path, step, bytes, sha256} of the furthest checkpoint that is not damaged, if any.
+
+    One whose files can't be read for now counts: it is verified again before a trial resumes from
+    it, and an older one would silently lose the training since.
+    """
+    found: list[tuple[int, str, str, Fields, bytes]] = []
     try:
         names = os.listdir(parent)
     except FileNotFoundError:
@@ -307,16 +312,18 @@ def newest_verified(parent: str) -> Fields | None:
         if name.endswith(_PARTIAL) or not os.path.isdir(path):
             continue
         try:
-            manifest = _manifest(path)[0]
+            manifest, body = _manifest(path)
         except (CheckpointError, OSError):
             continue
-        found.append((int(manifest["step"]), str(manifest["created_utc"]), path))
-    for _, _, path in sorted(found, reverse=True):
+        found.append((int(manifest["step"]), str(manifest["created_utc"]), path, manifest, body))
+    for _, _, path, manifest, body in sorted(found, key=operator.itemgetter(0, 1), reverse=True):
         try:
             verify(path)
-        except (CheckpointError, OSError):
+        except CheckpointError:
             continue
-        return _summary(path, *_manifest(path))
+        except OSError:
+            pass
+        return _summary(path, manifest, body)
     return None
 
 

@@ -105,6 +105,12 @@ async def test_a_damaged_copy_is_none(
     assert names(folder) == []
 
 
+def unreadable(file: Path) -> None:
+    """Whoever opens it gets an error that is none of a missing or other content (ELOOP)."""
+    file.unlink()
+    file.symlink_to(file.name)
+
+
 def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, CheckpointSource]:
     """The newest of two checkpoints of the node itself, and how it gives it to others."""
     folder.belong_to(IDENTITY)
@@ -136,10 +142,14 @@ async def test_a_node_that_cannot_give_a_checkpoint_says_what_it_has_instead(
     assert names(folder) == ["s3"]
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
 async def test_what_is_doubted_for_nothing_stays(
-    head: Head, node: Node, giver: Giver, folder: TrialFolder
+    head: Head, node: Node, giver: Giver, folder: TrialFolder, is_readable: bool
 ) -> None:
+    """An error of the disk says nothing of what is on it."""
     newest, source = own(head, folder)
+    if not is_readable:
+        unreadable(folder.checkpoints / "s5" / "weights.bin")
     asked = pb.DoubtRequest(trial=TRIAL, checkpoint=newest.id, ticket=source.ticket)
     async with grpc.aio.insecure_channel(source.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)

@@ -78,7 +78,7 @@ def test_kill_9_during_a_save_leaves_the_checkpoint_before_it(make_trial: MakeTr
     trial.attach(after=trial.events[-1]["seq"])
     os.kill(trial.attached["worker_pid"], signal.SIGKILL)
     assert trial.until("failed")["error_kind"] == "killed"
-    newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
+    newest = checkpoint_dir.newest_undamaged(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before, "what was half written does not count"
     (work / "never").touch()
@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_in_a_save_costs_the_save_alone(
         trial.resume()
         trial.until("completed", "failed")
         assert trial.losses() == expected(10)
-    newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
+    newest = checkpoint_dir.newest_undamaged(str(trial.checkpoints))
     assert newest is not None
     assert newest["path"] == before
     assert list(trial.checkpoints.iterdir()) == [Path(before)], "the room is free again"

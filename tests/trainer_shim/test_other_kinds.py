@@ -229,7 +229,7 @@ def test_kill_9_of_a_pytorch_program(warm: Zygote, tmp_path: Path, when: str) ->
             while not list(trial.checkpoints.glob("second*")):
                 pass
             _kill(trial)
-            newest = checkpoint_dir.newest_verified(str(trial.checkpoints))
+            newest = checkpoint_dir.newest_undamaged(str(trial.checkpoints))
             assert newest is not None
             assert newest["step"] in (5, 12)
             path = newest["path"]

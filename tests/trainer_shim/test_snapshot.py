@@ -49,9 +49,20 @@ def test_damage_is_named_and_the_one_before_is_found(tmp_path: Path, harm: str) 
         checkpoint_dir.CheckpointError, match=r"manifest" if harm == "no manifest" else "state"
     ):
         checkpoint_dir.verify(str(newest))
-    found = checkpoint_dir.newest_verified(str(tmp_path))
+    found = checkpoint_dir.newest_undamaged(str(tmp_path))
     assert found is not None
     assert found["id"] == "old"
+
+
+def test_the_newest_is_not_passed_over_because_it_cannot_be_read_for_now(tmp_path: Path) -> None:
+    """An older one would lose what was trained since, and nobody would be told."""
+    write(tmp_path, "old", 3)
+    state = Path(write(tmp_path, "new", 5)["path"]) / "state"
+    state.unlink()
+    state.symlink_to(state.name)
+    found = checkpoint_dir.newest_undamaged(str(tmp_path))
+    assert found is not None
+    assert (found["id"], found["step"]) == ("new", 5)
 
 
 def test_what_cannot_be_read_for_now_is_no_damage(tmp_path: Path) -> None:
@@ -97,7 +108,7 @@ def test_a_manifest_of_before_there_were_sums_is_taken(tmp_path: Path) -> None:
 
 def test_an_unfinished_checkpoint_does_not_count(tmp_path: Path) -> None:
     checkpoint_dir.Builder(str(tmp_path), "half").add("state", [b"x"])
-    assert checkpoint_dir.newest_verified(str(tmp_path)) is None
+    assert checkpoint_dir.newest_undamaged(str(tmp_path)) is None
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class Suspension:
     def say_suspended(self) -> None:
         """The process is gone: from where the trial can go on."""
         tier = "checkpoint" if self._saved is not None else "kill"
-        saved = self._saved or checkpoint_dir.newest_verified(self._trial.spec.checkpoints)
+        saved = self._saved or checkpoint_dir.newest_undamaged(self._trial.spec.checkpoints)
         self._trial.emit(
             "suspended",
             tier=tier,

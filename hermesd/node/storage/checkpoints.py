@@ -85,7 +85,7 @@ def verified(path: Path) -> FoundCheckpoint:
     files = manifest["files"]
     for name, expected in files.items():
         file = path / name
-        if not file.resolve().is_relative_to(path.resolve()):
+        if not lies_within(file, path):
             raise DamagedCheckpoint(f"{path}: {name} lies outside")
         try:
             found = _measure(file)
@@ -98,6 +98,12 @@ def verified(path: Path) -> FoundCheckpoint:
     return FoundCheckpoint(
         path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size
     )
+
+
+def lies_within(file: Path, folder: Path) -> bool:
+    """Whether a path leads to a place below `folder`, its links followed; a circle of links is
+    followed as far as it goes."""
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
 
 
 def promised(path: Path, sha256: str) -> dict[str, int]:

@@ -14,7 +14,7 @@ import structlog
 
 from hermesd.core.model import TrialId
 from hermesd.node.outbox import Outbox
-from hermesd.node.storage.checkpoints import MARKS
+from hermesd.node.storage.checkpoints import MARKS, lies_within
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -59,7 +59,7 @@ def checkpoint(folder: TrialFolder, wanted: str) -> Path:
 def within(root: Path, name: str) -> Path:
     """The file of this name below `root`. Raises FileNotFoundError for any other."""
     path = root / name
-    if not path.resolve().is_relative_to(root.resolve()) or not path.is_file():
+    if not lies_within(path, root) or not path.is_file():
         raise FileNotFoundError(2, "no such file", name)
     return path
 

@@ -87,12 +87,13 @@ class Replicas:
         async with self._fetching.lock(folder.checkpoints):
             try:
                 await asyncio.to_thread(checkpoints.verified, client_files.checkpoint(folder, name))
-            except (checkpoints.DamagedCheckpoint, OSError) as error:
-                reason = (
-                    str(error)
-                    if isinstance(error, checkpoints.DamagedCheckpoint)
-                    else words_of(error)
-                )
+            except checkpoints.DamagedCheckpoint as error:
+                reason = str(error)
+            except FileNotFoundError as error:
+                reason = words_of(error)
+            except OSError as error:  # the disk's fault, and it may be over soon
+                log.warning("checkpoint not read", checkpoint=name, error=words_of(error))
+                return
             else:
                 return
             instead = await asyncio.to_thread(self._without, folder, name)
