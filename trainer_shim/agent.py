@@ -85,6 +85,7 @@ class Agent:
         self.changes: dict[str, Change] = {}
         self.seed = seed
         self.restore = restore
+        self.restore_step = 0  # of that checkpoint, once it has been verified
         self.capture: Callable[[], Capture] | None = None
         # Progress at the program's last step, and which that was, once it has ended well: from
         # there it could be asked for more. Raises CannotCapture.

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from trainer_shim import checkpoint_dir, child_interpreters
-from trainer_shim.agent import Agent
+from trainer_shim.agent import Agent, CannotCaptureNow
+from trainer_shim.reporting import LONGEST_NAME, is_name
 from trainer_shim.rerun import seed_replay
 
 Save = Callable[[str], object]
@@ -24,7 +25,6 @@ Save = Callable[[str], object]
 # What a node takes from a host, and the head from a node.
 _LARGEST_STEP = 2**53
 _SHOWN = 60  # characters of a value
-_NOT_NUMBERS = frozenset("USOcMm")  # kinds of arrays: text, objects, complex numbers, times
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Trial:
         self._agent = agent
         self._save: Save | None = None
         self._last = 0  # the last step reported
+        self._saves_here = False  # the last boundary's report has a `save`
         self._saves_last = False  # of a step's reports the first has no `save`, and a later one has
         self._owes_save = False  # the boundary of this step is at the report that has it
         self._left_out: set[str] = set()
@@ -52,9 +53,8 @@ class Trial:
         seed_replay.leave_out(lambda: True)  # what is run again is the author's affair
         agent.hello("explicit")
         if agent.restore is not None:
-            step = int(checkpoint_dir.verify(agent.restore)["step"])
-            self.resume = Resume(step, agent.restore)
-            agent.page.step = self._last = step
+            self.resume = Resume(agent.restore_step, agent.restore)
+            agent.page.step = self._last = agent.restore_step
             agent.changes.clear()  # the program is given the new values, and restores itself
             agent.restored()
 
@@ -102,7 +102,8 @@ class Trial:
 
     def _boundary(self, agent: Agent, step: int, save: Save | None) -> None:
         self._owes_save = False
-        if save is not self._save or not agent.page.looping:
+        self._saves_here = save is not None
+        if (save is not None and save is not self._save) or not agent.page.looping:
             self._begin(agent, save)
         agent.boundary(step)
 
@@ -128,10 +129,10 @@ class Trial:
 
     def _reportable(self, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         for name, value in metrics.items():
-            try:
-                name.encode()
-            except UnicodeEncodeError:
-                self._leave_out("name of a metric", name, "text without lone surrogates")
+            name = str.__str__(name)  # of a subclass, which may raise whatever is asked of it
+            if not is_name(name):
+                expected = f"1 to {LONGEST_NAME} printable characters"
+                self._leave_out("name of a metric", name, expected)
                 continue
             try:
                 yield name, _number(value)
@@ -152,30 +153,39 @@ class Trial:
             )
 
     def _begin(self, agent: Agent, save: Save | None) -> None:
-        if save is None:
+        self._save = self._save if save is None else save
+        if self._save is None:
             agent.capture = agent.end = None
             agent.fidelity("park-only", "the program reports without save=")
         else:
-            agent.capture = lambda: _AuthorsFiles(save)
-            agent.end = lambda: (agent.page.step, _AuthorsFiles(save))
+            agent.capture = self._capture
+            agent.end = lambda: (agent.page.step, self._capture())
             agent.fidelity("author", "the program saves and restores itself")
-        self._save = save
         agent.loop(True)
+
+    def _capture(self) -> _AuthorsFiles:
+        """Raises CannotCaptureNow at a step that the program reports without `save`, though it has
+        given one before: what that one would write is known of its own steps only."""
+        if self._save is None or not self._saves_here:
+            raise CannotCaptureNow("the program's last report has no save=")
+        return _AuthorsFiles(self._save)
 
 
 def _number(value: Any) -> Any:
-    """The value, apart from the graph that computed it. Raises an error if it is no number.
+    """The value as it is now, apart from the graph that computed it. Raises an error if it is no
+    number.
 
-    Of what an accelerator may still compute only size and kind are asked: float() would wait.
+    What an accelerator may still compute is not waited for: float() of it comes with the report.
     """
-    if hasattr(value, "detach"):
-        value = value.detach()
-    size = value.numel() if hasattr(value, "numel") else getattr(value, "size", None)
-    kind = getattr(getattr(value, "dtype", None), "kind", "")  # of NumPy and JAX
-    is_complex = hasattr(value, "is_complex") and value.is_complex()  # of PyTorch
-    if size != 1 or is_complex or kind in _NOT_NUMBERS:
-        float(value)
-    return value
+    dtype: Any = getattr(value, "dtype", None)
+    if hasattr(value, "detach") and dtype is not None:  # of PyTorch
+        if value.numel() == 1 and not value.is_complex():
+            return value.detach().clone()  # the program may change it in place
+    elif hasattr(value, "is_fully_addressable") and value.size == 1 and dtype.kind in "biufV":
+        return value  # of JAX, where nothing is changed in place
+    elif hasattr(value, "item") and dtype is not None:  # of NumPy
+        value = value.item()
+    return float(value)
 
 
 def _shown(value: Any) -> str:

@@ -105,18 +105,24 @@ def _extreme(one: Number | None, two: Number | None, largest: bool) -> Number | 
 # frame.
 
 MOST = 1_000  # as many as the head keeps
+LONGEST_NAME = 200  # characters
 _VALUE_BYTES = 32  # the longest number, and what is between two
 _MOST_BYTES = MAX_FRAME_BYTES * 3 // 4  # the rest is for what is told beside them
 
 
-class MetricNames:
-    """The names that are told; `full(why)` is called when there is the first that is not."""
+def is_name(name: str) -> bool:
+    """Whether a metric can have this name: it is shown in tables and is part of every report."""
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
-    def __init__(self, signal: str, full: Callable[[str], None]) -> None:
+
+class MetricNames:
+    """The names that are told; `left_out(why)` is called for the first that is not."""
+
+    def __init__(self, signal: str, left_out: Callable[[str], None]) -> None:
         self._told = {signal}
         self._bytes = _bytes_of(signal)
-        self._full = full
-        self._is_full = False
+        self._left_out = left_out
+        self._has_left_out = False
 
     def told(self, values: dict[str, float]) -> dict[str, float]:
         """What is told of these values."""
@@ -128,14 +134,17 @@ class MetricNames:
         if name in self._told:
             return True
         size = self._bytes + _bytes_of(name)
-        if len(self._told) < MOST and size <= _MOST_BYTES:
+        if not is_name(name):
+            why = f"a metric's name is 1 to {LONGEST_NAME} printable characters"
+        elif len(self._told) < MOST and size <= _MOST_BYTES:
             self._told.add(name)
             self._bytes = size
             return True
-        if not self._is_full:
-            self._is_full = True
-            told = f"the program reports more metrics than the first {len(self._told)}"
-            self._full(f"{told}, which are all that a trial can have; '{name[:100]}' is left out")
+        else:
+            why = f"a trial can have no more metrics than the first {len(self._told)}"
+        if not self._has_left_out:
+            self._has_left_out = True
+            self._left_out(f"{why}; {name[:100]!a} is left out")
         return False
 
 

@@ -49,6 +49,7 @@ class Trainee(Agent):
         if self.restore is not None:
             try:
                 manifest = checkpoint_dir.verify(self.restore)
+                self.restore_step = int(manifest["step"])
                 told, times = manifest.get("seeds", {}), manifest.get("clock", {})
                 names = manifest.get("temporary", {})
                 if "parameters" in manifest:  # older ones have none
@@ -56,9 +57,8 @@ class Trainee(Agent):
             except checkpoint_dir.CheckpointError as error:
                 self.failed("restore", str(error), "")  # no error of the program's own
                 os._exit(1)
-            except (
-                OSError
-            ) as error:  # the machine's fault: it is tried again, elsewhere if it can be
+            # The machine's fault: the trial is tried again, on another machine if there is one.
+            except OSError as error:
                 self.failed("not_started", f"its checkpoint can't be read: {error.strerror}", "")
                 os._exit(1)
         seed_replay.begin(told, self.doubt)

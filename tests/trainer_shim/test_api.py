@@ -67,7 +67,7 @@ print("over")
     assert said[1].startswith(
         "hermes: trial.report: value of 'accuracy': None: expected one number"
     )
-    assert "lone surrogates" in said[2]
+    assert "printable characters" in said[2]
     assert "step: 1: expected 2 or more" in said[3]
 
 
@@ -135,7 +135,7 @@ def test_nothing_that_report_is_told_ends_a_program(
 
 
 @pytest.mark.parametrize(
-    "value", [np.array(["0.5"]), np.array([1j]), np.complex128(1), np.array("x"), Odd({})]
+    "value", [np.array(["x"]), np.array([1j]), np.complex128(1), np.array("x"), Odd({})]
 )
 def test_a_value_that_is_no_number_is_said_by_its_name(
     value: object, capsys: pytest.CaptureFixture[str]
@@ -146,9 +146,61 @@ def test_a_value_that_is_no_number_is_said_by_its_name(
     assert capsys.readouterr().err.count("value of 'accuracy'") == 1
 
 
-@pytest.mark.parametrize("value", [np.float16(2), np.array([2]), np.array([[2.0]]), True, "2"])
+class Sized:
+    """A library's own number, with a size as arrays have, and no kind of numbers."""
+
+    size = 1
+
+    def __float__(self) -> float:
+        return 2.0
+
+
+@pytest.mark.parametrize(
+    "value", [np.float16(2), np.array([2]), np.array([[2.0]]), np.array(["2"]), True, "2", Sized()]
+)
 def test_what_float_takes_is_reported(value: object, capsys: pytest.CaptureFixture[str]) -> None:
     Trial(None, {}).report(1, accuracy=value)
+    assert not capsys.readouterr().err
+
+
+def test_a_number_with_a_size_that_cannot_be_converted_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Hollow(Sized):
+        def __float__(self) -> float:
+            raise TypeError("no number")
+
+    Trial(None, {}).report(1, accuracy=Hollow())
+    assert "value of 'accuracy'" in capsys.readouterr().err
+
+
+class Name(str):
+    """A name that raises whatever is asked of it."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        raise RuntimeError("not now")
+
+    __len__ = isprintable = encode  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a\nb", "x" * 201, "\ud800", Name("\x1b[2J")],
+    ids=["none", "line", "long", "surrogate", "escape"],
+)
+def test_a_name_that_no_table_can_show_is_left_out(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Trial(None, {}).report(1, **{name: 1.0, "accuracy": 1.0})
+    said = capsys.readouterr().err
+    assert said.count("left out") == 1
+    assert "expected 1 to 200 printable characters" in said
+
+
+def test_a_name_of_a_programs_own_kind_is_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Trial(None, {}).report(1, **{Name("accuracy"): 1.0})
     assert not capsys.readouterr().err
 
 

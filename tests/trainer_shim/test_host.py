@@ -574,6 +574,66 @@ def test_a_program_that_saves_itself_has_a_checkpoint_of_its_end(
     assert {**trial.losses(), **further.losses()} == expected(9)
 
 
+def test_a_program_that_saves_at_some_of_its_steps_is_saved_there(make_trial: MakeTrial) -> None:
+    """What is promised of it does not change from step to step, and its `save` is never called
+    for a step that was reported without."""
+    seldom = "trial.report(step, loss=state, save=None if step % 5 else save)"
+    program = LOOP.replace("trial.report(step, loss=state, save=save)", seldom)
+    trial = make_trial(program, "30").launch()
+    trial.start(limit=10)
+    trial.until("parked")
+    trial.send("checkpoint", id="at-10")
+    path = trial.until("checkpointed")["path"]
+    trial.resume(limit=12)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    stays = trial.until("parked")
+    assert stays["step"] == 12
+    assert stays["cause"].endswith("no checkpoint: the program's last report has no save=")
+    levels = [event["level"] for event in trial.events if event["kind"] == "fidelity"]
+    assert levels[levels.index("author") :] == ["author"]
+    further = make_trial(program, "30").launch()
+    further.start(restore=path)
+    assert further.until("started")["step"] == 10
+    further.until("completed")
+
+
+def test_a_checkpoint_that_cannot_be_read_for_now_is_no_failure_of_the_program(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make_trial(LOOP, "30").launch()
+    trial.start(limit=7)
+    trial.until("parked")
+    trial.suspend("checkpoint")
+    path = Path(trial.until("suspended")["checkpoint"]["path"])
+    (path / "state.json").unlink()
+    (path / "state.json").symlink_to("state.json")
+    trial.start(restore=str(path))
+    with pytest.raises(AssertionError):
+        trial.until("started")
+    failed = trial.events[-1]
+    assert (failed["kind"], failed["error_kind"]) == ("failed", "not_started")
+    assert failed["detail"] == "its checkpoint can't be read: Too many levels of symbolic links"
+
+
+def test_an_array_that_the_program_changes_in_place_is_told_as_it_was(
+    make_trial: MakeTrial,
+) -> None:
+    program = """
+import numpy as np, trainer_shim
+trial, total = trainer_shim.attach(), np.zeros(1)
+for step in range(1, 31):
+    total += 1
+    trial.report(step, loss=total)
+"""
+    trial = make_trial(program).launch()
+    trial.start()
+    trial.until("completed")
+    reports = [event for event in trial.events if event["kind"] == "reported"]
+    points = {step: values["loss"] for report in reports for step, values in report["points"]}
+    assert points == {step: float(step) for step in range(1, 31)}
+
+
 def test_the_save_of_a_step_may_come_with_its_last_report(make_trial: MakeTrial) -> None:
     """What was told of the step before its checkpoint is kept, and nothing is told of it after."""
     twice = "trial.report(step, loss=state)\n    trial.report(step, acc=step * 2.0, save=save)"
@@ -583,7 +643,8 @@ def test_the_save_of_a_step_may_come_with_its_last_report(make_trial: MakeTrial)
     trial.until("parked")
     trial.send("checkpoint", id="at-7")
     path = trial.until("checkpointed")["path"]
-    trial.send("suspend", tier="kill")
+    trial.suspend("kill")
+    trial.until("suspended")
     further = make_trial(program, "30").launch()
     further.start(restore=path)
     assert further.until("started")["step"] == 7
