@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, World, world
 from tests.installed_policies import lucky_policies
@@ -82,6 +83,24 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
         await node.report(launch, 3, [2.0], val_loss=1.0)
         await node.settle()
         assert (await shown(head)).notices == []
+        node.call.cancel()
+
+
+async def test_a_slow_start_counts_for_no_missing_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute of imports is no minute of training."""
+    monkeypatch.setattr("hermesd.head.api.notices.SOON_SECONDS", 1e-9)
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
+        launch = (await node.expect("launch")).launch
+        assert (await shown(head)).notices == [], "it has not started"
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await node.say(run_started=node_pb2.RunStarted(**run, start_seconds=1000.0))
+        await node.settle()
+        assert (await shown(head)).notices == [], "all its time was the start"
         node.call.cancel()
 
 

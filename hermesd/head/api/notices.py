@@ -150,7 +150,7 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     wanted = measure(study, trials).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
-    trained = any(_served_seconds(trial, now) >= SOON_SECONDS for trial in trials)
+    trained = any(_trained_seconds(trial, now) >= SOON_SECONDS for trial in trials)
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     over = ended or all(trial.phase.final for trial in trials)
     epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
@@ -168,8 +168,10 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     return f"{said}; what a program prints is none: it reports by {call}"
 
 
-def _served_seconds(trial: Trial, now: Time) -> float:
-    return trial.served_seconds + (now - trial.run.since if trial.run else 0.0)
+def _trained_seconds(trial: Trial, now: Time) -> float:
+    """Less a slow start, in which nothing can be reported."""
+    present = now - trial.run.since if trial.run is not None and trial.run.started else 0.0
+    return max(0.0, trial.served_seconds + present - trial.longest_start_seconds)
 
 
 def policy_words(state: State, study_id: StudyId, deciding: str) -> str:
