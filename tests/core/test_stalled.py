@@ -18,33 +18,62 @@ from hermesd.core.node.messages import (
     Progress,
     RunFound,
     Started,
+    StepPace,
 )
 from hermesd.core.node.stay import STALL_SECONDS, STALL_TIMES
 from tests.core.node_talk import ONE, TWO, Told, events, order, suspend
 from tests.core.playbook import Playbook, play, reported, run, started
+from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.usage import UsageMeter
 
 LOOK_SECONDS = 5.0  # between two words of a host about a silent program
 
 
+class Cores(WorkGroup):
+    """The processes of a trial, of which only the CPU time is asked."""
+
+    def __init__(self) -> None:
+        self.used_seconds = 0.0
+
+    def cpu_seconds(self) -> float:
+        return self.used_seconds
+
+
 class Watched(Told):
-    """A node, and a host that says what its program does."""
+    """A node, and the meter of a host that says what its program does."""
+
+    def __init__(self, host: Watched | None = None) -> None:
+        """With the host of a trial that a daemon before this one has started."""
+        super().__init__()
+        self.cores = Cores() if host is None else host.cores
+        self.meter = UsageMeter(self.cores) if host is None else host.meter
+        self.clock = 0.0 if host is None else host.clock
 
     def begins(self, run: RunId = ONE, stalled: OnStall = OnStall.TELL) -> None:
         self.all(replace(order(run), stalled=stalled), Started(run, 0, awaits_step=True))
+        self.meter.go(self.clock)
 
     def steps(self, run: RunId, step: int, seconds: float = 1.0) -> list[object]:
-        report = Reported(run, step, chunked(step, [1.0]), busy_seconds=seconds)
-        return events(self.says(Progress(report), seconds))
+        self.clock += seconds
+        said = self.meter.rest({"last_step": step, "cpu_seconds": 0.0}, self.clock)
+        report = Reported(run, step, chunked(step, [1.0]), busy_seconds=said["busy_seconds"])
+        return events(self.says(Progress(report, pace=StepPace(**said["pace"])), seconds))
 
     def silent(self, run: RunId, step: int, seconds: float, cores: float = 0.0) -> list[Action]:
         """The program shows no step for so long."""
         said: list[Action] = []
         for _ in range(round(seconds / LOOK_SECONDS)):
-            used = Reported(
-                run, step, busy_seconds=LOOK_SECONDS, cpu_seconds=cores * LOOK_SECONDS, chunks=()
-            )
-            said += self.says(Progress(used), LOOK_SECONDS)
+            said += self.looks(run, step, LOOK_SECONDS, cores)
         return said
+
+    def looks(self, run: RunId, step: int, seconds: float, cores: float = 0.0) -> list[Action]:
+        """The host tells once that there was no step for so long."""
+        self.clock += seconds
+        self.cores.used_seconds += cores * seconds
+        used = self.meter.measure(self.clock)
+        assert used is not None
+        pace = StepPace(**used.pop("pace"))
+        return self.says(Progress(Reported(run, step, (), **used), pace=pace), seconds)
 
 
 def stalls(actions: list[Action]) -> list[RunStalled]:
@@ -86,16 +115,22 @@ def test_neither_a_slow_start_nor_a_program_without_steps_has_stalled() -> None:
     assert not stalls(node.silent(ONE, 1, 10 * HUNG_SECONDS)), "a second one shows the pace"
 
 
-@pytest.mark.parametrize(("cores", "is_told"), [(0.0, True), (1.0, False)])
-def test_a_program_that_hung_before_its_daemon_was_restarted_is_told(
-    cores: float, is_told: bool
+@pytest.mark.parametrize(("cores", "least"), [(0.0, STALL_SECONDS), (1.0, HUNG_SECONDS)])
+def test_a_restart_of_the_daemon_changes_nothing_of_what_is_known_of_a_hung_program(
+    cores: float, least: float
 ) -> None:
-    """One that computes may be in a long step: its pace is not known."""
     node = Watched()
-    node.says(RunFound(order(ONE), "running", 20))
-    assert not stalls(node.silent(ONE, 20, HUNG_SECONDS - LOOK_SECONDS, cores))
-    told = stalls(node.silent(ONE, 20, LOOK_SECONDS, cores))
-    assert told == [RunStalled(ONE, 20, HUNG_SECONDS)] * is_told
+    node.begins()
+    node.steps(ONE, 10)
+    node.steps(ONE, 20)
+    node.silent(ONE, 20, least / 2, cores)
+    later = Watched(host=node)
+    later.says(RunFound(order(ONE), "running", 20))
+    assert not stalls(later.silent(ONE, 20, least / 2 - LOOK_SECONDS, cores))
+    assert stalls(later.silent(ONE, 20, LOOK_SECONDS, cores)) == [RunStalled(ONE, 20, least)]
+    again = Watched(host=later)
+    again.says(RunFound(order(ONE), "running", 20))
+    assert stalls(again.silent(ONE, 20, LOOK_SECONDS, cores)), "this daemon has not told it yet"
 
 
 def test_the_time_in_which_it_was_parked_does_not_count() -> None:
@@ -105,8 +140,10 @@ def test_the_time_in_which_it_was_parked_does_not_count() -> None:
     node.steps(ONE, 20)
     node.silent(ONE, 20, STALL_SECONDS - LOOK_SECONDS)
     node.all(suspend(ONE, Tier.PARK), Parked(ONE, 20, midway=True))
+    node.meter.stop()
     node.says(order(TWO, parked=ONE), after=10 * HUNG_SECONDS)
     node.says(Started(TWO, 20))
+    node.meter.go(node.clock)
     assert not stalls(node.silent(TWO, 20, STALL_SECONDS - LOOK_SECONDS))
     assert stalls(node.silent(TWO, 20, LOOK_SECONDS))
 
@@ -116,8 +153,7 @@ def test_a_machine_that_slept_stalled_nobody() -> None:
     node.begins()
     node.steps(ONE, 10)
     node.steps(ONE, 20)
-    slept = Reported(ONE, 20, (), busy_seconds=30_000.0)
-    assert not stalls(node.says(Progress(slept)))
+    assert not stalls(node.looks(ONE, 20, 30_000.0))
 
 
 def test_a_program_that_has_done_its_steps_may_take_long_to_end() -> None:

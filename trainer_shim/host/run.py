@@ -98,7 +98,7 @@ class ProgramRun:
             self.say_usage()
         self.say_started()
         # Until here it has prepared itself.
-        self._meter.forget()
+        self._meter.forget(self.step)
         self._meter.go(boottime())
 
     def _heard_blind(self, message: Message) -> None:

@@ -2,7 +2,8 @@
 
 Rule: the host's clock counts, from the first boundary (or from the start, of a program that shows
 none) until the program holds or is frozen, and from when it is told to go on. What is told while
-the program itself says nothing is missing from its next report, so that nothing counts twice.
+the program itself says nothing is missing from its next report, so that nothing counts twice. The
+pace of the program, by which a hung one is known, is kept here too: the host outlives its daemon.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from trainer_shim.channel.frames import Message
 from trainer_shim.host.freeze import WorkGroup
 
 SILENT_SECONDS = 5.0
+# A silent program is told of more often than that: what lasts longer, the machine has slept.
+_AWAKE_SECONDS = 2 * SILENT_SECONDS
 
 
 class UsageMeter:
@@ -21,6 +24,10 @@ class UsageMeter:
         self._since: float | None = None
         self._told_cpu_seconds = 0.0  # of all that the group has ever used
         self._ahead_cpu_seconds = 0.0  # told, but not yet by the program itself
+        self._step: int | None = None  # the last one of this process, None before the first
+        self._begun_step = 0
+        self._longest_step_seconds = 0.0
+        self._silent_seconds = self._silent_cpu_seconds = 0.0
 
     @property
     def due(self) -> float | None:
@@ -30,18 +37,20 @@ class UsageMeter:
     def go(self, since: float) -> None:
         """Count the device from here on."""
         self._since = since
+        self._silent_seconds = self._silent_cpu_seconds = 0.0
 
     def stop(self) -> None:
         """The device is not computed on any more."""
         self._since = None
 
-    def forget(self) -> None:
-        """What the processor did until now is no part of the training."""
+    def forget(self, step: int) -> None:
+        """What the processor did until now, at `step`, is no part of the training."""
+        self._begun_step = step
         self._told_cpu_seconds = self._group.cpu_seconds()
         self._ahead_cpu_seconds = 0.0
 
     def measure(self, now: float, cpu_seconds: float | None = None) -> Message | None:
-        """{busy_seconds, cpu_seconds} since the last word; None while it stands still.
+        """{busy_seconds, cpu_seconds} since the last word, and {pace}; None while it stands still.
 
         `cpu_seconds` is what the group has ever used, where that cannot be looked up any more.
         """
@@ -51,14 +60,40 @@ class UsageMeter:
         fresh = max(0.0, total - self._told_cpu_seconds)
         self._told_cpu_seconds += fresh
         self._ahead_cpu_seconds += fresh
-        return {"busy_seconds": self._lap(now), "cpu_seconds": fresh}
+        busy = self._lap(now)
+        self._wait(busy, fresh)
+        return {"busy_seconds": busy, "cpu_seconds": fresh, "pace": self._pace}
 
     def rest(self, report: Message, now: float) -> Message:
-        """The program's own report, less what was told ahead of it."""
+        """The program's own report, less what was told ahead of it, and {pace}."""
         fresh = max(0.0, report["cpu_seconds"] - self._ahead_cpu_seconds)
         self._told_cpu_seconds += fresh
         self._ahead_cpu_seconds = 0.0
-        return {**report, "busy_seconds": self._lap(now), "cpu_seconds": fresh}
+        busy, step = self._lap(now), report["last_step"]
+        if step <= (self._begun_step if self._step is None else self._step):
+            self._wait(busy, fresh)
+        else:
+            if self._step is not None:
+                lasted = self._silent_seconds + busy
+                self._longest_step_seconds = max(self._longest_step_seconds, lasted)
+            self._step = step
+            self._silent_seconds = self._silent_cpu_seconds = 0.0
+        return {**report, "busy_seconds": busy, "cpu_seconds": fresh, "pace": self._pace}
+
+    @property
+    def _pace(self) -> Message:
+        """The longest time from one step of this process to the next, and what its device and its
+        cores have spent since the last step."""
+        return {
+            "longest_step_seconds": self._longest_step_seconds,
+            "silent_seconds": self._silent_seconds,
+            "silent_cpu_seconds": self._silent_cpu_seconds,
+        }
+
+    def _wait(self, busy_seconds: float, cpu_seconds: float) -> None:
+        """There was no further step for so long."""
+        self._silent_seconds += min(busy_seconds, _AWAKE_SECONDS)
+        self._silent_cpu_seconds += cpu_seconds
 
     def _lap(self, now: float) -> float:
         if self._since is None:

@@ -48,7 +48,6 @@ def found(node: NodeTable, fact: RunFound, now: Time) -> None:
     """Take over a run that a daemon before this one started."""
     order, run = fact.assignment, fact.assignment.run
     stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
-    stay.adopted = fact.step > 0
     if stay.condition is not Condition.STARTING:
         # Nobody knows when its last checkpoint was taken: one is due as soon as it trains.
         stay.trained = order.durability_seconds
@@ -168,7 +167,7 @@ def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
     stay.memory_bytes = fact.report.memory_bytes or stay.memory_bytes
     if stay.condition is Condition.STARTING:
         _started(node, stay, fact.report.step, now)
-    stay.steps_on(fact.report, now)
+    stay.steps_on(fact, now)
     node.tell(stay.planned_report(fact.report), fact.points)
     if stay.condition is Condition.RUNNING:
         if (stalled := stay.stalls()) is not None:

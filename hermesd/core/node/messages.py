@@ -202,11 +202,26 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPace:
+    """How a process comes from one step to the next, by its host, which outlives this daemon.
+
+    `longest_step_seconds` is the longest that took, with whatever lay between (a validation, a
+    checkpoint), 0 while it has not done two; `silent_seconds` and `silent_cpu_seconds` are what the
+    device and its cores spent since the last step.
+    """
+
+    longest_step_seconds: float = 0.0
+    silent_seconds: float = 0.0
+    silent_cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """Iterations were done; `points` travel beside the report."""
 
     report: Reported
     points: tuple[Series, ...] = ()
+    pace: StepPace = StepPace()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
-from hermesd.core.node.messages import Assignment, FidelityReported
+from hermesd.core.node.messages import Assignment, FidelityReported, Progress, StepPace
 from hermesd.core.trial import NOT_WRITTEN
 
 REPORT_SECONDS = 1.0
@@ -35,8 +35,6 @@ STALL_SECONDS, STALL_TIMES = 120.0, 20.0
 lay between two of them (a validation, a checkpoint), and so many seconds of its device at least; or
 its study's `hung_seconds`, if it computes meanwhile or has done all that it planned."""
 IDLE_CORES = 0.01
-LONGEST_SILENCE_SECONDS = 10.0
-"""A host tells every few seconds of a silent program: what is more, the machine has slept."""
 
 Outcome = RunSuspended | RunCompleted | RunFailed | ParkLost
 
@@ -85,10 +83,8 @@ class Stay:
     `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
     not tried again, but that the head has asked for it (`leaving`); `midway` when it was parked
     where it can't be written down. `begun` is set once its program was started, `awaits_step` until
-    that process has done a step. `longest_step` is the longest time from one step to the next that
-    is told of, 0 while none is; `silent_seconds` and `silent_cpu_seconds` are what the device and
-    its cores spent since the last step, `stalled` that this was told. `adopted` is set of what a
-    daemon before this one has run, whose pace nobody here has seen. `rebuilding` is the run as
+    that process has done a step. `pace` is the last that its host told of it, `stalled` that it
+    takes too long was told. `rebuilding` is the run as
     which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
     `held` once it stands there.
     """
@@ -124,11 +120,8 @@ class Stay:
     midway: bool = False
     begun: bool = False
     awaits_step: bool = False
-    longest_step: float = 0.0
-    silent_seconds: float = 0.0
-    silent_cpu_seconds: float = 0.0
+    pace: StepPace = field(default_factory=StepPace)
     stalled: bool = False
-    adopted: bool = False
     rebuilding: RunId | None = None
     rebuilt: Checkpoint | None = None
     held: bool = False
@@ -195,34 +188,25 @@ class Stay:
             due = min(due, began + 2 * (self.finishing - began))
         return due
 
-    def steps_on(self, report: Reported, now: Time) -> None:
+    def steps_on(self, fact: Progress, now: Time) -> None:
         """Note how far the program is: the first step of its process begins the quantum."""
-        gained, seconds = report.step > self.step, report.busy_seconds
-        if gained and not self.awaits_step:
-            self.longest_step = max(self.longest_step, self.silent_seconds + seconds)
-        if gained:
+        if fact.report.step > self.step:
             self.granted = now if self.awaits_step and self.granted is not None else self.granted
             self.awaits_step = self.stalled = False
-            self.silent_seconds = self.silent_cpu_seconds = 0.0
-        else:
-            self.silent_seconds += min(seconds, LONGEST_SILENCE_SECONDS)
-            self.silent_cpu_seconds += report.cpu_seconds
-        self.step = report.step
+        self.step, self.pace = fact.report.step, fact.pace
 
     def stalls(self) -> RunStalled | None:
-        """That the program comes to no further step, once; never of one that has shown none: what
-        such a program does can only be seen by its host. One that was adopted, whose steps may take
-        any time, has stalled if it does nothing for so long as its study calls hung."""
-        computes = self.silent_cpu_seconds >= IDLE_CORES * self.silent_seconds
+        """That the program comes to no further step, once; never of one that has not done two: what
+        such a program does can only be seen by its host."""
+        pace, silent = self.pace, self.pace.silent_seconds
+        computes = pace.silent_cpu_seconds >= IDLE_CORES * silent
         hung = self.assignment.hung_seconds
         least = hung if computes or self.has_done else STALL_SECONDS
-        longest = max(least, STALL_TIMES * self.longest_step)
-        if not self.longest_step:
-            longest = hung if self.adopted and not computes else math.inf
-        if self.stalled or self.silent_seconds < longest:
+        longest = max(least, STALL_TIMES * pace.longest_step_seconds)
+        if self.stalled or not pace.longest_step_seconds or silent < longest:
             return None
         self.stalled = True
-        return RunStalled(self.run, self.step, self.silent_seconds)
+        return RunStalled(self.run, self.step, silent)
 
     @property
     def has_done(self) -> bool:

@@ -139,8 +139,6 @@ class NodeTable:
             asked=None,
             outcome=None,
             passed=0.0,
-            silent_seconds=0.0,
-            silent_cpu_seconds=0.0,
             stalled=False,
             leaving=False,
         )

@@ -34,6 +34,7 @@ from hermesd.core.node.messages import (
     Progress,
     Series,
     Started,
+    StepPace,
 )
 from hermesd.core.trial import RESTORE
 from hermesd.node.clock import boottime
@@ -156,6 +157,15 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
             number=_count(frame.get("seq") or 0),
         ),
         series,
+        _pace(frame.get("pace") or {}),
+    )
+
+
+def _pace(said: Frame) -> StepPace:
+    return StepPace(
+        float(said.get("longest_step_seconds") or 0.0),
+        float(said.get("silent_seconds") or 0.0),
+        float(said.get("silent_cpu_seconds") or 0.0),
     )
 
 
