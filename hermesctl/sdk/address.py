@@ -64,10 +64,20 @@ def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
 
 
 def _login_to(address: str, environment: Mapping[str, str]) -> contexts.Context | None:
-    """The only login to the head of this address, or the current one of several."""
+    """The only login to the head of this address, or the current one of several.
+
+    Raises UsageError if there is none and a login is damaged.
+    """
     if _is_loopback(address.rpartition(":")[0].strip("[]")):
         return None  # the end of a tunnel: what answers there may speak in plain text
-    known = [one for one in contexts.contexts(environment) if one.head == address]
+    known, damaged = [], []
+    for one in contexts.contexts(environment):
+        try:
+            known += [one] if one.head == address else []
+        except UsageError as error:
+            damaged.append(error)
+    if damaged and not known:
+        raise damaged[0]  # it may be the one
     current = contexts.current(environment)
     return known[0] if len(known) == 1 else current if current in known else None
 

@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode
+from hermesctl.errors import ExitCode, UsageError
 from hermesctl.render.node_views import devices_table, nodes_table
 from hermesctl.render.tables import facts_table, studies_table
 from hermesctl.render.user_views import user_facts, users_table
 from hermesctl.sdk import contexts, from_wire
+from hermesctl.sdk.address import find_head
 from hermesctl.sdk.contexts import Context
 from hermesctl.sdk.records import Member, User
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -85,6 +86,18 @@ def test_a_login_that_is_damaged_is_named_and_can_be_forgotten(
     said = " ".join(CliRunner().invoke(app, ["logout", "lab"]).output.split())
     assert said.endswith("login HOST:PORT TOKEN --name lab")
     assert not folder.exists()
+
+
+def test_a_damaged_login_keeps_nobody_from_another_head(tmp_path: Path) -> None:
+    about = json.dumps({"head": "10.0.0.1:7411", "role": "user", "name": "alice"})
+    for name, content in (("lab", about), ("broken", "[]")):
+        folder = tmp_path / "hermes" / "contexts" / name
+        folder.mkdir(parents=True)
+        (folder / "membership.json").write_text(content)
+    environment = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert find_head("10.0.0.1:7411", environment).origin == "context lab"
+    with pytest.raises(UsageError, match=r"broken/membership.json holds"):
+        find_head("10.0.0.2:7411", environment)
 
 
 def test_a_token_need_not_stand_on_the_command_line(
