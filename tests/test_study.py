@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd import study
+from hermesd.core.lengths import is_length
 from hermesd.core.model import (
     Goal,
     MetricMode,
@@ -29,7 +30,6 @@ from hermesd.policy.fifo import Fifo
 from hermesd.policy.published.asha import Asha
 from hermesd.policy.published.hermes import Hermes
 from hermesd.refusal import Refused
-from hermesd.study.extension import is_length
 from tests.study_specs import plugin, spec, value
 
 NO_RETRY = pb.RETRY_ACTION_NO_RETRY

@@ -7,23 +7,25 @@ or FieldErrors with exit code 2.
 
 from __future__ import annotations
 
-import getpass
 import sys
 
 import typer
-
-from hermesd.core.state import State
-from hermesd.head.api import studies
-from hermesd.head.security.guard import field_errors
-from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.refusal import Refused
-from hermesd.study import draft, proposed_id
 
 REFUSED = 2
 
 
 def expand() -> None:
     """Say what trials a study would have, to a `hermesctl` that no head answers."""
+    # Most of a head, which the other commands are not to wait for.
+    import getpass
+
+    from hermesd.core.state import State
+    from hermesd.head.api import studies
+    from hermesd.head.security.guard import field_errors
+    from hermesd.pb.hermes.v1 import control_pb2 as pb
+    from hermesd.refusal import Refused
+    from hermesd.study import draft, proposed_id
+
     request = pb.SubmitStudyRequest.FromString(sys.stdin.buffer.read())
     try:
         drafted = draft(studies.submission(request, studies.texts(request.given_environment)))

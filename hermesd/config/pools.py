@@ -20,11 +20,9 @@ from pydantic import (
     field_validator,
 )
 
-from hermesd.config.policy_line import split
 from hermesd.core.model import DEFAULT_POOL, Plugin, Pool
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting
-from hermesd.policy import make_policy
 from hermesd.refusal import Refused
 
 
@@ -42,6 +40,9 @@ def _plugin(value: object, info: ValidationInfo) -> object:
 
 
 def _spelled(text: str) -> Plugin:
+    # Policies bring NumPy, which a node daemon, that reads these settings too, does not need.
+    from hermesd.config.policy_line import split
+
     try:
         meant = split(text)
     except Refused as error:
@@ -59,6 +60,8 @@ def _made(plugin: Plugin, info: ValidationInfo) -> Plugin:
     for key, value in plugin.settings:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"a finite number for {key}, not {value}")
+    from hermesd.policy import make_policy
+
     try:
         make_policy(plugin) if info.field_name == "policy" else make_placement(plugin)
     except BadSetting as bad:

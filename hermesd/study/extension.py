@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from hermesd.core.lengths import is_length
 from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, shown
 from hermesd.study import argv, space
 from hermesd.study.spec import StopSection, plain, read, read_stop
 from hermesd.study.submission import spec_of
-
-# --- Which hyper-parameters say how long a trial is to train.
-#
-# Rule: by the name alone, since nothing else is known before the program runs. A name counts that
-# has one word for a part of a training, with none beside it but those for how many: `epochs`,
-# `max_steps`, `num_train_epochs`, and neither `steps_per_epoch` nor `warmup_steps`.
-
-_PARTS = {
-    "epoch", "epochs", "generation", "generations", "iter", "iteration", "iterations", "iters",
-    "pass", "passes", "round", "rounds", "step", "steps", "timesteps", "updates",
-}  # fmt: skip
-_HOW_MANY = {
-    "boost", "boosting", "max", "maximum", "n", "nb", "no", "num", "number", "of", "total", "train",
-    "training", "trainer",
-}  # fmt: skip
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
-
-def is_length(name: str) -> bool:
-    """Whether a hyper-parameter of this name says how long to train."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    parts = [word for word in words if word in _PARTS]
-    return len(parts) == 1 and all(word in _HOW_MANY for word in words if word not in parts)
-
 
 # How alike names are that differ by a slip: lr and lr2 are not, epoch and epochs are.
 ALIKE = 0.85

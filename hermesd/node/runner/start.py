@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from hermesd.core.lengths import is_length
 from hermesd.core.model import Checkpoint, Program
 from hermesd.core.node.actions import Rebuild, Spawn
 from hermesd.core.node.messages import Assignment, ProcessStarted
@@ -29,7 +30,6 @@ from hermesd.node.runner.host_link import HostLink
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.fetching import NotFetched
 from hermesd.node.storage.trial_folder import TrialFolder
-from hermesd.study.extension import is_length
 
 # --- Everything that must lie on disk before a run's host is started.
 
