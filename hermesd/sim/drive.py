@@ -62,7 +62,7 @@ from hermesd.core.policy import Policy
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
-from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.agenda import Agenda
 from hermesd.sim.curves import Job
 from hermesd.sim.orders import SubmissionOrder
 from hermesd.sim.stay import LiveRecording, RecordedStay

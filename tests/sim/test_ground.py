@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermesd.core.model import RunId
-from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.agenda import Agenda
 from hermesd.sim.cluster.disk import Folder
 from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
 

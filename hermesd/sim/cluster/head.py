@@ -26,7 +26,7 @@ from hermesd.core.placement import make_placement
 from hermesd.core.routing import addressee
 from hermesd.core.state import Rejected, State
 from hermesd.policy import make_policy
-from hermesd.sim.cluster.agenda import Agenda, Deed
+from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.cluster.faults import Chance
 from hermesd.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
 

@@ -26,7 +26,7 @@ from hermesd.core.node.messages import (
     Progress,
     Started,
 )
-from hermesd.sim.cluster.agenda import Agenda, Deed
+from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.disk import Folder
 from hermesd.sim.cluster.ground import Ground

@@ -64,7 +64,7 @@ from hermesd.core.node.messages import (
     RunFound,
 )
 from hermesd.core.trial import NOT_FETCHED
-from hermesd.sim.cluster.agenda import Agenda, Deed
+from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.disk import Folder
 from hermesd.sim.cluster.faults import Chance

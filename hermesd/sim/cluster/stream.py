@@ -12,7 +12,7 @@ from typing import Any
 
 from hermesd.core.events import CopyEvent, DeviceFailed, Looked, RunEvent
 from hermesd.core.model import NodeId, Time
-from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.agenda import Agenda
 from hermesd.sim.cluster.faults import Chance
 
 HEAD_NOTICES_SECONDS = 5.0

@@ -17,7 +17,7 @@ from hermesd.core.events import Event, NodeUndrained, PoolsConfigured, Submitted
 from hermesd.core.fold.checkpoints import dispensable
 from hermesd.core.model import Checkpoint, NodeId, Phase, Pool, RunId, Time, TrialId, pool_of
 from hermesd.core.state import State
-from hermesd.sim.cluster.agenda import Agenda
+from hermesd.sim.agenda import Agenda
 from hermesd.sim.cluster.faults import Chance, Faults
 from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
 from hermesd.sim.cluster.head import Disk, SimulatedHead, replayed
