@@ -8,10 +8,12 @@ trains. `attach` is the explicit interface for programs that Hermes has no adapt
     for step in range(first_step, steps):
         ...
         trial.report(step + 1, loss=loss, save=save)
+
+`log(val_acc=...)` tells a metric beside what the adapter of a framework reports.
 """
 
 from __future__ import annotations
 
-from trainer_shim.api import Resume, Trial, attach
+from trainer_shim.api import Resume, Trial, attach, log
 
-__all__ = ["Resume", "Trial", "attach"]
+__all__ = ["Resume", "Trial", "attach", "log"]

@@ -12,6 +12,7 @@ import functools
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
@@ -22,6 +23,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
+from trainer_shim.side_metrics import TOLD
 
 __all__ = [
     "NOT_FURTHER",
@@ -96,7 +98,12 @@ class Agent:
         # Run again from its first line, the program has not come to its checkpoint's place yet:
         # the adapter that knows the checkpoint says so.
         self.is_returning = False
+        # What is done now belongs to the next step, whose boundary is to come.
+        self.is_midway: Callable[[], bool] = bool
+        self._is_back = restore is None
         self._began = False
+        self._is_blind = False
+        self._told: set[str] = set()  # of a blind program, since its latest step
         # A program that goes on from a checkpoint has been copied before.
         self._was_copied = restore is not None
         self._doubt: str | None = None
@@ -106,7 +113,7 @@ class Agent:
         self._mailbox = AgentChannel(channel)
         names = MetricNames(signal, functools.partial(self.lacks, TOO_MANY))
         lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
-        self._reporter = Reporter(self._mailbox, signal, names)
+        self.reporter = Reporter(self._mailbox, signal, names)
         self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
 
     # -- what adapters call --------------------------------------------------------------------
@@ -147,6 +154,7 @@ class Agent:
 
     def blind(self, reason: str) -> None:
         """The program shows no boundaries: it counts as started, and can only be parked."""
+        self._is_blind = True
         self.fidelity("park-only", reason)
         self._mailbox.send({"kind": "blind"})
 
@@ -177,7 +185,7 @@ class Agent:
     def restored(self) -> None:
         """The program is where its checkpoint was taken: its output is new from here on."""
         self.see_changes()
-        self.is_returning = False
+        self.is_returning, self._is_back = False, True
         if self.is_aside:
             return
         _flush_output()
@@ -195,21 +203,44 @@ class Agent:
         self.page.looping = inside
         if inside and not self._began:
             self._began = True
-            self._reporter.restart()
-            self._reporter.due = 0.0  # a quantum begins with the first step that is heard of
+            self.reporter.restart()
+            self.reporter.due = 0.0  # a quantum begins with the first step that is heard of
             self._mailbox.send({"kind": "begun", "step": self.page.step})
 
     def begins_pass(self) -> None:
         """Another epoch, or pass over the data, begins: what is done between two of them is."""
-        self._reporter.begins_pass(self.page.step)
+        self.reporter.begins_pass(self.page.step)
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
         """Keep the values of one iteration (or of an epoch, under its last step)."""
-        self._reporter.record(step, metrics, examples)
+        self.reporter.record(step, metrics, examples)
 
     def record_signal(self, step: int, value: Any, examples: int = 0) -> None:
         """As `record` of one iteration that has no value but the signal's, which is a number."""
-        self._reporter.record_signal(step, value, examples)
+        self.reporter.record_signal(step, value, examples)
+
+    def note(self, values: Mapping[str, float], source: int = TOLD) -> None:
+        """Keep metrics that the program tells by itself, wherever it is; see `side_metrics`.
+
+        What it tells again on its way back to a checkpoint was told before.
+        """
+        if self.is_aside or not self._is_back or not values:
+            return
+        if self._is_blind and not self._began:
+            self._count_round(values)
+        self.reporter.side.add(self.page.step + self.is_midway(), values, source)
+        # Within a loop that comes with the next boundary, before one with the first.
+        awaits_boundary = self.page.looping or not (self._began or self._is_blind)
+        is_due = not awaits_boundary and time.monotonic() >= self.reporter.due
+        if is_due and threading.current_thread() is threading.main_thread():
+            self.report_if_free()
+
+    def _count_round(self, values: Mapping[str, float]) -> None:
+        """The steps of a program that shows none: each is over when it tells a metric again."""
+        if not self._told.isdisjoint(values):
+            self.page.step += 1
+            self._told.clear()
+        self._told.update(values)
 
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""
@@ -217,19 +248,19 @@ class Agent:
         words64[1] = step
         if self._words32[0] != self._mailbox.read or step >= words64[2]:
             self._attend(step)
-        elif time.monotonic() >= self._reporter.due:
+        elif time.monotonic() >= self.reporter.due:
             self._rehearse()
-            self._reporter.report()
+            self.reporter.report()
 
     def report(self) -> None:
         """Send what has been recorded since the last report."""
-        self._reporter.report()
+        self.reporter.report()
 
     def report_if_free(self) -> None:
         """As `report`, unless this process is amid sending something else: it may have been
         interrupted there, by a signal handler that ends it."""
         if not self._mailbox.is_sending:
-            self._reporter.report()
+            self.reporter.report()
 
     def save_if_cheap(self, id: str) -> bool:
         """Copy progress here and write it as checkpoint `id` in the background, if the newest
@@ -256,7 +287,7 @@ class Agent:
             self.failed("restore", NOT_RETURNED, NOT_RETURNED)
             return
         self.closing(well=True)
-        values = self._reporter.last_values
+        values = self.reporter.last_values
         self._mailbox.send(
             {
                 "kind": "completed",
@@ -314,12 +345,12 @@ class Agent:
             if message["kind"] == "suspend":
                 self._hold(step, "request")
             elif message["kind"] == "report":
-                self._reporter.report(at=step)
+                self.reporter.report(at=step)
             elif message["kind"] == "save":
                 self._save(message)
         if step >= self.page.mark:
             self.page.mark = NO_LIMIT
-            self._reporter.report(at=step)
+            self.reporter.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
 
@@ -344,7 +375,7 @@ class Agent:
             if message["kind"] == "save":
                 self._save(message)
         self.attempt = message["attempt"]
-        self._reporter.restart()
+        self.reporter.restart()
         self._mailbox.send({"kind": "resumed", "step": step})
 
     def _save(self, request: Message) -> None:
@@ -367,6 +398,7 @@ class Agent:
             "clock": wallclock_replay.given(),
             "temporary": temporary_paths.given(),
             "parameters": self.parameters,
+            "metrics": dict(self.reporter.side.sources),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -1,4 +1,5 @@
-"""The explicit interface: three lines in a training loop, of any framework or none.
+"""The explicit interface: three lines in a training loop, of any framework or none, and one that
+tells a metric beside any.
 
 Rule: a program that uses it runs the same without Hermes; it is then never suspended and
 `report` only looks at what it is told.
@@ -47,7 +48,7 @@ class Trial:
         self._saves_here = False  # the last boundary's report has a `save`
         self._saves_last = False  # of a step's reports the first has no `save`, and a later one has
         self._owes_save = False  # the boundary of this step is at the report that has it
-        self._left_out: set[str] = set()
+        self._checks = _Checks("trial.report")
         if agent is None:
             return
         seed_replay.leave_out(lambda: True)  # what is run again is the author's affair
@@ -79,9 +80,9 @@ class Trial:
             return
         if loss is not None:
             metrics["loss"] = loss
-        metrics = dict(self._reportable(metrics))
+        metrics = dict(self._checks.reportable(metrics))
         if save is not None and not callable(save):
-            self._leave_out("save", save, "a function that takes a directory")
+            self._checks.leave_out("save", save, "a function that takes a directory")
             save = None
         is_further, self._last = given == self._last, given
         agent = self._agent
@@ -112,7 +113,7 @@ class Trial:
         try:
             given = operator.index(step)
         except Exception:  # whatever a program's own kind of value raises
-            self._leave_out("step", step, "a whole number")
+            self._checks.leave_out("step", step, "a whole number")
             return None
         resume = self.resume
         if resume is not None and self._last == resume.step and given <= resume.step:
@@ -123,34 +124,9 @@ class Trial:
             )
         if not max(self._last, 1) <= given <= _LARGEST_STEP:
             low = f"{max(self._last, 1)} or more, for that is where the program is"
-            self._leave_out("step", given, f"{low}, and no more than {_LARGEST_STEP}")
+            self._checks.leave_out("step", given, f"{low}, and no more than {_LARGEST_STEP}")
             return None
         return given
-
-    def _reportable(self, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for name, value in metrics.items():
-            name = str.__str__(name)  # of a subclass, which may raise whatever is asked of it
-            if not is_name(name):
-                expected = f"1 to {LONGEST_NAME} printable characters"
-                self._leave_out("name of a metric", name, expected)
-                continue
-            try:
-                yield name, _number(value)
-            except Exception:  # whatever a program's own kind of value raises
-                self._leave_out(f"value of {name!r}", value, "one number that float() takes")
-
-    def _leave_out(self, what: str, value: Any, expected: str) -> None:
-        """Say that a value is not reported, the first time that it is one of this kind."""
-        if what in self._left_out:
-            return
-        self._left_out.add(what)
-        with contextlib.suppress(Exception):  # there may be no stderr
-            print(
-                f"hermes: trial.report: {ascii(what)[1:-1]}: {_shown(value)}: expected {expected};"
-                " left out",
-                file=sys.stderr,
-                flush=True,
-            )
 
     def _begin(self, agent: Agent, save: Save | None) -> None:
         self._save = self._save if save is None else save
@@ -169,6 +145,40 @@ class Trial:
         if self._save is None or not self._saves_here:
             raise CannotCaptureNow("the program's last report has no save=")
         return _AuthorsFiles(self._save)
+
+
+class _Checks:
+    """What of the values that `caller` is given can be told, and words for what cannot."""
+
+    def __init__(self, caller: str) -> None:
+        self._caller = caller
+        self._left_out: set[str] = set()
+
+    def reportable(self, metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The metrics that can be told."""
+        for name, value in metrics.items():
+            name = str.__str__(name)  # of a subclass, which may raise whatever is asked of it
+            if not is_name(name):
+                expected = f"1 to {LONGEST_NAME} printable characters"
+                self.leave_out("name of a metric", name, expected)
+                continue
+            try:
+                yield name, _number(value)
+            except Exception:  # whatever a program's own kind of value raises
+                self.leave_out(f"value of {name!r}", value, "one number that float() takes")
+
+    def leave_out(self, what: str, value: Any, expected: str) -> None:
+        """Say that a value is not reported, the first time that it is one of this kind."""
+        if what in self._left_out:
+            return
+        self._left_out.add(what)
+        with contextlib.suppress(Exception):  # there may be no stderr
+            print(
+                f"hermes: {self._caller}: {ascii(what)[1:-1]}: {_shown(value)}:"
+                f" expected {expected}; left out",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def _number(value: Any) -> Any:
@@ -214,6 +224,32 @@ class _AuthorsFiles:
     def write(self, builder: checkpoint_dir.Builder) -> None:
         """Take its files over."""
         builder.adopt()
+
+
+_logged = _Checks("trainer_shim.log")
+
+
+def log(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+    """Tell metrics of where the training stands: `trainer_shim.log(val_acc=0.93)`.
+
+    They come beside what the framework's adapter reports, under the step that the trial stands at,
+    and change nothing else: an unchanged loop is suspended and resumed as without. A name that the
+    adapter reports itself keeps the adapter's value. Names that are no keywords come in a mapping:
+    `log({"val/acc": 0.93})`. Values are anything that float() takes, which is called here: one that
+    an accelerator still computes is waited for.
+
+    Never raises. What is no number is left out and said on stderr, once for each name, with Hermes
+    and without.
+    """
+    with contextlib.suppress(Exception):  # whatever a program's own kind of value raises
+        if metrics is not None and not isinstance(metrics, Mapping):
+            _logged.leave_out("metrics", metrics, "a mapping from names to numbers")
+            metrics = None
+        given = {str(name): value for name, value in (metrics or {}).items()}
+        told = dict(_logged.reportable({**given, **named}))
+        agent = child_interpreters.claim()
+        if agent is not None:
+            agent.note({name: float(value) for name, value in told.items()})
 
 
 def attach() -> Trial:

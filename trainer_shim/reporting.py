@@ -11,12 +11,13 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
 
 from trainer_shim.channel import frames
 from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import MAX_FRAME_BYTES, Message, number
+from trainer_shim.side_metrics import ADAPTERS, SideMetrics
 
 # --- A report: what happened in the iterations since the one before.
 #
@@ -163,6 +164,7 @@ class Reporter:
 
     def __init__(self, mailbox: AgentChannel, signal: str, names: MetricNames) -> None:
         self.last_values: dict[str, Any] = {}
+        self.side = SideMetrics()
         self._names = names
         self.due = 0.0
         self._mailbox = mailbox
@@ -170,6 +172,8 @@ class Reporter:
         # Of each record the step, and its metrics by name, or the signal's value alone.
         self._steps: list[int] = []
         self._found: list[Any] = []
+        self._claimed: set[str] = set()  # names of metrics that were recorded
+        self._signal_step = -1  # the last one whose signal was told
         self._examples = 0
         self._passes: list[int] = []  # how many steps were done when each of them began
         self._cpu_then = time.process_time()
@@ -200,17 +204,18 @@ class Reporter:
         steps, self._steps = self._steps, []
         found, self._found = self._found, []
         examples, self._examples = self._examples, 0
+        points, signal = self._points(steps, found)
+        points = self._with_side(points, signal)
+        steps = steps or (list(points) if at is None else [at])
         if not steps:
-            if at is None:
-                return
-            steps, found = [at], [{}]
+            return
+        points = points or {steps[0]: {}}
         cpu = time.process_time() - self._cpu_then
         self.restart()
-        points, signal = self._points(steps, found)
         message = {
             "kind": "reported",
-            "first_step": steps[0],
-            "last_step": steps[-1],
+            "first_step": steps[0],  # of the iterations: a point may be of the step before them
+            "last_step": max(steps[-1], max(points)),
             "count": len(points),
             "signal": summarise(signal),
             "examples": examples,
@@ -235,15 +240,41 @@ class Reporter:
                 try:
                     points[step] = last[name] = value = float(metrics)
                     signal.append(value)
+                    self._signal_step = step
                 except Exception:  # whatever a program's own kind of value raises
                     points[step] = {}
                 continue
             values = self._names.told(numbers(self._named(metrics)))
             if name in values:
                 signal.append(values[name])
+                self._signal_step = step
             points[step] = {**self._named(points.get(step, {})), **values}
             last.update(values)
+            if not values.keys() <= self._claimed:
+                self._claim(values)
+        if signal and name not in self._claimed:
+            self._claim([name])
         return points, signal
+
+    def _claim(self, names: Iterable[str]) -> None:
+        self._claimed.update(names)
+        self.side.claim(names, ADAPTERS)
+
+    def _with_side(self, points: dict[int, Values], signal: list[float]) -> dict[int, Values]:
+        """The points with what the program has told beside, and the `signal` with it."""
+        name, last = self._signal, self.last_values
+        side = self.side.take()
+        for step, values in side.items():
+            if name in values and step <= self._signal_step:
+                del values[name]  # the curve has one value a step
+            values = self._names.told(values)
+            if name in values:
+                signal.append(values[name])
+                self._signal_step = step
+            if values:
+                points[step] = {**values, **self._named(points.get(step, {}))}
+                last.update(values)
+        return {step: points[step] for step in sorted(points)} if side else points
 
     def _named(self, values: Any) -> dict[str, Any]:
         return values if isinstance(values, dict) else {self._signal: values}

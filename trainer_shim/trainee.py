@@ -52,6 +52,7 @@ class Trainee(Agent):
                 self.restore_step = int(manifest["step"])
                 told, times = manifest.get("seeds", {}), manifest.get("clock", {})
                 names = manifest.get("temporary", {})
+                self.reporter.side.sources.update(manifest.get("metrics", {}))
                 if "parameters" in manifest:  # older ones have none
                     self.changed_from(manifest["parameters"])
             except checkpoint_dir.CheckpointError as error:

@@ -17,6 +17,7 @@ from hermesd.core.node.messages import (
     Parked,
     Planned,
     Progress,
+    Series,
     Started,
 )
 from hermesd.node.frames import Frame
@@ -179,6 +180,15 @@ def test_a_report_without_the_signal_still_tells_the_rest() -> None:
 def test_an_event_that_makes_no_sense_is_refused(frame: Frame) -> None:
     with pytest.raises((KeyError, ValueError, OverflowError)):
         fact(**frame)
+
+
+def test_a_point_may_be_of_the_step_before_the_reports_iterations() -> None:
+    """What a program tells after a pass is of the pass's last step, which was reported before."""
+    frame = reported([1.0, 2.0], first=8, steps=[8, 9])
+    frame["points"] = [[7, {"val_acc": 0.5}], *frame["points"]]
+    made = progress(frame)
+    assert [(c.first_step, c.last_step) for c in made.report.chunks] == [(8, 8), (9, 9)]
+    assert Series("val_acc", (7,), (0.5,)) in made.points
 
 
 @pytest.mark.parametrize("steps", [[2**70], [-5, -4], [10, 5]])

@@ -128,6 +128,7 @@ class ProgramRun:
         self.step = self._told_step = message["last_step"]
         for _, values in message["points"]:
             self._last_values.update(values)
+        self.say_started()  # what is told of it before its first boundary is of its training, too
         self._emit(**self._meter.rest(message, boottime()))
 
     def _heard_resumed(self, message: Message) -> None:

@@ -10,7 +10,9 @@ import os
 import re
 
 _KNOWN = re.compile(
-    rb"\b(keras|tensorflow|tf_keras|torch|lightning|pytorch_lightning|transformers|trainer_shim)\b"
+    rb"\b(keras|tensorflow|tf_keras|torch|lightning|pytorch_lightning|transformers)\b"
+    rb"|\btrainer_shim\b.*\battach\b",  # its `log` tells metrics, and no steps
+    re.DOTALL,
 )
 _READ_BYTES = 4 << 20
 

@@ -129,8 +129,8 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     """A report: the signal as chunks, every metric as points."""
     points = [(int(step), {k: float(v) for k, v in m.items()}) for step, m in frame["points"]]
     # A program numbers its steps as it likes; what the head would not take must end here.
-    steps = [int(frame["first_step"]), *(step for step, _ in points)]
-    if steps != sorted(steps) or steps[0] < 0 or max(steps) > LARGEST_COUNT:
+    steps = [step for step, _ in points]
+    if steps and (steps != sorted(steps) or steps[0] < 0 or steps[-1] > LARGEST_COUNT):
         expected = f"expected rising ones, to {LARGEST_COUNT}"
         raise ValueError(f"steps {steps[0]}..{steps[-1]}: {expected}")
     sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
@@ -141,7 +141,8 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
     finite = all(math.isfinite(loss) for _, loss in losses) and len(extremes) == len(ends)
     chunks: tuple[Chunk, ...] = ()
     if losses:
-        chunks = _stretched(chunked_points(int(frame["first_step"]), losses), extremes)
+        first = min(_count(frame["first_step"]), losses[0][0])
+        chunks = _stretched(chunked_points(first, losses), extremes)
     series = series_of(points)
     return Progress(
         Reported(

@@ -514,6 +514,7 @@ class TorchSession:
         self.objects.beside = self.beside
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
+        agent.is_midway = self._is_midway
         if agent.restore is not None:
             with self.restoring():
                 past = load(agent.restore)
@@ -528,6 +529,11 @@ class TorchSession:
         asked."""
         agent = self.agent
         return agent.is_aside or self.in_fit is not None or agent.framework == "explicit"
+
+    def _is_midway(self) -> bool:
+        """Whether an optimizer has stepped since the last boundary."""
+        under_way = self.run or (self._inside[-1] if self._inside else None)
+        return under_way is not None and under_way.stepped
 
     # -- passes
 

@@ -1,0 +1,77 @@
+"""Metrics that a program tells beside what its framework's adapter does, kept for the next report.
+
+Rule: each belongs to the step at which the trial stood. A name has one source, the surest that has
+told it: what an adapter reports is never replaced by a logger's value, nor that by a printed and so
+rounded one. Names are the same whatever their case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# How sure it is that a value is a metric, and that it is exact.
+FOUND = 0  # looks like one: in a line that was printed, in a file
+TOLD = 1  # is one: the program has given it to a logger, or to `trainer_shim.log`
+ADAPTERS = 2  # is reported by a framework's adapter, or by `Trial.report`
+
+# What programs count beside their metrics.
+_COUNTERS = frozenset({"epoch", "epochs", "step", "steps", "global_step", "iteration", "iter"})
+
+
+class SideMetrics:
+    """The values since they were last taken, by step. May be added to by any thread."""
+
+    def __init__(self) -> None:
+        # Of each name, in lower case. A program that goes on from a checkpoint has it from there.
+        self.sources: dict[str, int] = {}
+        # A signal handler that prints may interrupt its own thread.
+        self._lock = threading.RLock()
+        self._kept: dict[int, dict[str, tuple[float, int]]] = {}
+
+    def add(self, step: int, values: Mapping[str, float], source: int) -> None:
+        """Keep the values of a step; of those of one name the last."""
+        with self._lock:
+            self.claim(values, source)
+            self._kept.setdefault(step, {}).update(
+                {name: (value, source) for name, value in values.items()}
+            )
+
+    def claim(self, names: Iterable[str], source: int) -> None:
+        """These names are told by that source, or have a surer one."""
+        for name in names:
+            self.sources[name.lower()] = max(source, self.sources.get(name.lower(), source))
+
+    def take(self) -> dict[int, dict[str, float]]:
+        """What was kept of the surest source of each name, in the order of its steps."""
+        with self._lock:
+            kept, self._kept = self._kept, {}
+            return {
+                step: {
+                    name: value
+                    for name, (value, source) in kept[step].items()
+                    if self.sources[name.lower()] == source
+                }
+                for step in sorted(kept)
+            }
+
+
+def logged(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
+    """The metrics among what a program gives to a logger: its numbers, those within a mapping by
+    their path (`val.accuracy`), without the step that the logger counts."""
+    found: dict[str, float] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= logged(value, f"{name}.")
+        elif not isinstance(value, (str, bytes)) and name.lower() not in _COUNTERS:
+            with contextlib.suppress(Exception):  # an image, or whatever it has of its own
+                found[name] = number_of(value)
+    return found
+
+
+def number_of(value: Any) -> float:
+    """The number that it is now. Raises whatever a value that is none raises."""
+    return float(value.detach() if hasattr(value, "detach") else value)
