@@ -24,8 +24,13 @@ from hermesd.core.model import NodeId, StudyId
 from hermesd.core.placement import make_placement
 from hermesd.head import metrics
 from hermesd.head.api.enrol import EnrolService, Invitations
-from hermesd.head.api.services import ControlService
-from hermesd.head.api.users import changed_terms
+from hermesd.head.api.files import FilesService
+from hermesd.head.api.nodes import NodesService
+from hermesd.head.api.services import HeadService, control_service
+from hermesd.head.api.studies import StudiesService
+from hermesd.head.api.trials import TrialsService
+from hermesd.head.api.users import UsersService, changed_terms
+from hermesd.head.api.watch import WatchService
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
 from hermesd.head.fleet.relay import Relay
@@ -191,16 +196,14 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     server = await make_server(config, authority)
     relay = Relay(config.state_dir)
     revoke = functools.partial(_revoke, authority)
-    control = ControlService(
-        head,
-        sessions,
-        relay,
-        blobs,
-        cluster_id=cluster_id,
-        taken=taken,
-        owners=owners,
-        revoke=revoke,
-        setback=setback,
+    control = control_service(
+        HeadService(head, cluster_id, started=clock()),
+        StudiesService(head, blobs, sessions, setback, taken, owners),
+        TrialsService(head, setback),
+        UsersService(head),
+        NodesService(head, sessions, revoke),
+        WatchService(head, owners),
+        FilesService(head, sessions, relay),
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(

@@ -280,9 +280,7 @@ async def test_a_study_that_is_removed_while_it_is_exported_is_exported_as_it_wa
 
 def exporting(head: World) -> AsyncIterator[str]:
     """The lines of an export, as a reader takes them who is slow."""
-    reader = WatchService()
-    reader.head = head.running.head
-    reader.page_turn = asyncio.Lock()
+    reader = WatchService(head.running.head, {})
     return reader._export("digits", Asker("root", everything=True))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from hermesd.core.decide.explanation import crowded
@@ -26,8 +27,9 @@ TAIL_SECONDS = 2.0
 FOLLOW_SECONDS = 0.5
 
 
+@dataclass(frozen=True)
 class FilesService:
-    """This part of the ControlService."""
+    """What nodes have of a trial: its output, its checkpoints, what it uses now."""
 
     head: Head
     sessions: NodeSessions

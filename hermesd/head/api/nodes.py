@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hermesd import wire
@@ -99,12 +100,13 @@ def _add_what_is_left(view: pb.Node, state: State, node: Node) -> None:
         view.only_copies += trial.checkpoint is not None and trial.checkpoint.nodes == (node.id,)
 
 
+@dataclass(frozen=True)
 class NodesService:
-    """This part of the ControlService."""
+    """What is asked of nodes, and done with them; `revoke` ends the certificate of a node that has
+    one."""
 
     head: Head
     sessions: NodeSessions
-    # Ends the certificate of a node, if it has one.
     revoke: Callable[[NodeId], object]
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hermesd import study as studies
@@ -91,9 +91,10 @@ class _Identical(Exception):
     """The study was submitted before; carries its id."""
 
 
+@dataclass(frozen=True)
 class StudiesService:
-    """This part of the ControlService. `taken` holds every study that ever was: its identity;
-    `owners` whose it is."""
+    """What is asked of studies, and done with them. `taken` holds the identity of every study that
+    ever was, `owners` whose it is."""
 
     head: Head
     blobs: Blobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from hermesd.core.events import Cancelled, Event, Paused, Retried, Unpaused
@@ -29,8 +30,9 @@ LOST_NAMED = 3
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
 
+@dataclass(frozen=True)
 class TrialsService:
-    """This part of the ControlService."""
+    """What is asked of trials, and done with them."""
 
     head: Head
     setback: StaleState

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from hermesd.config.schema import HeadConfig
@@ -19,8 +20,9 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 FORGOTTEN_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
 class UsersService:
-    """This part of the ControlService."""
+    """What is asked of users."""
 
     head: Head
 

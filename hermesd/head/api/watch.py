@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermesd import record
@@ -39,12 +39,13 @@ _DEVICE: record.Form[Device] = record.Form(Device)
 _TRIAL: record.Form[Trial] = record.Form(Trial)
 
 
+@dataclass(frozen=True)
 class WatchService:
-    """This part of the ControlService."""
+    """What happened, from the journal; `owners` says whose each study was."""
 
     head: Head
     owners: dict[StudyId, str]
-    page_turn: asyncio.Lock
+    page_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def WatchJournal(
         self, request: pb.WatchJournalRequest, context: Any
