@@ -23,7 +23,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
-from trainer_shim.side_metrics import TOLD
+from trainer_shim.side_metrics import FOUND, TOLD
 
 __all__ = [
     "NOT_FURTHER",
@@ -203,6 +203,7 @@ class Agent:
         self.page.looping = inside
         if inside and not self._began:
             self._began = True
+            self.reporter.side.forget(FOUND)  # in what was printed before it trained
             self.reporter.restart()
             self.reporter.due = 0.0  # a quantum begins with the first step that is heard of
             self._mailbox.send({"kind": "begun", "step": self.page.step})

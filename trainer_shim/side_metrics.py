@@ -44,6 +44,14 @@ class SideMetrics:
         for name in names:
             self.sources[name.lower()] = max(source, self.sources.get(name.lower(), source))
 
+    def forget(self, source: int) -> None:
+        """What this source has told until now was none."""
+        with self._lock:
+            self.sources = {name: one for name, one in self.sources.items() if one != source}
+            for step, values in self._kept.items():
+                kept = {name: told for name, told in values.items() if told[1] != source}
+                self._kept[step] = kept
+
     def take(self) -> dict[int, dict[str, float]]:
         """What was kept of the surest source of each name, in the order of its steps."""
         with self._lock:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Callable
 
 from trainer_shim.adapters import seeds
 from trainer_shim.agent import Agent
+from trainer_shim.metrics import loggers
 from trainer_shim.rerun import open_writers
 
 if TYPE_CHECKING:
@@ -97,8 +98,10 @@ def watch(seed: int | None, claim: Claim) -> None:
     seeds.seed_python(seed)
     actions = {name: functools.partial(_act, action, claim) for name, action in _ACTIONS.items()}
     actions["numpy"] = functools.partial(_numpy_imported, seed)
+    for name in loggers.MODULES:  # an agent that there is by then is told: none is made for them
+        actions[name] = functools.partial(loggers.install, name)
     waited_for = {}
-    for name in _ORDER:
+    for name in (*_ORDER, *loggers.MODULES):
         if name in sys.modules:
             actions[name]()
         else:
@@ -144,11 +147,16 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def begins(self, name: str) -> None:
         """A module is being loaded."""
-        self._loading.append(name)
+        if name in _ORDER:
+            self._loading.append(name)
 
     def ended(self, name: str, well: bool) -> None:
         """It was, or could not be. What it needs hooked first may still be under way: TensorFlow
         imports Keras before it is there itself."""
+        if name not in _ORDER:
+            if well and (action := self._actions.pop(name, None)) is not None:
+                action()  # before anybody takes a function from it
+            return
         self._loading.remove(name)
         if well:
             self._loaded.append(name)

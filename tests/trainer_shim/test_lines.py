@@ -1,0 +1,91 @@
+"""What in a line of output is a metric, and what is not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_shim.metrics.lines import LineReader
+from trainer_shim.side_metrics import FOUND, TOLD
+
+
+def found(line: str, *left_out: str) -> dict[str, float]:
+    """The metrics of one line."""
+    told = list(LineReader(left_out=left_out).read(line + "\n"))
+    assert all(source == FOUND for _, source in told)
+    return {name: value for values, _ in told for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "metrics"),
+    [
+        ("loss=0.3 acc=0.9", {"loss": 0.3, "acc": 0.9}),
+        (
+            "Epoch 3: train loss: 0.12, val loss: 0.56",
+            {"train_loss": 0.12, "val_loss": 0.56},
+        ),
+        ("train loss=0.1 val loss=.2", {"train_loss": 0.1, "val_loss": 0.2}),
+        (
+            "Test set: Average loss: 0.0521, Accuracy: 9830/10000 (98%)",
+            {"Average_loss": 0.0521, "Accuracy": 0.983},
+        ),
+        ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 0.345", {"Loss": 0.345}),
+        ("2024-01-01 12:00:00,123 - INFO - val_acc = 0.91.", {"val_acc": 0.91}),
+        ("INFO:root:val_acc:0.91", {"val_acc": 0.91}),
+        ("{'eval_loss': 0.51, 'eval_runtime': 1.5, 'epoch': 1.0}", {"eval_loss": 0.51}),
+        ('{"step": 3, "val": {"acc": 1}, "name": "x"}', {"val.acc": 1.0}),
+        (
+            "188/188 - 1s - 5ms/step - accuracy: 0.9123 - loss: 3.1e-1",
+            {"accuracy": 0.9123, "loss": 0.31},
+        ),
+        ("\x1b[1m1/2\x1b[0m loss: 0.9\r\x1b[1m2/2\x1b[0m 3ms/step - loss: 0.5", {"loss": 0.5}),
+        (
+            " 45%|### | 45/100 [00:01<00:01, 40.5it/s, loss=0.3, acc=98.5%]",
+            {"loss": 0.3, "acc": 98.5},
+        ),
+        ("Best accuracy so far: 98%", {"Best_accuracy_so_far": 98.0}),
+        ("top-1: 75.2 | acc@5: 92.1", {"top-1": 75.2, "acc@5": 92.1}),
+        ("Validation Accuracy (%): 93.1", {"Validation_Accuracy": 93.1}),
+        ("loss: tensor(0.53, grad_fn=<NllLossBackward0>)", {"loss": 0.53}),
+        ("torch: 2.13.0+cpu", {}),
+        ("Namespace(lr=0.001, epochs=10, momentum=0.9)", {}),
+        ("batch_size=64, params: 1250", {}),
+        ("12:00:01.5 Time: 3.2s, 0.5", {}),
+        ("http://box:8080/a?b=0.5&c=0.5", {}),
+        ("After all of it the final value is: 0.3", {}),
+        ("{'a': 0.5", {"a": 0.5}),
+    ],
+)
+def test_metrics_of_a_line(line: str, metrics: dict[str, float]) -> None:
+    assert found(line, "lr", "momentum") == metrics
+
+
+def test_a_loss_that_is_no_number_is_a_metric() -> None:
+    assert math.isnan(found("val_loss=nan")["val_loss"])
+
+
+def test_a_line_that_comes_in_parts_is_one() -> None:
+    reader = LineReader()
+    assert not [*reader.read("val_"), *reader.read("acc: 0."), *reader.read("")]
+    assert [*reader.read("5\nloss: 0.2")] == [({"val_acc": 0.5}, FOUND)]
+    assert [*reader.read("5\n\n")] == [({"loss": 0.25}, FOUND)]
+
+
+def test_a_studys_patterns_say_what_is_a_metric() -> None:
+    """Also of numbers that are written as counts, several in a line, and the hyper-parameters."""
+    patterns = {"hits": r"hits (?P<value>\d+) of (\d+)", "rate": r"rate\((\S+)\)"}
+    reader = LineReader(patterns, left_out=["rate"])
+    assert [*reader.read("hits 7 of 9, hits 8 of 9, rate(0.5), rate=0.5, f1=0.25\n")] == [
+        ({"f1": 0.25}, FOUND),
+        ({"hits": 8.0, "rate": 0.5}, TOLD),
+    ]
+    assert not [*reader.read("rate(none)\n")]
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    for values, _ in LineReader().read(text + "\n"):
+        assert all(isinstance(value, float) for value in values.values())

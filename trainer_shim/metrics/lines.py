@@ -1,0 +1,140 @@
+"""The metrics in a line of output: `name=value`, `name: value`, JSON, and a study's own patterns.
+
+Rule: a number is taken for a metric where a name stands before it that is no counter and no time,
+and where it is written as metrics are: with a point, an exponent or a percent sign. What a study's
+patterns name is one however it is written. Nothing here takes longer than in proportion to a line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from trainer_shim.side_metrics import FOUND, TOLD, logged
+
+_LONGEST = 4_000  # characters of a line
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x08")
+_NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+_END = r"(?=[\s,;|)\]}'\"]|\.?(?:\s|$))"
+# How a name ends and a value follows: the value, perhaps as so many of so many and their share.
+_PAIR = re.compile(
+    rf"(?P<gap>(?:\s?\([^()\s]{{1,12}}\))?\s?)['\"]?(?P<sign>[:=])\s?['\"]?(?:tensor\()?"
+    rf"(?P<value>{_NUMBER})"
+    rf"(?:(?P<percent>\s?%)|/(?P<of>\d+)\s?\(\d+(?:\.\d*)?\s?%\))?{_END}",
+    re.IGNORECASE,
+)
+_WORD = r"[A-Za-z_][\w./@-]*"
+_WORDS = re.compile(rf"(?<![\w.%/@?&-])(?:{_WORD} )*{_WORD}$")
+_MOST_WORDS = 4
+# Before a name that is written `val loss=0.3`.
+_PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
+# The last word of what is counted or measured by a clock.
+_NO_METRIC = re.compile(
+    r"batch(es)?|epochs?|iter(ations?)?|steps?|num|seed|rank|pid|port|version|flos"
+    r"|time(stamp)?|runtime|duration|elapsed|eta|ms|secs?|seconds?|speed|throughput|fps"
+)
+
+
+class LineReader:
+    """Reads text as it is printed. `patterns` are a study's, by metric; of the names `left_out`,
+    hyper-parameters, none is a metric unless it has a pattern."""
+
+    def __init__(
+        self, patterns: Mapping[str, str] | None = None, left_out: Collection[str] = ()
+    ) -> None:
+        self._patterns = {name: re.compile(text) for name, text in (patterns or {}).items()}
+        self._left_out = {name.lower() for name in left_out}
+        self._begun = ""
+
+    def read(self, text: str) -> Iterator[tuple[dict[str, float], int]]:
+        """The metrics of each line that ends in `text`, and how sure they are."""
+        lines = (self._begun + text).split("\n")
+        self._begun = lines.pop()[-_LONGEST:]
+        for line in lines:
+            # Of a line that was drawn several times, the last.
+            shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
+            plain = _ESCAPES.sub("", shown)
+            if (found := self._found(plain)) is not None:
+                yield found, FOUND
+            if self._patterns and (told := self._told(plain)):
+                yield told, TOLD
+
+    def _told(self, line: str) -> dict[str, float]:
+        values = {}
+        for name, pattern in self._patterns.items():
+            for match in pattern.finditer(line):
+                text = match["value"] if "value" in pattern.groupindex else match[1]
+                if (value := number_in(text or "")) is not None:
+                    values[name] = value
+        return values
+
+    def _found(self, line: str) -> dict[str, float] | None:
+        if ":" not in line and "=" not in line:
+            return None
+        values = from_json(line)
+        if values is None:
+            values = pairs(line)
+        kept = {name: value for name, value in values.items() if self._is_metric(name)}
+        return kept or None
+
+    def _is_metric(self, name: str) -> bool:
+        return is_metric(name) and name.lower() not in self._left_out
+
+
+def from_json(line: str) -> dict[str, float] | None:
+    """The numbers of a line that is a JSON object; None for another."""
+    text = line.strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return logged(found)
+
+
+def pairs(line: str) -> dict[str, float]:
+    """The numbers of a line with a name before them; what has several words has `_` between."""
+    found: dict[str, float] = {}
+    end = 0
+    for match in _PAIR.finditer(line):
+        before, end = line[end : match.start()], match.end()
+        name = _name(before, is_tight=match["sign"] == "=" and not match["gap"])
+        value = _value(match)
+        if name and value is not None:
+            found[name] = value
+    return found
+
+
+def is_metric(name: str) -> bool:
+    """Whether a number of this name may be one, and no counter or time."""
+    return _NO_METRIC.fullmatch(re.split(r"[\W_]+", name.lower())[-1]) is None
+
+
+def number_in(text: str) -> float | None:
+    """The number that a text is, also with a percent sign; None if it is none."""
+    try:
+        return float(text.strip().rstrip("%"))
+    except ValueError:
+        return None
+
+
+def _name(before: str, is_tight: bool) -> str:
+    match = _WORDS.search(before)
+    words = match[0].split(" ") if match else []
+    if is_tight and words:
+        has_part = len(words) > 1 and _PARTS.fullmatch(words[-2].lower())
+        words = words[-2:] if has_part else words[-1:]
+    return "_".join(words) if len(words) <= _MOST_WORDS else ""
+
+
+def _value(match: re.Match[str]) -> float | None:
+    text: Any = match["value"]
+    value = float(text)
+    if match["of"]:
+        return value / float(match["of"]) if float(match["of"]) else None
+    is_written_as_one = match["percent"] or not math.isfinite(value) or set(".eE") & set(text)
+    return value if is_written_as_one else None
