@@ -70,7 +70,7 @@ def encode(entry: Entry) -> tuple[str, str]:
 
 
 def decode(kind: str, body: str) -> Entry:
-    """The entry that was encoded. Raises Unreadable."""
+    """The entry that was encoded. Raises UnreadableEntry."""
     if kind not in KINDS:
         raise UnreadableEntry(f"unknown kind {kind!r}: written by a newer version, or damaged")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -126,3 +127,29 @@ def test_no_two_classes_have_one_name() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     named.setdefault(node.name, []).append(module)
     assert {one: of for one, of in named.items() if len(of) > 1 and one not in TWICE} == {}
+
+
+# Raised through us by the libraries that we call.
+OTHERS_ERRORS = {"AioRpcError", "CalledProcessError", "PicklingError", "ValidationError"}
+RAISED = re.compile(r"\bRaises:?\s+((?:[A-Z]\w+)(?:(?:, and|,| and| or)\s+[A-Z]\w+)*)")
+
+
+def test_what_a_docstring_says_is_raised_exists() -> None:
+    product = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES
+               if name(path).split("/")[0] in PRODUCT]  # fmt: skip
+    nodes = [node for tree in product for node in ast.walk(tree)]
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    known = classes | OTHERS_ERRORS | set(dir(builtins))
+    documented = [
+        ast.get_docstring(node) or ""
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    raised = {
+        error
+        for text in documented
+        for listed in RAISED.findall(text)
+        for error in re.findall(r"[A-Z]\w+", listed)
+    }
+    assert len(raised) > 50, "they are found"
+    assert raised - known == set()

@@ -172,7 +172,7 @@ class Builder:
         self._is_superseded = True
 
     def add(self, name: str, parts: Iterable[Buffer]) -> None:
-        """Write one file from its parts, hashed on the way and fsynced. Raises Superseded.
+        """Write one file from its parts, hashed on the way and fsynced. Raises SaveSuperseded.
 
         In pieces: a thread that writes or syncs cannot be stopped, and a suspend waits for it.
         """
@@ -211,7 +211,7 @@ class Builder:
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`.
 
-        Raises Superseded, and CheckpointError for what would not be there, or not be the same,
+        Raises SaveSuperseded, and CheckpointError for what would not be there, or not be the same,
         afterwards.
         """
         for folder, _, names in os.walk(self.partial):

@@ -169,7 +169,7 @@ class Drive:
         """The whole simulation.
 
         Raises:
-            Stalled: the policy raised, or left trials unfinished for ever.
+            SimulationStalled: the policy raised, or left trials unfinished for ever.
         """
         self.play()
         left = [place for place in range(len(self._jobs)) if place not in self._finished]
@@ -191,7 +191,7 @@ class Drive:
         """Go on until nothing is left to happen; the trials as they are then.
 
         Raises:
-            Stalled: the policy raised.
+            SimulationStalled: the policy raised.
         """
         self._tell(*self._opening)
         while self._agenda.step():

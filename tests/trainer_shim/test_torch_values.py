@@ -23,13 +23,13 @@ import torch
 from trainer_shim.adapters.torch.pack import Packer
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.state import OtherProgram, Snapshot, load
+from trainer_shim.adapters.torch.state import OtherProgram, TorchSnapshot, load
 from trainer_shim.adapters.torch.pack import Unpacker
 from trainer_shim.checkpoint_dir import Builder
 
 def through_a_file(tree):
     builder = Builder(sys.argv[1], "one")
-    Snapshot({"tree": tree}).write(builder)
+    TorchSnapshot({"tree": tree}).write(builder)
     builder.finish({"step": 0})
     return load(builder.path)["tree"]
 
@@ -165,12 +165,12 @@ assert refused([[0, 1]] * 70, longest=70) is False and refused([[0] * 70] * 70, 
 
 LARGE = """
 from trainer_shim.adapters.torch import pack as torch_pack
-from trainer_shim.adapters.torch.unchanged_values import Large
+from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
 
 def packer(large):
     return Packer({}, largest=8000, longest=3, large=large)
 
-large, data = Large(), torch.arange(3000.0)
+large, data = UnchangedValues(), torch.arange(3000.0)
 array, names, grows = np.arange(3000), list("abcd"), [0] * 4
 made = {"data": data, "array": array, "names": names, "grows": grows, "late": 0}
 functions, gathered, chain = {"print": print}, [], ["deep"]
@@ -188,18 +188,18 @@ gathered.append(print)
 try:
     packer(large).pack_some([("functions", functions), ("other", [print]), ("gathered", gathered)])
     raise SystemExit("what cannot be copied was dropped without a word")
-except torch_pack.TooMuch as error:
+except torch_pack.TooLargeToPack as error:
     assert "gathered, which has changed and holds a builtin_function" in str(error), error
 try:
     packer(large).pack_some([("self", log)])
     raise SystemExit("what cannot be copied was dropped without a word")
-except torch_pack.TooMuch as error:
+except torch_pack.TooLargeToPack as error:
     assert str(error).startswith("self.lines.….lines, which has changed and"), error
 gathered.clear()
 try:
     packer(large).pack_some([("chain", [[chain]])])
     raise SystemExit("what is nested deep was dropped without a word")
-except torch_pack.TooMuch as error:
+except torch_pack.TooLargeToPack as error:
     assert "chain, a list that is nested deeper than 16" in str(error), error
 data.data[:2] = data.data[[1, 0]]
 grows.append(1)
@@ -220,13 +220,13 @@ torch_pack._MOST_BYTES = 30_000
 try:
     packer(large).pack_some([("one", data), ("two", {"three": torch.zeros(9000)})])
     raise SystemExit("there was memory for more than all")
-except torch_pack.TooMuch as error:
+except torch_pack.TooLargeToPack as error:
     assert "two, a tensor of shape (9000,)" in str(error), error
 """
 
 LEFT = """
 from trainer_shim.adapters.torch import pass_variables as torch_left
-from trainer_shim.adapters.torch.pass_variables import Left
+from trainer_shim.adapters.torch.pass_variables import PassVariables
 
 def passes(left, *values):
     records = []
@@ -240,17 +240,17 @@ def found(left, record):
     (copy,) = left.of("here", record["left"]["variables"])
     return Unpacker([]).unpack(copy["values"]["a"])[-1]
 
-large = Large()
+large = UnchangedValues()
 large.noting = False
 torch_left._MOST = 5000
-left, one = Left(large), list(range(100))
+left, one = PassVariables(large), list(range(100))
 records = passes(left, {"a": one}, {"a": one + [1]}, {"a": one + [1]}, {"a": [2], "b": 3})
 dumped = left.dump(records)
 assert len(dumped["kept"]) == 3
 assert [found(left, record) for record in records] == [99, 1, 1, 2]
 records += passes(left, {"a": one * 2 + [4]})
 assert [found(left, record) for record in records] == [4, 1, 1, 2, 4]
-again_left = Left(large)
+again_left = PassVariables(large)
 loaded = again_left.load(through_a_file(left.dump(records)))["records"]
 assert [found(again_left, record) for record in loaded] == [4, 1, 1, 2, 4]
 assert loaded[3]["left"]["variables"][0]["values"]["b"] == 3
@@ -262,7 +262,7 @@ tree = Packer({}).pack({"loader": [data, data], "sampler": data, "other": data +
 sizes = set()  # a checkpoint of what came from a checkpoint is no larger
 for turn in range(2):
     builder = Builder(sys.argv[1], f"turn{turn}")
-    Snapshot({"tree": tree}).write(builder)
+    TorchSnapshot({"tree": tree}).write(builder)
     builder.finish({"step": 0})
     tree = load(builder.path)["tree"]
     sizes.add(os.path.getsize(os.path.join(builder.path, "torch.arrays")))

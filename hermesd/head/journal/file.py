@@ -81,7 +81,7 @@ def verify(path: Path, check: str = "quick_check") -> None:
     """Whether it is a journal of ours, and whole. What quick_check leaves out, the order of indexes
     among others, a head finds when it writes; SQLite's integrity_check finds it at once.
 
-    Raises Damaged for what a repair may mend, StateRefused for what it may not, StateAway.
+    Raises DamagedState for what a repair may mend, StateRefused for what it may not, StateAway.
     """
     if not path.is_file():
         raise StateRefused(

@@ -79,8 +79,11 @@ def disk_fact(folder: Path) -> str:
 
 
 def verified(path: Path) -> FoundCheckpoint:
-    """The checkpoint at `path`, every file hashed. Raises Damaged; OSError where the disk does not
-    let it be read now, which says nothing about it."""
+    """The checkpoint at `path`, every file hashed.
+
+    Raises DamagedCheckpoint, and OSError where the disk does not let it be read now, which says
+    nothing about it.
+    """
     manifest, digest = _manifest(path)
     files = manifest["files"]
     for name, expected in files.items():
@@ -108,7 +111,7 @@ def lies_within(file: Path, folder: Path) -> bool:
 
 def promised(path: Path, sha256: str) -> dict[str, int]:
     """The files that the manifest at `path` names, with their bytes, if it is the one of this hash
-    (empty: if it is any). Raises Damaged."""
+    (empty: if it is any). Raises DamagedCheckpoint."""
     manifest, digest = _manifest(path)
     if sha256 and digest != sha256:
         raise DamagedCheckpoint(f"it is {digest}, the head knows {sha256}")

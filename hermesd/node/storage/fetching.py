@@ -217,7 +217,7 @@ async def _files(
     sha256: str,
     pace: _Pace,
 ) -> None:
-    """Bring the manifest, and what it names. Raises Damaged, AioRpcError, OSError."""
+    """Bring the manifest, and what it names. Raises DamagedCheckpoint, AioRpcError, OSError."""
     manifest = partial / MANIFEST
     manifest.unlink(missing_ok=True)
     await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES, pace)
@@ -258,7 +258,10 @@ async def _file(
     limit_bytes: int,
     pace: _Pace,
 ) -> None:
-    """Bring one file, going on where an earlier try was cut off. Raises Damaged, AioRpcError."""
+    """Bring one file, going on where an earlier try was cut off.
+
+    Raises DamagedCheckpoint, AioRpcError.
+    """
     request = pb.FetchRequest()
     request.CopyFrom(wanted)
     request.file = name

@@ -161,7 +161,7 @@ class Replicas:
             await self._retain(folder, _names(order))
 
     async def _share(self, order: Fetch) -> None:
-        """Raises NotFetched, BadTrial, Damaged, OSError."""
+        """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
         folder, names = self._folder(order.checkpoint.trial), _names(order)
         if self._shared is None or not order.identity or folder.identity != order.identity:
             raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)

@@ -49,7 +49,7 @@ class Shared:
 
     def put(self, path: Path, trial: TrialId, identity: str, keep: Collection[str]) -> None:
         """Have a copy of the checkpoint at `path` there, and of the trial's others only those that
-        are named. Raises SharedAway, Damaged, OSError."""
+        are named. Raises SharedAway, DamagedCheckpoint, OSError."""
         self.see()
         folder = self._folder(trial, identity)
         if not _is_whole(folder / path.name):

@@ -102,12 +102,12 @@ class TrialFolder:
         self.rebuilt = False
 
     def journalled(self) -> Assignment | None:
-        """The run whose outcome the head may not have; None without one. Raises Unreadable,
+        """The run whose outcome the head may not have; None without one. Raises UnreadableFolder,
         OSError."""
         return self._read("run.pb")
 
     def last(self) -> Assignment | None:
-        """The newest run ever journalled here. Raises Unreadable, OSError."""
+        """The newest run ever journalled here. Raises UnreadableFolder, OSError."""
         return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:

@@ -76,7 +76,7 @@ class World:
         """Both phases.
 
         Raises:
-            Broken: something happened that must not, or what must happen did not.
+            GroundTruthBroken: something happened that must not, or what must happen did not.
         """
         while self.agenda.now < faulty_seconds:
             self.agenda.step()
