@@ -8,7 +8,8 @@
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
 #                  which are installed where Debian's apt-get can; skipped without them
-# make bench       the benchmarks       make proto  regenerate hermesd/pb     make clean  start over
+# make bench       the benchmarks       make clean  start over
+# make proto       write hermesd/pb anew from protos/    make client  the blocking SDK from the asyncio one
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
 #                  in the place of an older; starts and restarts nothing (docs/install.md)
 
@@ -20,7 +21,7 @@ FRAMEWORKS := .venv-frameworks
 MARKS  := torch lightning transformers jax tf_keras
 space  := $() $()
 
-.PHONY: demo test test-frameworks test-exact test-chaos test-slurm check bench proto clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-chaos test-slurm check bench proto client clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -50,12 +51,16 @@ check: $(STAMPS)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python protos/generate.py --check
+	$(BIN)/python -m hermesctl.sdk.generate --check
 
 bench: $(STAMPS)/dev
 	$(BIN)/python -m benchmarks
 
 proto: $(STAMPS)/dev
 	$(BIN)/python protos/generate.py
+
+client: $(STAMPS)/dev
+	$(BIN)/python -m hermesctl.sdk.generate
 
 install-systemd:
 	$(PYTHON) -m venv /opt/hermes

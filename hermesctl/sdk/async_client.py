@@ -1,15 +1,15 @@
-"""The SDK on asyncio: what async_reader asks, what async_upkeep does, and every other change.
+"""The SDK on asyncio: everything that can be asked of a head, and done.
 
-Rule: a mutation has one request id however often it is sent, so a retry never has two effects.
+A mutation has one request id however often it is sent, so a retry never has two effects; a stream
+goes on by itself from where it was; every failure is a HermesError.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,18 +17,37 @@ from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
-from hermesctl.errors import HermesError, StudyFileError, Unreachable, UsageError
-from hermesctl.sdk import from_wire, local
+from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
+from hermesctl.sdk import from_wire, local, records
 from hermesctl.sdk.address import embedded_head, find_head
-from hermesctl.sdk.async_upkeep import AsyncUpkeep
-from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id, problems_of
+from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
+from hermesctl.sdk.events import Event
+from hermesctl.sdk.expand import expanded
+from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.likeness import program, ran_meanwhile
-from hermesctl.sdk.records import MetricChoice, Stopped, Study, Submission
+from hermesctl.sdk.records import (
+    Curve,
+    Explanation,
+    Invited,
+    Leaderboard,
+    Member,
+    MetricChoice,
+    Node,
+    ServerInfo,
+    Stopped,
+    Study,
+    StudyDetail,
+    Submission,
+    Trial,
+    TrialDetail,
+    User,
+)
 from hermesctl.sdk.requests import (
     Changes,
     StudyRef,
     Target,
+    TrialRef,
     asked,
     extension,
     path_of,
@@ -36,12 +55,14 @@ from hermesctl.sdk.requests import (
     refused,
     selections,
     study_id,
+    trial_id,
 )
 from hermesctl.sdk.simulation import simulated
 from hermesctl.sdk.token import find_token
-from hermesctl.sdk.transfer import upload
+from hermesctl.sdk.transfer import OnProgress, download, upload
 from hermesctl.sdk.versions import check_skew, client_version
 from hermesctl.study_file.load import NO_NUL, Document
+from hermesctl.study_file.schema import nearest
 from hermesctl.study_file.snapshot import CodeSnapshot, snapshot
 from hermesctl.study_file.submission import (
     Prepared,
@@ -59,48 +80,15 @@ from hermesctl.study_file.write import plugin_label, study_data
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
-
-# --- What a study would be where no head answers: asked of `hermesd expand`, a process of its
-# own.
-#
-# Rule: nothing is checked or expanded here; `hermesd` is of the same wheel and says what a head
-# of its own version would.
-
-COMMAND = (sys.executable, "-m", "hermesd.cli", "expand")
-_REFUSED = 2
-
-
-async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:
-    """The answer to a request that is only to be validated.
-
-    Raises UsageError with what is wrong, HermesError if it fails.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        answer, said = await process.communicate(request.SerializeToString())
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode == _REFUSED and (problems := problems_of(answer)):
-        raise UsageError("", problems)
-    if process.returncode:
-        words = printable(said.decode(errors="replace"), keep="\n")
-        raise HermesError(
-            f"the study cannot be expanded (exit code {process.returncode}):\n{words}"
-        )
-    return pb.SubmitStudyResponse.FromString(answer)
-
+from hermesd.security.identity import Role
 
 StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
 
 _SUBMIT_TIMEOUT_SECONDS = 300.0
+_PAGE_SIZE = 1_000
+PERSON_ROLES = (Role.USER, Role.OPERATOR, Role.ADMIN)
+_LOOK_SECONDS = 1.0
+_DAY_SECONDS = 86_400.0
 
 
 class _Changed(Protocol):
@@ -110,7 +98,7 @@ class _Changed(Protocol):
     def trials(self) -> Sequence[str]: ...
 
 
-class AsyncClient(AsyncUpkeep):
+class AsyncClient:
     """A client of one head; an async context manager.
 
     `head` is an address (`127.0.0.1:7411`, `unix:PATH`); without it HERMES_HEAD counts, else this
@@ -127,12 +115,8 @@ class AsyncClient(AsyncUpkeep):
     ) -> None:
         self.local = local
         address = embedded_head(os.environ) if local else find_head(head, os.environ)
-        super().__init__(
-            Connection(
-                address,
-                token=find_token(os.environ, address),
-                patience_seconds=patience_seconds,
-            )
+        self.connection = Connection(
+            address, token=find_token(os.environ, address), patience_seconds=patience_seconds
         )
         self._compatible = False
 
@@ -153,6 +137,211 @@ class AsyncClient(AsyncUpkeep):
     async def close(self) -> None:
         """Close the connection."""
         await self.connection.close()
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def server_info(self) -> ServerInfo:
+        """The head's version and abilities."""
+        request = pb.ServerInfoRequest()
+        return from_wire.server_info(
+            await self.connection.call(self.connection.stub.ServerInfo, request)
+        )
+
+    async def studies(self) -> AsyncGenerator[Study, None]:
+        """All studies that may be seen, in the head's order."""
+        token = ""
+        while True:
+            request = asked(pb.ListStudiesRequest, page_size=_PAGE_SIZE, page_token=token)
+            page = await self.connection.call(self.connection.stub.ListStudies, request)
+            for message in page.studies:
+                yield from_wire.study(message)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def latest_study(self) -> Study | None:
+        """The study that was submitted last, if there is any."""
+        newest: Study | None = None
+        async for study in self.studies():
+            if newest is None or study.submitted_unix_seconds >= newest.submitted_unix_seconds:
+                newest = study
+        return newest
+
+    async def study(self, study: StudyRef) -> StudyDetail:
+        """A study, by its id or a unique prefix of it, with its trials."""
+        request = asked(pb.GetStudyRequest, study=study_id(study))
+        return from_wire.study_detail(
+            await self.connection.call(self.connection.stub.GetStudy, request)
+        )
+
+    async def trials(self, study: StudyRef) -> AsyncGenerator[Trial, None]:
+        """A study's trials by number."""
+        token = ""
+        while True:
+            request = asked(
+                pb.ListTrialsRequest, study=study_id(study), page_size=_PAGE_SIZE, page_token=token
+            )
+            page = await self.connection.call(self.connection.stub.ListTrials, request)
+            for message in page.trials:
+                yield from_wire.trial(message)
+            token = page.next_page_token
+            if not token:
+                return
+
+    async def trial(self, trial: TrialRef) -> TrialDetail:
+        """One trial (`digits/17`), with the end of its output."""
+        request = asked(pb.GetTrialRequest, trial=trial_id(trial))
+        return from_wire.trial_detail(
+            await self.connection.call(self.connection.stub.GetTrial, request)
+        )
+
+    async def best(
+        self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
+    ) -> Leaderboard:
+        """The leaderboard: at most `count` trials, best first; those without a metric last.
+
+        With a `metric`, `goal` or `by` they are ranked by these this once, as of `set_metric`.
+        """
+        request = asked(pb.BestTrialsRequest, study=study_id(study), count=count)
+        if metric or goal or by:
+            name = metric or (await self.study(study)).study.metric
+            request.metric.CopyFrom(ranking(name, goal, by))
+        response = await self.connection.call(self.connection.stub.BestTrials, request)
+        return from_wire.leaderboard(response)
+
+    async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
+        """A metric of a trial by step; the signal if none is named, all points if no maximum.
+
+        Raises NotFound for a metric that is none of those that the trial has reported.
+        """
+        request = asked(
+            pb.GetCurveRequest, trial=trial_id(trial), metric=metric, max_points=max_points
+        )
+        found = from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
+        known = found.metrics_available
+        if metric and known and metric not in known:
+            near = nearest(metric, known)
+            hint = f"; did you mean {printable(near)}?" if near else ""
+            name, names = printable(trial_id(trial)), ", ".join(map(printable, known))
+            raise NotFound(f"{name} has no metric {printable(metric)}: it has {names}{hint}")
+        return found
+
+    async def why(self, trial: TrialRef) -> Explanation:
+        """Why a trial runs or waits, in the policy's own words."""
+        request = asked(pb.ExplainTrialRequest, trial=trial_id(trial))
+        return from_wire.explanation(
+            await self.connection.call(self.connection.stub.ExplainTrial, request)
+        )
+
+    async def nodes(self) -> list[Node]:
+        """The nodes with their devices."""
+        request = pb.ListNodesRequest()
+        response = await self.connection.call(self.connection.stub.ListNodes, request)
+        return [from_wire.node(message) for message in response.nodes]
+
+    # --- following -----------------------------------------------------------------------------
+
+    async def events(
+        self,
+        study: StudyRef | None = None,
+        *,
+        after: int = 0,
+        reports: bool = False,
+        once: bool = False,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """The journal's events after a sequence number: of one study or all, without end unless
+        `once`. It reconnects by itself; `on_gap` is told of each break."""
+        batches = watch(
+            self.connection,
+            study="" if study is None else study_id(study),
+            after=after,
+            reports=reports,
+            once=once,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    def follow(
+        self,
+        study: StudyRef,
+        *,
+        after: int = 0,
+        reports: bool = True,
+        reconnect_seconds: float = RECONNECT_SECONDS,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """A study's events until it has finished. It reconnects by itself."""
+        return follow_study(
+            self.connection,
+            study_id(study),
+            after=after,
+            reports=reports,
+            reconnect_seconds=reconnect_seconds,
+            on_gap=on_gap,
+        )
+
+    async def wait(self, study: StudyRef) -> StudyDetail:
+        """Return once the study has finished."""
+        after = (await self.study(study)).journal_sequence
+        async for _ in self.follow(study, after=after, reports=False):
+            pass
+        return await self.study(study)
+
+    def logs(
+        self,
+        trial: TrialRef,
+        *,
+        offset: int = 0,
+        follow: bool = False,
+        on_gap: OnGap | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """What a trial printed, from a byte on (negative: from the end), and, with `follow`,
+        what it prints until it ends."""
+        return follow_logs(
+            self.connection, trial_id(trial), offset=offset, follow=follow, on_gap=on_gap
+        )
+
+    # --- fetching ------------------------------------------------------------------------------
+
+    async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
+        """The study as JSON Lines: itself, its trials, its journal and its points."""
+        request = asked(pb.ExportStudyRequest, study=study_id(study))
+        messages = self.connection.stream(self.connection.stub.ExportStudy, request)
+        async with aclosing(messages):
+            async for message in messages:
+                yield message.data
+
+    async def download_checkpoint(
+        self,
+        trial: TrialRef,
+        destination: str | os.PathLike[str],
+        checkpoint: str = "",
+        *,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[Path]:
+        """Write a trial's newest (or the named) checkpoint as a new directory; returns its
+        files, which load without Hermes.
+
+        With `force` the directory may hold files, of which those of the same names are replaced.
+        `on_progress` is told how many bytes have come.
+        """
+        return await download(
+            self.connection,
+            trial_id(trial),
+            path_of("destination", destination).absolute(),
+            checkpoint,
+            force=force,
+            on_progress=on_progress,
+        )
+
+    # --- submitting ----------------------------------------------------------------------------
 
     async def submit(
         self,
@@ -314,6 +503,8 @@ class AsyncClient(AsyncUpkeep):
         others = [each.id async for each in self.studies() if ran_meanwhile(found, each)]
         return {**document, "meanwhile": others}
 
+    # --- changing a study ----------------------------------------------------------------------
+
     async def pause(self, *targets: Target) -> list[str]:
         """Suspend trials, or all of a study's, until they are resumed; returns those that were
         neither paused nor over."""
@@ -401,6 +592,79 @@ class AsyncClient(AsyncUpkeep):
         request = asked(pb.RemoveStudyRequest, request_id=new_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
+    # --- nodes and people ----------------------------------------------------------------------
+
+    async def users(self) -> list[User]:
+        """What each user has, has used lately and may have; to a user themselves alone."""
+        return await records.users(self.connection)
+
+    async def members(self) -> list[Member]:
+        """The nodes and people with a certificate, by name; to a user themselves alone."""
+        return await records.members(self.connection)
+
+    async def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
+        """A token, good once and for so many days, by which a person may log in: a `user`, an
+        `operator` or an `admin`. Raises UsageError, and Refused by a head without certificates."""
+        return await records.invite(self.connection, _person(role), name, days * _DAY_SECONDS)
+
+    async def revoke(self, name: str, role: str | None = None) -> None:
+        """End a person's access at once, in one role or in all. Raises NotFound where they have
+        none."""
+        roles = [_person(each) for each in ([role] if role else PERSON_ROLES)]
+        await records.revoke(self.connection, roles, name)
+
+    async def drain(self, node: str) -> Node:
+        """Give a node nothing new and have it give up what it has; the node, as it is now.
+
+        Each run goes on to the end of its quantum and is then written down, and what is parked is
+        written down at once. Again for a draining node: it tries again what it could not write.
+        """
+        request = asked(pb.DrainNodeRequest, request_id=new_request_id(), node=node)
+        answer = await self.connection.call(self.connection.stub.DrainNode, request)
+        return from_wire.node(answer.node)
+
+    async def undrain(self, node: str) -> Node:
+        """Put a draining node to use again. Raises Refused for one that is not draining."""
+        request = asked(pb.UndrainNodeRequest, request_id=new_request_id(), node=node)
+        answer = await self.connection.call(self.connection.stub.UndrainNode, request)
+        return from_wire.node(answer.node)
+
+    async def lose(self, node: str, for_good: bool = False) -> Node:
+        """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
+
+        Only for a machine that is off: what runs there still would run a second time elsewhere
+        until its own lease ends it. With `for_good` it is not expected back: its files count as
+        gone, and it is listed no more. Raises NotFound, and Refused for a node that is connected.
+        """
+        request = asked(
+            pb.LoseNodeRequest, request_id=new_request_id(), node=node, for_good=for_good
+        )
+        answer = await self.connection.call(self.connection.stub.LoseNode, request)
+        return from_wire.node(answer.node)
+
+    async def release(self, place: str) -> Node:
+        """Take a node (with all its devices) or a device (`gpu2/cpu:0`) out of quarantine.
+
+        What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
+        """
+        node, _, device = place.partition("/")
+        request = pb.ReleaseNodeRequest(request_id=new_request_id(), node=node, device=device)
+        answer = await self.connection.call(self.connection.stub.ReleaseNode, request)
+        return from_wire.node(answer.node)
+
+    async def wait_drained(self, node: str) -> Node:
+        """Return once nothing runs or is parked on a draining node, or it is to be used again.
+
+        `node` is its whole name. Raises NotFound if there is none.
+        """
+        while True:
+            found = next((each for each in await self.nodes() if each.id == node), None)
+            if found is None:
+                raise NotFound(f"there is no node {node}")
+            if found.drained or not found.draining:
+                return found
+            await asyncio.sleep(_LOOK_SECONDS)
+
     async def _submit(self, request: pb.SubmitStudyRequest, prepared: Prepared) -> Submission:
         try:
             response = await self.connection.call(
@@ -420,6 +684,13 @@ class AsyncClient(AsyncUpkeep):
         if not self._compatible:
             check_skew(client_version(), (await self.server_info()).version)
             self._compatible = True
+
+
+def _person(role: str) -> Role:
+    """The role of this name, if a person may have it. Raises UsageError."""
+    if role in PERSON_ROLES:
+        return Role(role)
+    raise refused("role", role, f"one of {', '.join(PERSON_ROLES)}")
 
 
 def _submission(response: pb.SubmitStudyResponse) -> Submission:

@@ -1,12 +1,11 @@
 """The SDK for scripts and notebooks: the same calls as AsyncClient, blocking.
 
-Rule: its calls run on an event loop in another thread, so it works inside a running loop as well;
-nothing is decided here.
+Made by generate.py of async_client.py; do not edit. Its calls run on an event loop in another
+thread, so it works inside a running loop as well; nothing is decided here.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -47,7 +46,8 @@ class Client:
     """A blocking client of one head; use it as a context manager or call `close`.
 
     `head`, `local` and `patience_seconds` are AsyncClient's; with `local` the embedded head is
-    started here if it does not run.
+    started here if it does not run. Functions that are passed, such as `on_gap` and `on_progress`,
+    are called in the client's thread.
     """
 
     def __init__(
@@ -81,46 +81,58 @@ class Client:
         leaving it to the end of the script."""
         self._thread.close()
 
+    def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        return self._thread.run(coroutine)
+
+    def _iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
+        return self._thread.iterate(start)
+
     def server_info(self) -> ServerInfo:
-        """See AsyncClient.server_info."""
+        """The head's version and abilities."""
         return self._run(self._client.server_info())
 
     def studies(self) -> Iterator[Study]:
-        """See AsyncClient.studies."""
-        return self._iterate(self._client.studies)
+        """All studies that may be seen, in the head's order."""
+        return self._iterate(lambda: self._client.studies())
 
     def latest_study(self) -> Study | None:
-        """See AsyncClient.latest_study."""
+        """The study that was submitted last, if there is any."""
         return self._run(self._client.latest_study())
 
     def study(self, study: StudyRef) -> StudyDetail:
-        """See AsyncClient.study."""
+        """A study, by its id or a unique prefix of it, with its trials."""
         return self._run(self._client.study(study))
 
     def trials(self, study: StudyRef) -> Iterator[Trial]:
-        """See AsyncClient.trials."""
+        """A study's trials by number."""
         return self._iterate(lambda: self._client.trials(study))
 
     def trial(self, trial: TrialRef) -> TrialDetail:
-        """See AsyncClient.trial."""
+        """One trial (`digits/17`), with the end of its output."""
         return self._run(self._client.trial(trial))
 
     def best(
         self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
     ) -> Leaderboard:
-        """See AsyncClient.best."""
+        """The leaderboard: at most `count` trials, best first; those without a metric last.
+
+        With a `metric`, `goal` or `by` they are ranked by these this once, as of `set_metric`.
+        """
         return self._run(self._client.best(study, count, metric=metric, goal=goal, by=by))
 
     def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
-        """See AsyncClient.curve."""
+        """A metric of a trial by step; the signal if none is named, all points if no maximum.
+
+        Raises NotFound for a metric that is none of those that the trial has reported.
+        """
         return self._run(self._client.curve(trial, metric, max_points))
 
     def why(self, trial: TrialRef) -> Explanation:
-        """See AsyncClient.why."""
+        """Why a trial runs or waits, in the policy's own words."""
         return self._run(self._client.why(trial))
 
     def nodes(self) -> list[Node]:
-        """See AsyncClient.nodes."""
+        """The nodes with their devices."""
         return self._run(self._client.nodes())
 
     def events(
@@ -133,7 +145,9 @@ class Client:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> Iterator[Event]:
-        """See AsyncClient.events; `on_gap` is called in the client's thread."""
+        """The journal's events after a sequence number: of one study or all, without end unless
+        `once`. It reconnects by itself; `on_gap` is told of each break.
+        """
         return self._iterate(
             lambda: self._client.events(
                 study,
@@ -154,7 +168,7 @@ class Client:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> Iterator[Event]:
-        """See AsyncClient.follow; `on_gap` is called in the client's thread."""
+        """A study's events until it has finished. It reconnects by itself."""
         return self._iterate(
             lambda: self._client.follow(
                 study,
@@ -166,15 +180,21 @@ class Client:
         )
 
     def wait(self, study: StudyRef) -> StudyDetail:
-        """See AsyncClient.wait."""
+        """Return once the study has finished."""
         return self._run(self._client.wait(study))
 
-    def logs(self, trial: TrialRef, *, offset: int = 0, follow: bool = False) -> Iterator[bytes]:
-        """See AsyncClient.logs."""
-        return self._iterate(lambda: self._client.logs(trial, offset=offset, follow=follow))
+    def logs(
+        self, trial: TrialRef, *, offset: int = 0, follow: bool = False, on_gap: OnGap | None = None
+    ) -> Iterator[bytes]:
+        """What a trial printed, from a byte on (negative: from the end), and, with `follow`,
+        what it prints until it ends.
+        """
+        return self._iterate(
+            lambda: self._client.logs(trial, offset=offset, follow=follow, on_gap=on_gap)
+        )
 
     def export(self, study: StudyRef) -> Iterator[bytes]:
-        """See AsyncClient.export."""
+        """The study as JSON Lines: itself, its trials, its journal and its points."""
         return self._iterate(lambda: self._client.export(study))
 
     def download_checkpoint(
@@ -186,7 +206,12 @@ class Client:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """See AsyncClient.download_checkpoint; `on_progress` is called in the client's thread."""
+        """Write a trial's newest (or the named) checkpoint as a new directory; returns its
+        files, which load without Hermes.
+
+        With `force` the directory may hold files, of which those of the same names are replaced.
+        `on_progress` is told how many bytes have come.
+        """
         return self._run(
             self._client.download_checkpoint(
                 trial, destination, checkpoint, force=force, on_progress=on_progress
@@ -202,14 +227,20 @@ class Client:
         dry_run: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """See AsyncClient.submit."""
+        """Submit a study: a file's path, or a dict with a study file's keys and the `directory`
+        of its program (default: the present one).
+
+        An identical study that is there already is answered with instead of being run twice,
+        unless `again`. With `dry_run` the study is only checked and expanded; where no head
+        answers, this machine does that, and a note says that nodes and pools were not looked at.
+        `environment` is for the trials, beside what programs usually depend on, and a part of the
+        study: with another value it is not identical.
+        Raises StudyFileError for what is no study, whether that is found here or by the head,
+        and Refused for what the head won't have now.
+        """
         return self._run(
             self._client.submit(
-                study,
-                directory=directory,
-                again=again,
-                dry_run=dry_run,
-                environment=environment,
+                study, directory=directory, again=again, dry_run=dry_run, environment=environment
             )
         )
 
@@ -220,7 +251,12 @@ class Client:
         directory: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Preview:
-        """See AsyncClient.preview."""
+        """What a study would be, and when it can be expected to have something; nothing is stored.
+
+        `study`, `directory` and `environment` are those of `submit`, and so is what is raised, but
+        that a head need not answer: then this machine checks and expands it, as its notes say, and
+        nothing is known of when.
+        """
         return self._run(self._client.preview(study, directory=directory, environment=environment))
 
     def clone(
@@ -229,29 +265,44 @@ class Client:
         changes: Mapping[str, object] | Prepared | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """See AsyncClient.clone."""
+        """Submit a study once more, over the very same code and with its variables.
+
+        `changes` are new values by the keys of the study file, with dots for what lies deeper:
+        `{"name": "again", "schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
+        `environment` is over the study's own variables. Raises as `submit` does, and NotFound.
+        """
         return self._run(self._client.clone(study, changes, environment))
 
     def replay(
         self, study: StudyRef, policies: str = "asha", devices: int | None = None
     ) -> dict[str, Any]:
-        """See AsyncClient.replay."""
+        """What other policies would have made of a study, in virtual time over its own curves.
+
+        `policies` are names with commas between, each with its settings after a colon as in
+        `asha:eta=2`; `devices` are as many as it ran on by default. The answer has the keys of
+        `hermesctl study replay -o json`. Raises UsageError for what cannot be replayed, and
+        NotFound.
+        """
         return self._run(self._client.replay(study, policies, devices))
 
     def pause(self, *targets: Target) -> list[str]:
-        """See AsyncClient.pause."""
+        """Suspend trials, or all of a study's, until they are resumed; returns those that were
+        neither paused nor over.
+        """
         return self._run(self._client.pause(*targets))
 
     def resume(self, *targets: Target) -> list[str]:
-        """See AsyncClient.resume."""
+        """Let paused trials compete for devices again; returns those that were paused."""
         return self._run(self._client.resume(*targets))
 
     def stop(self, *targets: Target) -> Stopped:
-        """See AsyncClient.stop."""
+        """End trials, their results stay; returns those that were not over, and in its `notes` what
+        was lost with them. Works with a head of any version.
+        """
         return self._run(self._client.stop(*targets))
 
     def retry(self, *targets: Target) -> list[str]:
-        """See AsyncClient.retry."""
+        """Run failed, stopped or cancelled trials again, from their last checkpoint."""
         return self._run(self._client.retry(*targets))
 
     def extend(
@@ -260,79 +311,85 @@ class Client:
         stop: Changes | None = None,
         parameters: Changes | None = None,
     ) -> list[str]:
-        """Let trials go on for longer; returns the ids of those that will.
+        """Let trials go on for longer; returns those that will.
 
-        `extend("digits", {"epochs": 20})` and `extend("digits", parameters={"epochs": 20})` are
-        the same: new values of hyper-parameters. `stop={"max_steps": 1000}` raises stop rules, by
-        the keys of the study file. Targets are studies, trials or their ids; finished trials go
-        on from their last checkpoint.
-
-        Raises UsageError for what can't be meant, StudyFileError for values that won't do,
-        NotFound, and Refused where a trial can't be extended.
+        `targets` are studies, trials or their ids. `stop` raises stop rules, by the keys of the
+        study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
+        ({"epochs": 20}), and may stand right after the targets instead. Finished trials go on
+        from their last checkpoint. Raises UsageError for what can't be meant, StudyFileError for
+        values that won't do, NotFound, and Refused where a trial can't be extended.
         """
         return self._run(self._client.extend(*targets, stop=stop, parameters=parameters))
 
     def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
     ) -> MetricChoice:
-        """See AsyncClient.set_metric."""
+        """Have a study's leaderboard rank by another metric that its trials have reported.
+
+        `goal` is `minimize` or `maximize`; without one the goal that the study gives that metric,
+        else `minimize`. `by` is which value counts, `last` or `best`, or of the study's signal
+        `smoothed`, the mean of its last tenth; without one `smoothed` for the signal, else `last`.
+        What policies read is not changed; the answer's notes say so where it matters.
+
+        Raises UsageError for a metric that nobody reported, Refused while nobody reported any.
+        """
         return self._run(self._client.set_metric(study, metric, goal=goal, by=by))
 
     def remove(self, study: StudyRef) -> None:
-        """See AsyncClient.remove."""
-        self._run(self._client.remove(study))
+        """Forget a study with all that it left on disks."""
+        return self._run(self._client.remove(study))
 
     def users(self) -> list[User]:
-        """See AsyncClient.users."""
+        """What each user has, has used lately and may have; to a user themselves alone."""
         return self._run(self._client.users())
 
     def members(self) -> list[Member]:
-        """See AsyncClient.members."""
+        """The nodes and people with a certificate, by name; to a user themselves alone."""
         return self._run(self._client.members())
 
     def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
-        """See AsyncClient.invite."""
+        """A token, good once and for so many days, by which a person may log in: a `user`, an
+        `operator` or an `admin`. Raises UsageError, and Refused by a head without certificates.
+        """
         return self._run(self._client.invite(name, role, days))
 
     def revoke(self, name: str, role: str | None = None) -> None:
-        """See AsyncClient.revoke."""
-        self._run(self._client.revoke(name, role))
+        """End a person's access at once, in one role or in all. Raises NotFound where they have
+        none.
+        """
+        return self._run(self._client.revoke(name, role))
 
     def drain(self, node: str) -> Node:
-        """See AsyncClient.drain."""
+        """Give a node nothing new and have it give up what it has; the node, as it is now.
+
+        Each run goes on to the end of its quantum and is then written down, and what is parked is
+        written down at once. Again for a draining node: it tries again what it could not write.
+        """
         return self._run(self._client.drain(node))
 
     def undrain(self, node: str) -> Node:
-        """See AsyncClient.undrain."""
+        """Put a draining node to use again. Raises Refused for one that is not draining."""
         return self._run(self._client.undrain(node))
 
     def lose(self, node: str, for_good: bool = False) -> Node:
-        """See AsyncClient.lose."""
+        """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
+
+        Only for a machine that is off: what runs there still would run a second time elsewhere
+        until its own lease ends it. With `for_good` it is not expected back: its files count as
+        gone, and it is listed no more. Raises NotFound, and Refused for a node that is connected.
+        """
         return self._run(self._client.lose(node, for_good))
 
     def release(self, place: str) -> Node:
-        """See AsyncClient.release."""
+        """Take a node (with all its devices) or a device (`gpu2/cpu:0`) out of quarantine.
+
+        What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
+        """
         return self._run(self._client.release(place))
 
     def wait_drained(self, node: str) -> Node:
-        """See AsyncClient.wait_drained."""
+        """Return once nothing runs or is parked on a draining node, or it is to be used again.
+
+        `node` is its whole name. Raises NotFound if there is none.
+        """
         return self._run(self._client.wait_drained(node))
-
-    def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-        return self._thread.run(coroutine)
-
-    def _iterate(self, start: Callable[[], AsyncGenerator[Answer, None]]) -> Iterator[Answer]:
-        return self._thread.iterate(start)
-
-
-def _say_all() -> None:
-    """Have `help` of each method say what is said of AsyncClient's."""
-    for name, method in vars(Client).items():
-        here = f"See AsyncClient.{name}"
-        if (words := method.__doc__) and words.startswith(here):
-            whole = inspect.getdoc(getattr(AsyncClient, name)) or words
-            rest = words.removeprefix(here).strip(" ;.\n")
-            method.__doc__ = f"{whole}\n\n{rest}." if rest else whole
-
-
-_say_all()

@@ -136,7 +136,7 @@ def simulate(case: Case, first: int, last: int) -> list[OrderResult]:
     """The orders `first` to `last - 1`.
 
     Raises:
-        Stalled: the policy failed.
+        SimulationStalled: the policy failed.
         Beaten: the simulator is wrong.
     """
     results = []
@@ -163,7 +163,7 @@ def compare(
     """All orders of all cases; `progress` is told how many more are done.
 
     Raises:
-        Stalled: a policy failed.
+        SimulationStalled: a policy failed.
         Beaten: the simulator is wrong.
     """
     pieces = [

@@ -80,7 +80,7 @@ def simulate(words: Words) -> None:
 
     Raises:
         Refused: an option that will not do.
-        Stalled: a policy failed.
+        SimulationStalled: a policy failed.
     """
     output = _one_of("output", words.output, OUTPUTS)
     if words.charts is not None and find_spec("matplotlib") is None:

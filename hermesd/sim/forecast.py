@@ -71,7 +71,7 @@ def forecast(
     Raises:
         Refused: the file cannot be read, or is no export with trials that came to their end; or
             there are too many draws of so many trials.
-        Stalled: a policy failed.
+        SimulationStalled: a policy failed.
     """
     if trials * draws > MOST_DRAWN:
         most = f"at most {MOST_DRAWN:,} trials in all draws together, not {trials * draws:,}"

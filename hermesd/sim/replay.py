@@ -196,7 +196,7 @@ def courses(
     Of a signal that was `maximized` the words give its values.
 
     Raises:
-        Stalled: the policy raised.
+        SimulationStalled: the policy raised.
     """
     drive = Drive(order, devices, policy, placement, make=_giving_up)
     trials = drive.play()
@@ -319,7 +319,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Stud
 
     Raises:
         Refused: the file cannot be read, or is no export with trained trials.
-        Stalled: a policy failed.
+        SimulationStalled: a policy failed.
         Beaten: the simulator is wrong.
     """
     exported = open_export(path)

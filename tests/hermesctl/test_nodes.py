@@ -14,7 +14,7 @@ from hermesctl.errors import ExitCode
 from hermesctl.render import live
 from hermesctl.render.node_views import more_machines
 from hermesctl.render.views import explanation_view
-from hermesctl.sdk import async_upkeep
+from hermesctl.sdk import async_client
 from hermesctl.sdk.address import Address
 from hermesctl.sdk.records import Explanation, LeftOut
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -27,7 +27,7 @@ from tests.hermesctl.test_cli import hermesctl
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks often."""
-    monkeypatch.setattr(async_upkeep, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(async_client, "_LOOK_SECONDS", 0.01)
 
 
 def busy_box(**fields: object) -> pb.Node:
