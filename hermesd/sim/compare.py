@@ -126,7 +126,7 @@ def order_of(scene: Scene, number: int) -> SubmissionOrder:
 
 
 def outcome_of(case: Case, order: SubmissionOrder) -> SimulatedOutcome:
-    """The order under the case's policy. Raises Stalled."""
+    """The order under the case's policy. Raises SimulationStalled."""
     contender = case.contender
     scene = case.scene
     return Drive(order, scene.devices, contender.policy, contender.placement, scene.speeds).run()

@@ -27,7 +27,8 @@ class Ground:
         """A run computes from now on.
 
         Raises:
-            GroundTruthBroken: its device is taken, its trial computes elsewhere, or it began before.
+            GroundTruthBroken: its device is taken, its trial computes elsewhere, or it began
+                before.
         """
         if run in self.begun:
             raise GroundTruthBroken(f"{run} began a second time")
