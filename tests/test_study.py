@@ -539,6 +539,15 @@ BAD = [
         spec(retry=pb.Retry(rules=[pb.RetryRule(match=m, do=NO_RETRY) for m in ("Oom", "oom")])),
         "each match once, not 'oom' twice",
     ),
+    (
+        spec(metrics=[pb.MetricPattern(name="acc", pattern="acc=(")]),
+        r"^metrics\.acc = acc=\(: expected a regular .*unterm",
+    ),
+    (
+        spec(metrics=[pb.MetricPattern(name="acc", pattern="acc=.*")]),
+        r"^metrics\.acc.*with a group for the value",
+    ),
+    (spec(metrics=[pb.MetricPattern(name="acc")]), r"^metrics\.acc: expected a regular"),
     (spec(priority=101), r"^priority = 101: expected less than or equal to 100"),
     (spec(priority=-101), r"^priority = -101"),
     (spec(resources=pb.Resources(memory_bytes=-5)), r"^resources\.memory_bytes = -5"),

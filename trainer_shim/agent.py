@@ -76,12 +76,14 @@ class Agent:
         lengths: Iterable[str] = (),
         seed: int | None = None,
         restore: str | None = None,
+        patterns: Mapping[str, str] | None = None,
     ) -> None:
         self.page = page
         self.trial = trial
         self.attempt = attempt
         self.signal = signal
         self.parameters = dict(parameters or {})
+        self.patterns = dict(patterns or {})  # of metrics in what it prints, by name
         self._lengths = frozenset(lengths)
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}

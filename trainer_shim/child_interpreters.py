@@ -21,6 +21,7 @@ from trainer_shim.adapters import registry
 from trainer_shim.agent import Agent
 from trainer_shim.channel import frames
 from trainer_shim.channel.page import ControlPage
+from trainer_shim.metrics import streams
 from trainer_shim.program import command_line, framework_scan
 from trainer_shim.spec import Spec
 from trainer_shim.trainee import Trainee
@@ -31,14 +32,33 @@ UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FD", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
-_LENGTHS, _RESTORE = "HERMES_LENGTHS", "HERMES_RESTORE"
-_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, "HERMES_SIGNAL", _SEED, _LENGTHS, _RESTORE)
+_LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
+_OURS = (
+    _CHANNEL,
+    _PAGE,
+    _CHECKPOINTS,
+    _FOLDER,
+    "HERMES_SIGNAL",
+    _SEED,
+    _LENGTHS,
+    _METRICS,
+    _RESTORE,
+)
 
 
 def environment(channel: int, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
     """What a program is given so that a Python below it can be reached; see `_OURS`."""
-    lengths = json.dumps(spec.lengths)
-    values = (channel, page, spec.checkpoints, spec.cwd, spec.signal, spec.seed, lengths, restore)
+    values = (
+        channel,
+        page,
+        spec.checkpoints,
+        spec.cwd,
+        spec.signal,
+        spec.seed,
+        json.dumps(spec.lengths),
+        json.dumps(spec.metrics),
+        restore,
+    )
     return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
 
 
@@ -73,6 +93,7 @@ def claim() -> Agent | None:
     current_agent.install(agent)
     atexit.register(_close, agent)
     agent.begin()
+    streams.watch(agent)
     return agent
 
 
@@ -90,6 +111,7 @@ def _agent(channel: int, page: ControlPage, environ: Mapping[str, str]) -> Train
         lengths=json.loads(environ[_LENGTHS]),
         seed=None if seed is None else int(seed),
         restore=environ.get(_RESTORE),
+        patterns=json.loads(environ[_METRICS]),
     )
 
 

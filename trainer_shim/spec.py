@@ -19,6 +19,7 @@ class Spec:
     cwd: str
     env: dict[str, str]
     signal: str
+    metrics: dict[str, str]  # patterns of output, by metric
     seed: int | None
     checkpoints: str
     output: str
@@ -44,6 +45,7 @@ class Spec:
             cwd=fields["cwd"],
             env=dict(fields["env"]),
             signal=fields["signal"],
+            metrics=dict(fields.get("metrics", {})),
             seed=fields["seed"],
             checkpoints=fields["checkpoints"],
             output=fields["output"],

@@ -1,7 +1,8 @@
 """A tree from a study file -> StudySpec. The proto is the schema: its descriptor drives all.
 
-Four rules turn the proto's shape into a pleasant file, for every message alike:
+Five rules turn the proto's shape into a pleasant file, for every message alike:
 - a repeated message with a `name` is a mapping from the name to the rest (`parameters`);
+- what such a mapping has one other field of may be that field alone (`metrics`);
 - a message that begins with `name` may be written as the bare name (`metric: loss`);
 - a message with `settings` takes every key that it doesn't know as a setting (`policy`);
 - an enum is written by its short name in lower case (`minimize`).
@@ -263,11 +264,15 @@ class _Builder:
     def named(self, message: Message, entry: TreeEntry, path: str) -> None:
         if isinstance(entry.node, BrokenYaml):
             return
+        known = {name: f for name, f in _fields(message).items() if name != "name"}
+        if len(known) == 1 and isinstance(entry.node, Scalar):
+            (only,) = known.values()
+            self.field(message, only, entry.node, path)
+            return
         if not isinstance(entry.node, Table):
             example = "a mapping such as {value: 0.1} or {values: [0.1, 0.2]}"
             self.refuse(entry.node, example, path)
             return
-        known = {name: f for name, f in _fields(message).items() if name != "name"}
         for child in entry.node.entries:
             child_path = f"{path}.{child.key}"
             if child.key in known:

@@ -1,4 +1,4 @@
-"""StudySpec -> the study file that it stands for: schema.py's four rules, backwards.
+"""StudySpec -> the study file that it stands for: schema.py's rules, backwards.
 
 Rule: what `study_text` writes, study_file and schema read back as an equal spec.
 """
@@ -79,4 +79,5 @@ def _message(message: Message) -> Data:
 
 
 def _without_name(message: Message) -> Data:
-    return {f.name: _field(f, value) for f, value in message.ListFields() if f.name != "name"}
+    data = {f.name: _field(f, value) for f, value in message.ListFields() if f.name != "name"}
+    return next(iter(data.values())) if data and len(message.DESCRIPTOR.fields) == 2 else data

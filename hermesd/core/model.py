@@ -49,6 +49,8 @@ class Program:
     requirements: str = ""
     # The name of a conda environment, which has the interpreter.
     conda: str = ""
+    # By metric, the regular expression that finds it in a line of output.
+    metrics: tuple[tuple[str, str], ...] = ()
 
     @property
     def interpreter(self) -> tuple[str, ...]:

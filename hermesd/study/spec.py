@@ -6,6 +6,7 @@ its path in the study file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -69,6 +70,17 @@ def _conda(name: str) -> str:
     return _printable(name)
 
 
+def _pattern(text: str) -> str:
+    expected = "a regular expression with a group for the value, such as `acc: (?P<value>[0-9.]+)`"
+    try:
+        groups = re.compile(text).groups
+    except re.error as error:
+        raise ValueError(f"{expected} ({error})") from None
+    if not groups:
+        raise ValueError(expected)
+    return text
+
+
 def _axis(name: str) -> str:
     if not name or name[0] == "-" or "=" in name or any(c.isspace() for c in name):
         raise ValueError("a name without spaces and `=` that does not begin with a hyphen")
@@ -79,6 +91,7 @@ Text = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)]
 Path = Annotated[str, Field(max_length=4096), AfterValidator(_path)]
 AxisName = Annotated[str, Field(max_length=128), AfterValidator(_axis)]
+Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_pattern)]
 Seconds = Annotated[float, Field(ge=1, le=10**9)]
 Count = Annotated[int, Field(ge=1, lt=2**63)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -207,6 +220,7 @@ class StudySection(Section):
     method: Literal["grid", "random"] = "grid"
     signal: SignalSection = SignalSection()
     metric: MetricSection = MetricSection()
+    metrics: Annotated[dict[Name, Pattern], Field(max_length=100)] = Field(default_factory=dict)
     parameters: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
         default_factory=dict
     )
@@ -330,6 +344,8 @@ def _by_name(path: str, items: Iterable[Any]) -> dict[str, object]:
             raise Refused(FieldError(f"{path}.{item.name}", "given twice", "each name once"))
         if isinstance(item, pb.NamedValue):
             found[item.name] = scalar_or_list(item.value)
+        elif isinstance(item, pb.MetricPattern):
+            found[item.name] = item.pattern
         else:
             found[item.name] = _without_name(item)
     return found

@@ -240,6 +240,7 @@ def _study(
             data=section.data,
             requirements=section.requirements,
             conda=section.conda,
+            metrics=tuple(section.metrics.items()),
         ),
         stop=_stop_rule(section.stop),
         submitted=0.0,

@@ -387,6 +387,15 @@ def test_rules_about_errors_are_written_as_a_list() -> None:
     assert spec_of(study_text(spec_of(text))) == spec_of(text)
 
 
+def test_a_pattern_of_a_metric_stands_beside_its_name() -> None:
+    text = "program: a.py\nmetrics:\n  val_acc: 'acc[ =:]+(?P<value>[0-9.]+)'\n"
+    (metric,) = spec_of(text).metrics
+    assert (metric.name, metric.pattern) == ("val_acc", "acc[ =:]+(?P<value>[0-9.]+)")
+    assert spec_of(study_text(spec_of(text))) == spec_of(text)
+    (problem,) = problems_of("metrics: {val_acc: [x]}")
+    assert problem.field_path == "metrics.val_acc"
+
+
 def test_what_is_wrong_with_a_rule_is_said_where_it_stands() -> None:
     text = (
         "retry:\n  on_third_failure: studdy\n  rules:\n"

@@ -37,6 +37,7 @@ method: random
 run_cap: 2
 seed: 11
 metric: {name: gain, goal: maximize, mode: smoothed}
+metrics: {hits: 'hits ([0-9]+)'}
 signal: {name: gain, goal: maximize}
 parameters:
   lr: {min: 0.25, max: 0.75, distribution: uniform}
@@ -173,6 +174,7 @@ async def test_every_field_reaches_the_trial(
     assert spec["trial"] == order.run.trial
     assert spec["argv"] == list(work.program.argv)
     assert spec["signal"] == work.signal
+    assert spec["metrics"] == dict(work.program.metrics)
     assert spec["seed"] == work.seed
     assert spec["parameters"] == dict(work.parameters)
     assert spec["hung_seconds"] == order.hung_seconds

@@ -74,6 +74,15 @@ def test_a_line_that_comes_in_parts_is_one() -> None:
     assert [*reader.read("5\n\n")] == [({"loss": 0.25}, FOUND)]
 
 
+def test_what_is_printed_amid_a_bar_is_a_line_of_its_own() -> None:
+    reader = LineReader()
+    told = [one for text in ("\r1/2 loss: 0.5", "", "f1: 0.25", "\n") for one in reader.read(text)]
+    assert told == [({"f1": 0.25}, FOUND)]
+    assert [*reader.read("\r1/2 loss: 0.5"), *reader.read("\b\b\r2/2 loss: 0.4\n")] == [
+        ({"loss": 0.4}, FOUND)
+    ]
+
+
 def test_a_studys_patterns_say_what_is_a_metric() -> None:
     """Also of numbers that are written as counts, several in a line, and the hyper-parameters."""
     patterns = {"hits": r"hits (?P<value>\d+) of (\d+)", "rate": r"rate\((\S+)\)"}

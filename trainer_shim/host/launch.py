@@ -23,6 +23,7 @@ from trainer_shim import child_interpreters, current_agent, signals
 from trainer_shim.adapters import registry
 from trainer_shim.agent import Agent
 from trainer_shim.host.worker import ProgramLaunch
+from trainer_shim.metrics import streams
 from trainer_shim.program import command_line
 from trainer_shim.program.fast_exit import leave, wait_for_threads
 from trainer_shim.program.framework_scan import is_blind
@@ -132,6 +133,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
         lengths=spec.lengths,
         seed=spec.seed,
         restore=launch.restore,
+        patterns=spec.metrics,
     )
 
 
@@ -144,6 +146,7 @@ def _run_here(launch: ProgramLaunch, arguments: list[str]) -> None:
     _own_path(launch)
     _own_folders()
     registry.install(agent)
+    streams.watch(agent)
     if launch.restore is None and is_blind(arguments[0]):
         agent.blind(child_interpreters.UNSEEN)
     leave(_outcome(agent, arguments))

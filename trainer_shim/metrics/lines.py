@@ -51,6 +51,8 @@ class LineReader:
 
     def read(self, text: str) -> Iterator[tuple[dict[str, float], int]]:
         """The metrics of each line that ends in `text`, and how sure they are."""
+        if text and "\r" in self._begun and text[0] not in "\r\b\n":
+            self._begun = ""  # it is printed amid a bar that is to be drawn on
         lines = (self._begun + text).split("\n")
         self._begun = lines.pop()[-_LONGEST:]
         for line in lines:

@@ -163,6 +163,7 @@ def _spec(
         "cwd": str(folder.work),
         "env": env,
         "signal": work.signal,
+        "metrics": dict(work.program.metrics),
         "seed": work.seed,
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),

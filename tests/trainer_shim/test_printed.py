@@ -1,0 +1,175 @@
+"""What an unchanged program prints is read for metrics, and is printed as without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import keras_programs, torch_programs
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Zygote
+from tests.trainer_shim.suspending import Runs
+from tests.trainer_shim.test_side_metrics import curve, points
+
+FITTED = """
+import json, logging, sys
+print(json.dumps({"score": 0.25}))
+logging.basicConfig(format="%(levelname)s %(message)s")
+for epoch in range(3):
+    print("epoch", epoch, end=" ")
+    print(f"train loss: {1 / (epoch + 1)}, rate=0.5, hits 7")
+    logging.warning("val_acc=%s", epoch / 4)
+    sys.stderr.write(f"acc: 0.1\\racc: {epoch / 8}\\n")
+"""
+
+
+def test_a_program_of_no_framework_is_seen_by_what_it_prints(make_trial: MakeTrial) -> None:
+    """Its own hyper-parameters are none of its metrics; what the study has patterns for is."""
+    trial = make_trial(FITTED, parameters={"rate": 0.5}, metrics={"hits": r"hits (\d+)"}).launch()
+    trial.start()
+    trial.until("completed")
+    seen = points(trial)
+    assert seen[0] == {"score": 0.25, "train_loss": 1.0, "hits": 7.0, "val_acc": 0.0, "acc": 0.0}
+    assert seen[1] == {"train_loss": 0.5, "hits": 7.0, "val_acc": 0.25, "acc": 0.125}
+    assert sorted(seen) == [0, 1, 2]
+    assert trial.output.splitlines()[:3] == [
+        '{"score": 0.25}',
+        "epoch 0 train loss: 1.0, rate=0.5, hits 7",
+        "WARNING val_acc=0.0",
+    ]
+
+
+STREAMS = """
+import io, os, sys, threading
+assert type(sys.stdout) is io.TextIOWrapper
+assert sys.stdout.write("") == 0
+try:
+    sys.stdout.write(b"bytes")
+except TypeError as error:
+    print("RAISED", error)
+def chatter():
+    while not done:
+        print("acc=0.5")
+done = False
+thread = threading.Thread(target=chatter)
+thread.start()
+for _ in range(20):
+    child = os.fork()
+    if child == 0:
+        print("auc=0.75")
+        os._exit(0)
+    os.waitpid(child, 0)
+done = True
+thread.join()
+print("DONE", file=sys.stdout)
+"""
+
+
+def test_streams_are_what_they_are_without_hermes(make_trial: MakeTrial) -> None:
+    """Their type, what they raise, and in a child that was forked while a thread prints."""
+    trial = make_trial(STREAMS).launch()
+    trial.start()
+    trial.until("completed")
+    assert "RAISED write() argument must be str, not bytes" in trial.output
+    assert trial.output.splitlines()[-1] == "DONE"
+    assert {name for values in points(trial).values() for name in values} == {"acc"}
+
+
+def test_a_pattern_that_the_programs_python_has_not_is_told(make_trial: MakeTrial) -> None:
+    trial = make_trial("print('acc=0.5')", metrics={"f1": "f1 (?Q"}).launch()
+    trial.start()
+    trial.until("completed")
+    reasons = [event["reason"] for event in trial.events if event["kind"] == "fidelity"]
+    assert "metrics in what it prints: a pattern is none to Python" in reasons[-1]
+    assert curve(trial, "acc") == {0: 0.5}
+
+
+KERAS = keras_programs.program(
+    keras_programs.EVERYTHING.replace("verbose=2", "verbose=1").replace(
+        'callbacks.CSVLogger("log.csv"),',
+        'callbacks.CSVLogger("log.csv"), callbacks.LambdaCallback('
+        "on_epoch_end=lambda epoch, logs: print(f'twice: {2 * logs[\"val_mae\"]:.4f}')),",
+    ),
+    seeded=True,
+)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_a_progress_bar_replaces_no_value_of_the_adapters(zygote: Zygote, tmp_path: Path) -> None:
+    """The values of Keras' own bar are rounded; what a callback prints is told beside them."""
+    runs = Runs(zygote, tmp_path, KERAS)
+    with runs.trial("undisturbed") as trial:
+        trial.start()
+        trial.until("completed")
+        whole = points(trial)
+    told = {name for values in whole.values() for name in values}
+    assert told == {
+        *(
+            "loss",
+            "total_loss",
+            "epoch_loss",
+            "mae",
+            "val_loss",
+            "val_mae",
+            "learning_rate",
+            "twice",
+        )
+    }
+    assert {step: values["twice"] for step, values in whole.items() if "twice" in values} == {
+        step: round(2 * whole[step]["val_mae"], 4) for step in (10, 20, 30, 40)
+    }
+    assert runs.suspended(10, 15, 20)[1] == runs.plain()
+
+
+TORCH = torch_programs.program(
+    "print('config: 0.5')\n"
+    + torch_programs.USUAL.replace(
+        "    scheduler.step()\n",
+        "    scheduler.step()\n    print(f'Test set: Accuracy: {accuracy:.2f}, loss: 7.5')\n",
+    ),
+    seeded=True,
+)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_torch_script_is_ranked_by_what_it_prints(tmp_path: Path) -> None:
+    """Under the last step of each pass, also of a program that goes on from a checkpoint, where the
+    lines between the passes are run again; what was printed before it trained is no metric."""
+    runs = Runs(None, tmp_path, TORCH)
+    with runs.trial("undisturbed") as trial:
+        trial.start()
+        trial.until("completed")
+        whole = points(trial)
+    assert curve(trial, "Accuracy").keys() == {7, 14, 21}
+    assert {name for values in whole.values() for name in values} == {"loss", "Accuracy"}
+    with runs.trial("suspended") as trial:
+        restore = None
+        for step in (7, 10, 14):
+            trial.start(restore=restore, limit=step)
+            trial.until("parked")
+            trial.suspend("checkpoint")
+            restore = trial.until("suspended")["checkpoint"]["path"]
+        trial.start(restore=restore)
+        trial.until("completed")
+        assert points(trial) == whole
+        assert trial.output.splitlines()[-1] == runs.plain()
+
+
+def test_a_python_below_a_shell_is_read_from_where_it_trains(make_trial: MakeTrial) -> None:
+    program = """
+import trainer_shim
+trial = trainer_shim.attach()
+for step in range(1, 4):
+    trial.report(step, loss=1 / step)
+    print(f"val_acc={step / 8}, hits {step}")
+"""
+    argv = ["/bin/sh", "-c", f"{sys.executable} train.py; true"]
+    trial = make_trial(program, argv=argv, metrics={"hits": r"hits (?P<value>\d+)"}).launch()
+    trial.start()
+    trial.until("completed")
+    assert curve(trial, "val_acc") == {1: 0.125, 2: 0.25, 3: 0.375}
+    assert curve(trial, "hits") == {1: 1.0, 2: 2.0, 3: 3.0}
