@@ -13,7 +13,7 @@ import sys
 import tarfile
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,13 @@ OTHER: list[tuple[str, bytes, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "one", "other"), ALIKE)
+def numbered(cases: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Names for the cases: their bytes hold the time at which an archive was made, and each worker
+    makes its own."""
+    return [f"{case[0]}-{number}" for number, case in enumerate(cases)]
+
+
+@pytest.mark.parametrize(("name", "one", "other"), ALIKE, ids=numbered(ALIKE))
 def test_when_and_in_which_order_it_was_written_does_not_count(
     tmp_path: Path, name: str, one: bytes, other: bytes
 ) -> None:
@@ -135,7 +141,7 @@ def test_when_and_in_which_order_it_was_written_does_not_count(
     assert look(tmp_path, name, one) == look(tmp_path, name, other, 1)
 
 
-@pytest.mark.parametrize(("name", "one", "other", "where"), OTHER)
+@pytest.mark.parametrize(("name", "one", "other", "where"), OTHER, ids=numbered(OTHER))
 def test_another_content_is_found_where_it_is(
     tmp_path: Path, name: str, one: bytes, other: bytes, where: str
 ) -> None:
