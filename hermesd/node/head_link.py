@@ -14,6 +14,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 import structlog
@@ -129,24 +130,24 @@ class NameTaken(Exception):
 _Call = grpc.aio.StreamStreamCall[pb.AttachRequest, pb.AttachResponse]
 
 
+class Conversation(Protocol):
+    """What is said over a stream: the first message of this side, and what the other one says."""
+
+    def hello(self) -> pb.AttachRequest: ...
+
+    def hear(self, response: pb.AttachResponse) -> None: ...
+
+
 class Link:
-    """The node's end. `hello` makes the first message, `heard` takes each answer.
+    """The node's end of the stream.
 
     To be made where its loop runs: a channel belongs to the loop that it was made in.
     """
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        outbox: Outbox,
-        hello: Callable[[], pb.AttachRequest],
-        heard: Callable[[pb.AttachResponse], None],
-    ) -> None:
+    def __init__(self, config: NodeConfig, outbox: Outbox) -> None:
         asyncio.get_running_loop()
         self._target = config.head
         self._outbox = outbox
-        self._hello = hello
-        self._heard = heard
         self._config = config
         self._membership = config.membership
         self._channel = _channel(config, self._membership)
@@ -163,17 +164,17 @@ class Link:
         self._ended = asyncio.Event()
         self._outage = Outage()
 
-    async def run(self) -> None:
+    async def run(self, said: Conversation) -> None:
         """Keep a stream open for as long as this task lives. Raises NameTaken."""
         backoff = _BACKOFF_SECONDS[0]
         while True:
-            await self._attach()
+            await self._attach(said)
             if self._heard_at:
                 backoff, self._heard_at = _BACKOFF_SECONDS[0], 0.0
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, _BACKOFF_SECONDS[1])
 
-    async def _attach(self) -> None:
+    async def _attach(self, said: Conversation) -> None:
         """One stream, from Hello to its end."""
         self._outbox.rewind()
         token = read_token(self._token_path)
@@ -182,16 +183,16 @@ class Link:
         taken: str | None = None
         try:
             async with asyncio.timeout(_SILENCE_SECONDS):
-                await call.write(self._greeting())
+                await call.write(self._greeting(said))
                 welcome = await call.read()
             if not isinstance(welcome, pb.AttachResponse):
                 return
             self._outage.end()
-            self._answered(welcome)
+            self._answered(said, welcome)
             async with asyncio.TaskGroup() as tasks:
                 parts = (self._write, self._beat, self._keep_renewed)
                 sides = [tasks.create_task(part(call)) for part in parts]
-                await self._read(call)
+                await self._read(said, call)
                 for side in sides:
                     side.cancel()
         except* TimeoutError:
@@ -224,28 +225,28 @@ class Link:
             self._outage.tell(log.info, "no stream to the head", **known)
         return None
 
-    async def _read(self, call: _Call) -> None:
+    async def _read(self, said: Conversation, call: _Call) -> None:
         while True:
             async with asyncio.timeout(_SILENCE_SECONDS):
                 response = await call.read()
             if not isinstance(response, pb.AttachResponse):
                 return
-            self._answered(response)
+            self._answered(said, response)
 
-    def _greeting(self) -> pb.AttachRequest:
-        request = self._hello()
+    def _greeting(self, said: Conversation) -> pb.AttachRequest:
+        request = said.hello()
         request.hello.heard_head = self._heard_head
         request.hello.heard_journal_sequence = self._heard_sequence
         request.hello.machine.extend(self._machine)
         request.hello.boottime_seconds = boottime()
         return request
 
-    def _answered(self, response: pb.AttachResponse) -> None:
+    def _answered(self, said: Conversation, response: pb.AttachResponse) -> None:
         self._heard_at = boottime()
         if response.HasField("lease"):
             self._heard_head = response.lease.head
             self._heard_sequence = response.lease.journal_sequence
-        self._heard(response)
+        said.hear(response)
 
     async def _write(self, call: _Call) -> None:
         while True:

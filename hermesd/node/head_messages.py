@@ -1,109 +1,121 @@
-"""What the head says, passed on to whom on this node it concerns.
+"""What the node says when it attaches to its head, and what the head says, passed on to whom on
+this node it concerns.
 
-Rule: nothing here waits. What makes no sense is logged and passed over.
+Nothing here waits. What makes no sense is logged and passed over.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 
 import structlog
 
-from hermesd import wire
-from hermesd.config.schema import NodeConfig
+from hermesd import __version__, wire
 from hermesd.core.commands import Release
-from hermesd.core.events import ParkLost, RunCompleted, RunFailed, RunSuspended
-from hermesd.core.model import TrialId
-from hermesd.core.node.messages import Input, LeaseExtended, OutcomeAcknowledged
-from hermesd.node.machine.requirement_watch import RequirementWatch
-from hermesd.node.outbox import Outbox
+from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.node.messages import Attached, LeaseExtended, OutcomeAcknowledged
+from hermesd.node.clock import boot_id
+from hermesd.node.machine.availability import Availability
+from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.departure import Departure
 from hermesd.node.runner.trial_runners import TrialRunners
+from hermesd.node.storage.checkpoints import disk_fact
 from hermesd.node.storage.client_files import FileRequests
+from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.holdings import tell_holdings
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True)
 class HeadMessages:
-    """The node's ear. `say` gives its machine an input, `forgot` asks it whether it knows of no run
-    of a trial, and `hold` says to the head what lies here.
+    """The conversation with the head. `disk` tells this machine's disk from others."""
 
-    `lease_grace` is how many seconds after the end of its lease a run has to stop.
-    """
+    site: NodeContext
+    crew: TrialRunners
+    departure: Departure
+    manners: Availability
+    giving: Giving
+    errands: FileRequests
+    disk: str
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        tasks: asyncio.TaskGroup,
-        outbox: Outbox,
-        say: Callable[[Input], int],
-        forgot: Callable[[TrialId], bool],
-        crew: TrialRunners,
-        lookout: RequirementWatch,
-        departure: Departure,
-        errands: FileRequests,
-        hold: Callable[[], Coroutine[None, None, None]],
-    ) -> None:
-        self.lease_grace = 120.0
-        self._config = config
-        self._tasks = tasks
-        self._outbox = outbox
-        self._say = say
-        self._forgot = forgot
-        self._crew = crew
-        self._lookout = lookout
-        self._departure = departure
-        self._errands = errands
-        self._hold = hold
+    def hello(self) -> pb.AttachRequest:
+        """A new stream begins: who we are, what we have, what runs here."""
+        self.errands.drop()
+        site, config, given = self.site, self.site.config, self.site.given
+        hello = wire.hello_to_proto(
+            NodeJoined(
+                config.name,
+                boot_id(),
+                tuple(site.rack.devices.values()),
+                site.driver.machine.live(),
+                (
+                    *site.rack.facts(),
+                    *given.facts,
+                    disk_fact(config.state_dir),
+                    *self.manners.facts,
+                ),
+                __version__,
+                self.manners.yields,
+                self.disk,
+                self.manners.parting,
+                given.shared_name,
+                parked_memory_bytes=config.parked_memory_bytes,
+            )
+        )
+        site.driver.say(Attached())
+        hello.hello.transfer_address = self.giving.address
+        hello.hello.transfer_key = self.giving.key
+        return hello
 
     def hear(self, response: pb.AttachResponse) -> None:
         """One message of the head, and what goes with it."""
+        site, driver = self.site, self.site.driver
         if response.acknowledged_sequence:
             self._acknowledged(response.acknowledged_sequence)
         if response.HasField("lease"):
             lease = response.lease
-            self._departure.hear(lease)
-            self._say(LeaseExtended(lease.sent_boottime_seconds + lease.lease_seconds))
+            self.departure.hear(lease)
+            driver.say(LeaseExtended(lease.sent_boottime_seconds + lease.lease_seconds))
         match response.WhichOneof("message"):
             case "welcome":
-                self.lease_grace = response.welcome.lease_grace_seconds
-                log.info("attached", head=self._config.head)
-                self._lookout.forget()
-                self._tasks.create_task(self._hold())
+                driver.lease_grace = response.welcome.lease_grace_seconds
+                log.info("attached", head=site.config.head)
+                site.requirements.forget()
+                site.tasks.create_task(tell_holdings(site.disk.folders, driver.outbox))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)
             case "forget":
                 for trial in response.forget.trials:
-                    self._say(Release(trial, self._config.name, forget=True))
+                    driver.say(Release(trial, site.config.name, forget=True))
             case "send_file":
-                self._errands.take(response.send_file)
+                self.errands.take(response.send_file)
             case _:
                 self._ordered(response)
 
     def _ordered(self, response: pb.AttachResponse) -> None:
         try:
-            order = wire.command_from_proto(response, self._config.name)
+            order = wire.command_from_proto(response, self.site.config.name)
         except wire.Malformed as error:
             log.error("the head makes no sense", error=str(error))
             return
         if order is not None:
-            self._say(order)
+            self.site.driver.say(order)
 
     def _acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe."""
-        settled = []
-        for entry in self._outbox.acknowledge(sequence):
+        driver, settled = self.site.driver, []
+        for entry in driver.outbox.acknowledge(sequence):
             match entry.event:
                 case RunSuspended(tier=tier) if tier.in_process:
                     continue
                 case RunSuspended(run) | RunCompleted(run) | RunFailed(run) | ParkLost(run):
-                    self._say(OutcomeAcknowledged(run))
+                    driver.say(OutcomeAcknowledged(run))
                     settled.append(run.trial)
                 case _:
                     continue
-        self._crew.acknowledged(sequence)
+        self.crew.acknowledged(sequence)
         for trial in settled:
-            if self._forgot(trial):
-                self._crew.settle(trial)
+            if driver.machine.forgot(trial):
+                self.crew.settle(trial)

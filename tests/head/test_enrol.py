@@ -471,8 +471,9 @@ async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
             over.set()
 
     hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
-    dialling = head_link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
-    running = asyncio.get_running_loop().create_task(dialling.run())
+    dialling = head_link.Link(config, Outbox())
+    conversation = SimpleNamespace(hello=lambda: node_pb2.AttachRequest(hello=hello), hear=heard)
+    running = asyncio.get_running_loop().create_task(dialling.run(conversation))
     await over.wait()
     assert welcomes == 2, "the stream of the new certificate lasts"
     await cancelled(running)
@@ -502,13 +503,14 @@ async def test_a_certificate_that_cannot_be_renewed_costs_no_stream(
             over.set()
 
     hello = node_pb2.Hello(node="box", boot_id="b", version=hermesd.__version__)
-    dialling = head_link.Link(config, Outbox(), lambda: node_pb2.AttachRequest(hello=hello), heard)
+    dialling = head_link.Link(config, Outbox())
+    conversation = SimpleNamespace(hello=lambda: node_pb2.AttachRequest(hello=hello), hear=heard)
     kept = tmp_path / "kept"
     if (box.folder / damaged).exists():
         (box.folder / damaged).rename(kept)
     (box.folder / damaged).mkdir()
     with structlog.testing.capture_logs() as logs:
-        running = asyncio.get_running_loop().create_task(dialling.run())
+        running = asyncio.get_running_loop().create_task(dialling.run(conversation))
         await over.wait()
         await cancelled(running)
     await dialling.close()

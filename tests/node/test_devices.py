@@ -78,7 +78,7 @@ async def test_gpus_are_found_measured_and_released() -> None:
     assert await gpus.released(first.id, frozenset({os.getpid()})) is None
 
 
-class Driver(types.ModuleType):
+class MachineDriver(types.ModuleType):
     """A driver of one GPU, on which `holding` are the processes."""
 
     def __init__(self, holding: list[set[int]]) -> None:
@@ -120,7 +120,7 @@ class Mutes(types.ModuleType):
 async def test_a_gpu_is_free_when_its_driver_lists_none_of_ours(
     monkeypatch: pytest.MonkeyPatch, holding: list[set[int]], reason: str | None
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Driver(holding))
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver(holding))
     gpus = Gpus(release_seconds=0.2)
     (gpu,) = await gpus.find("n1")
     assert (gpu.id, gpu.kind, gpu.cores) == ("n1/gpu0", "NVIDIA H200", ())
@@ -135,7 +135,7 @@ async def test_a_driver_that_hangs_is_not_waited_for_for_ever(
 ) -> None:
     goes_on = threading.Event()
 
-    class Hangs(Driver):
+    class Hangs(MachineDriver):
         def __getattr__(self, name: str) -> object:
             if name == "nvmlDeviceGetHandleByUUID":
                 return lambda uuid: goes_on.wait()
@@ -157,7 +157,7 @@ async def test_a_driver_that_hangs_is_not_waited_for_for_ever(
 async def test_what_the_driver_does_not_answer_is_said_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    driver = Driver([set()])
+    driver = MachineDriver([set()])
     monkeypatch.setitem(sys.modules, "pynvml", driver)
     rack = Rack([Gpus()])
     await rack.find("n1")
@@ -221,7 +221,7 @@ async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
 async def test_what_is_taken_of_a_gpus_memory_is_asked_of_its_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Driver([set()]))
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
     rack = Rack([CpuSlots([SlotSetting((CORE,))]), Gpus()])
     await rack.find("n1")
     assert await rack.memory_taken(["n1/gpu0", "n1/unplugged"]) == 1 << 30
@@ -235,7 +235,7 @@ async def test_a_report_tells_what_is_taken_of_the_gpus_memory(
     launch: Callable[..., RunId],
     no_survivors: None,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Driver([set()]))
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
     async with Node(config.model_copy(update={"gpus": True, "cpu_slots": ()})):
         await head.hears(NodeJoined)
         run = launch(argv=SHORT, device="n1/gpu0")

@@ -22,7 +22,7 @@ from hermesd.core.node.messages import CheckpointSource
 from hermesd.node.storage import checkpoints, fetching, giving
 from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.giving import Giving
-from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import enrol_pb2, transfer_pb2_grpc
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.security.enrolment import Membership, enrol
@@ -42,18 +42,19 @@ class Giver:
     """A node with one checkpoint of a trial, and where it gives it away."""
 
     def __init__(self, root: Path) -> None:
-        self.folder = TrialFolder(root / "trials", root / "run", TRIAL)
+        self.folders = TrialFolders(root / "trials", root / "run")
+        self.folder = self.folders.of(TRIAL)
         self.folder.checkpoints.mkdir(parents=True)
         found = checkpoints.verified(build(self.folder.checkpoints, "s5", 5))
         identifier = f"{TRIAL}@s5"
         self.checkpoint = Checkpoint(
             identifier, TRIAL, 1, 5, found.sha256, found.size_bytes, ("a",)
         )
-        self.giving = Giving(lambda _: self.folder, self.doubt)
+        self.giving = Giving(self.folders, self)
         self.doubted: list[str] = []
 
-    async def doubt(self, trial: str, checkpoint: str) -> None:
-        self.doubted.append(checkpoint)
+    async def doubt(self, trial: str, name: str) -> None:
+        self.doubted.append(name)
 
     def source(self, node: str = "a") -> CheckpointSource:
         word = ticket(self.giving.key, TRIAL, self.checkpoint.id)
@@ -385,7 +386,7 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
         )
         done = await head.hears(RunCompleted, run, after)
         assert done.step == checkpoint.step + 3
-        folder = TrialFolder(other.state_dir / "trials", other.runtime_path, TRIAL)
+        folder = TrialFolders(other.state_dir / "trials", other.runtime_path).of(TRIAL)
         total = float(sum(range(1, done.step + 1)))
         assert f"done {done.step} {total}" in folder.output.read_text()
 

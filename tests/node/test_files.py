@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from hermesd.node.outbox import Outbox
+from hermesd.core.node.machine import NodeTerms
+from hermesd.node.driver import MachineDriver
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.client_files import FileRequests, chunks
-from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 
@@ -66,15 +67,10 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
         yield pb.FileChunk()
 
     monkeypatch.setattr(client_files, "chunks", broken)
-    outbox = Outbox()
-
-    def folder(trial: str) -> TrialFolder:
-        return TrialFolder(tmp_path / "trials", tmp_path / "run", trial)
-
+    driver = MachineDriver(NodeTerms({}))
+    folders = TrialFolders(tmp_path / "trials", tmp_path / "run")
     async with asyncio.TaskGroup() as tasks:
-        FileRequests(tasks, outbox, folder, lambda trial: True).take(
-            pb.SendFile(ticket=3, trial="digits/1")
-        )
-        said = (await outbox.take()).file_chunk
+        FileRequests(tasks, driver, folders).take(pb.SendFile(ticket=3, trial="digits/1"))
+        said = (await driver.outbox.take()).file_chunk
     assert (said.ticket, said.last) == (3, True)
     assert said.error == "the node could not read it; its log says why"

@@ -8,7 +8,7 @@ import pytest
 from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId
 from hermesd.core.node.messages import Assignment, Work
-from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, journalled
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
 
 
 @pytest.fixture
@@ -29,11 +29,11 @@ def test_a_run_is_journalled_until_it_is_settled(folder: TrialFolder) -> None:
     folder.begin(order(2))
     assert folder.journalled() == order(2)
     trials, sockets = folder.path.parents[1], folder.socket.parent
-    assert [found.trial for found in journalled(trials, sockets)] == ["digits/17"]
+    assert [found.trial for found in TrialFolders(trials, sockets).journalled()] == ["digits/17"]
     folder.settle()
     assert folder.journalled() is None
     assert folder.last() == order(2), "the attempt is remembered"
-    assert list(journalled(trials, sockets)) == []
+    assert list(TrialFolders(trials, sockets).journalled()) == []
     folder.settle()
 
 

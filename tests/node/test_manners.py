@@ -32,7 +32,7 @@ GPU = "n1/gpu0"
 MONDAY_NOON, MONDAY_NIGHT = datetime(2024, 1, 1, 12, 0), datetime(2024, 1, 1, 23, 30)
 
 
-class Driver(types.ModuleType):
+class MachineDriver(types.ModuleType):
     """A driver of one GPU; `pids` compute on it now, and None is a driver that gives no answer."""
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class Driver(types.ModuleType):
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver()
+def driver(monkeypatch: pytest.MonkeyPatch) -> MachineDriver:
+    made = MachineDriver()
     monkeypatch.setitem(sys.modules, "pynvml", made)
     monkeypatch.setattr(availability, "sees_every_process", lambda: True)
     return made
@@ -87,7 +87,7 @@ class Machine:
 
 
 @pytest.fixture
-async def machine(driver: Driver, tmp_path: Path) -> Machine:
+async def machine(driver: MachineDriver, tmp_path: Path) -> Machine:
     return await Machine(NodeConfig(name="n1", state_dir=tmp_path / "node")).come()
 
 
@@ -129,7 +129,7 @@ PARENT = ("sh", "-c", "env -i sh -c 'echo $$; read line'; true")
 
 
 async def test_a_foreign_process_has_the_gpu_from_the_second_look_until_it_is_gone_for_long(
-    machine: Machine, driver: Driver, start: Started
+    machine: Machine, driver: MachineDriver, start: Started
 ) -> None:
     pid = await start(*WAITS)
     driver.pids = {pid}
@@ -146,7 +146,7 @@ async def test_a_foreign_process_has_the_gpu_from_the_second_look_until_it_is_go
     assert machine.manners.yields == ()
 
 
-async def test_a_glance_is_no_use(machine: Machine, driver: Driver, start: Started) -> None:
+async def test_a_glance_is_no_use(machine: Machine, driver: MachineDriver, start: Started) -> None:
     first, second = await start(*WAITS), await start(*WAITS)
     for pids in ({first}, {second}, {first}, set()):
         driver.pids = pids
@@ -154,7 +154,7 @@ async def test_a_glance_is_no_use(machine: Machine, driver: Driver, start: Start
 
 
 async def test_what_this_node_started_is_nobodys_and_so_is_what_that_started(
-    machine: Machine, driver: Driver, start: Started
+    machine: Machine, driver: MachineDriver, start: Started
 ) -> None:
     trial = machine.config.state_dir / "trials" / "digits" / "1"
     marked = {**os.environ, OWNER: str(trial)}
@@ -168,7 +168,7 @@ async def test_what_this_node_started_is_nobodys_and_so_is_what_that_started(
 
 
 async def test_another_nodes_trial_is_foreign(
-    machine: Machine, driver: Driver, start: Started, tmp_path: Path
+    machine: Machine, driver: MachineDriver, start: Started, tmp_path: Path
 ) -> None:
     other = {**os.environ, OWNER: str(tmp_path / "node-2" / "trials" / "t")}
     driver.pids = {await start(*WAITS, env=other)}
@@ -176,7 +176,7 @@ async def test_another_nodes_trial_is_foreign(
 
 
 async def test_what_has_ended_and_a_silent_driver_change_nothing(
-    machine: Machine, driver: Driver, start: Started
+    machine: Machine, driver: MachineDriver, start: Started
 ) -> None:
     pid = await start(*WAITS)
     driver.pids = {pid}
@@ -190,7 +190,7 @@ async def test_what_has_ended_and_a_silent_driver_change_nothing(
 
 
 async def test_a_node_that_is_not_to_yield_looks_at_nobody(
-    driver: Driver, tmp_path: Path, start: Started
+    driver: MachineDriver, tmp_path: Path, start: Started
 ) -> None:
     config = NodeConfig(name="n1", state_dir=tmp_path, yield_gpus=False)
     machine = await Machine(config).come()
@@ -199,7 +199,7 @@ async def test_a_node_that_is_not_to_yield_looks_at_nobody(
 
 
 async def test_out_of_its_hours_the_node_is_yielded_and_says_when_it_is_back(
-    driver: Driver, tmp_path: Path
+    driver: MachineDriver, tmp_path: Path
 ) -> None:
     nights = parse(["Mon-Fri 19:00-07:00", "Sat-Sun"])
     machine = await Machine(NodeConfig(name="n1", state_dir=tmp_path, hours=nights)).come()
@@ -215,7 +215,7 @@ async def test_the_daemon_tells_the_head_with_its_hello_and_as_it_changes(
     head: Head,
     config: NodeConfig,
     no_survivors: None,
-    driver: Driver,
+    driver: MachineDriver,
     monkeypatch: pytest.MonkeyPatch,
     start: Started,
 ) -> None:

@@ -146,7 +146,7 @@ async def test_a_node_gives_others_what_lies_in_its_shared_directory(
     (tmp_path / "g" / "run").mkdir(parents=True)
     giver = Giver(tmp_path / "g")
     shutil.rmtree(giver.folder.checkpoints)
-    giver.giving = Giving(lambda _: giver.folder, giver.doubt, shared)
+    giver.giving = Giving(giver.folders, giver, shared)
     await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "g"))
     try:
         with pytest.raises(NotFetched, match="no such checkpoint"):

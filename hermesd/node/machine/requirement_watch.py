@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hermesd.core.events import Looked
 from hermesd.core.model import NodeId
-from hermesd.core.node.actions import WatchRequirements
+from hermesd.core.node.actions import Action, WatchRequirements
 from hermesd.node.machine.conda import Condas
 from hermesd.node.machine.venvs import Venvs
 from hermesd.node.machine.watched_names import Sight, WatchedNames
@@ -83,8 +83,12 @@ class RequirementWatch:
         self.condas = Condas(node, environ, tell)
         self._sights = PathWatch(node, tell)
 
-    def watch(self, wanted: WatchRequirements) -> None:
-        """Look for these as well, and say of each what there is of it."""
+    def carry_out(self, action: Action) -> None:
+        """Look for what an action of the machine names as well, and say of each what there is."""
+        if isinstance(action, WatchRequirements):
+            self._watch(action)
+
+    def _watch(self, wanted: WatchRequirements) -> None:
         self._sights.watched.watch(wanted.paths, briefly=wanted.briefly)
         self.venvs.want(wanted.venvs)
         self.condas.want(wanted.condas, briefly=wanted.briefly)

@@ -37,12 +37,12 @@ async def _end(
     site: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """Raises OSError; TimeoutError, which is one, when processes are told to end and do not."""
-    pids = site.cgroups.members(folder.cgroup)
+    pids = site.given.cgroups.members(folder.cgroup)
     if worker is not None:
         pids |= worker.session()
     if host_pid:
         pids |= {host_pid, *processes.below(host_pid)}
-    site.cgroups.kill(folder.cgroup)
+    site.given.cgroups.kill(folder.cgroup)
     processes.kill(pids)
     pids |= _kill_marked(folder, site.shim.parent)
     try:

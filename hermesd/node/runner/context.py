@@ -1,50 +1,59 @@
-"""What every trainer of a node works with: the node's directories, devices and ears."""
+"""What all trials of a node are run with: the owners of its machine, devices, files and names."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermesd.core.model import Checkpoint, Device, DeviceId, NodeId, Time, TrialId, Venv
-from hermesd.core.node.messages import CheckpointSource, Input
-from hermesd.node.machine.cgroups import Cgroups
-from hermesd.node.machine.cpu_quotas import CpuQuotas
+import structlog
+
+from hermesd.config.schema import NodeConfig
+from hermesd.core.events import DeviceFailed
+from hermesd.core.model import DeviceId, NodeId, TrialId
+from hermesd.node.driver import MachineDriver
+from hermesd.node.machine.devices.rack import Rack
+from hermesd.node.machine.requirement_watch import RequirementWatch
+from hermesd.node.provisions import Provisions
 from hermesd.node.runner.zygotes import Zygotes
+from hermesd.node.storage.disk_budget import DiskBudget
+from hermesd.node.storage.fetching import Fetching
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The surroundings of a trainer.
+    """The surroundings of a trial's runner. `environ` is what clean environments are taken from."""
 
-    `say` gives the machine an input and returns the number of the last message for the head;
-    `room` waits while too much is unacknowledged; `release` waits for the devices of a run that
-    ended.
-    """
-
-    node: NodeId
+    config: NodeConfig
     tasks: asyncio.TaskGroup
-    shim: Path
-    cgroups: Cgroups
-    quotas: CpuQuotas
+    driver: MachineDriver
+    rack: Rack
+    given: Provisions
     zygotes: Zygotes
+    requirements: RequirementWatch
+    disk: DiskBudget
+    fetching: Fetching
     environ: Mapping[str, str]
-    devices: Mapping[DeviceId, Device]
-    # The interpreter of a virtual environment, which is made if it is not there.
-    interpreter: Callable[[Venv], Awaitable[str]]
-    # Where the conda environment of a name is.
-    conda: Callable[[str], Awaitable[Path]]
-    snapshot: Callable[[str], Awaitable[Path | None]]
-    # Sees a checkpoint of a study in a folder, from its sources if it is not there.
-    bring: Callable[[Checkpoint, Sequence[CheckpointSource], Path, str], Awaitable[None]]
-    # What is shared of the trial of a study is not wanted any more.
-    unshare: Callable[[TrialId, str], None]
-    device_environment: Callable[[DeviceId], Mapping[str, str]]
-    # What is taken of the memory of devices that have some of their own, in bytes.
-    memory_taken: Callable[[Sequence[DeviceId]], Awaitable[int]]
-    release: Callable[[tuple[DeviceId, ...], frozenset[int]], Awaitable[None]]
-    say: Callable[[Input], int]
-    room: Callable[[], Awaitable[None]]
-    lease: Callable[[], Time]
-    lease_grace: Callable[[], float]
+
+    @property
+    def node(self) -> NodeId:
+        return self.config.name
+
+    @property
+    def shim(self) -> Path:
+        """Where a trial's host imports trainer_shim from."""
+        return self.config.state_dir / "shim"
+
+    async def release(self, devices: Sequence[DeviceId], pids: frozenset[int]) -> None:
+        """Wait for the devices of a run that has ended, and tell of those that are not free."""
+        for device, reason in (await self.rack.released(devices, pids)).items():
+            log.error("a device is not released", device=device, reason=reason)
+            self.driver.tell(DeviceFailed(device, reason))
+
+    def unshare(self, trial: TrialId, identity: str) -> None:
+        """What is shared of the trial of a study is not wanted any more."""
+        if shared := self.given.shared:
+            self.tasks.create_task(asyncio.to_thread(shared.forget, trial, identity))

@@ -7,13 +7,14 @@ lease; only who wants the machine back at once is not kept waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import assert_never
 
 import structlog
 
 from hermesd.config.schema import StopsBy
+from hermesd.node.driver import MachineDriver
 from hermesd.node.machine.availability import Availability
+from hermesd.node.runner.trial_runners import TrialRunners
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 LEAVE_SECONDS = 10.0
@@ -29,14 +30,15 @@ log = structlog.get_logger()
 
 
 class Departure:
-    """`settled` says whether all that happened here is over, and known to the head."""
+    """The end of a node daemon, in the way that its settings say."""
 
     def __init__(
-        self, stops_by: StopsBy, manners: Availability, settled: Callable[[], bool]
+        self, stops_by: StopsBy, manners: Availability, driver: MachineDriver, crew: TrialRunners
     ) -> None:
         self._stops_by = stops_by
         self._manners = manners
-        self._settled = settled
+        self._driver = driver
+        self._crew = crew
         # As the head last said: of how many trials something would go with this machine.
         self._left_behind: int | None = None
 
@@ -63,13 +65,18 @@ class Departure:
             case _:
                 assert_never(self._stops_by)
 
+    @property
+    def _settled(self) -> bool:
+        """Whether all that happened here is over, and known to the head."""
+        return self._driver.outbox.empty and self._crew.empty
+
     async def _part(self, stop: asyncio.Event) -> None:
         """Have everything taken elsewhere, in no more than `HURRY_SECONDS` after `stop`."""
         self._manners.go(LOAN, for_good=True)
         loop = asyncio.get_running_loop()
         hurry: float | None = None
         told: int | None = None
-        while not (self._left_behind == 0 and self._settled()):
+        while not (self._left_behind == 0 and self._settled):
             if told != self._left_behind:
                 told = self._left_behind
                 log.info("parting", left_behind=told)

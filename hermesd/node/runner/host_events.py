@@ -281,7 +281,7 @@ class HostEvents:
         self.seen = 0
         self._site = site
         self._folder = folder
-        self._patience = Backpressure(site.room)
+        self._patience = Backpressure(site.driver.outbox.room)
 
     @property
     def worker_pids(self) -> frozenset[int]:
@@ -300,7 +300,7 @@ class HostEvents:
         """Pass one event on; one that was heard before is not. Raises Nonsense."""
         taken = 0
         if frame["kind"] == "reported":
-            taken = await self._site.memory_taken(self.assignment.launch.devices)
+            taken = await self._site.rack.memory_taken(self.assignment.launch.devices)
         await self._pass_on(frame, taken)
 
     async def _pass_on(self, frame: Frame, device_memory_bytes: int = 0) -> None:
@@ -329,7 +329,7 @@ class HostEvents:
                 await self._refuse(frame)
             await site.release(self.assignment.launch.devices, self.worker_pids)
         self.seen = sequence
-        told = site.say(fact) if fact is not None else 0
+        told = site.driver.say(fact) if fact is not None else 0
         if kind == "started":
             told = await self._say_restored(frame) or told
         self._patience.heard(told, sequence)
@@ -342,7 +342,7 @@ class HostEvents:
             if isinstance(said := link.attached.get(kind), dict):
                 fact = self._fact({**said, "kind": kind, "attempt": link.attached["attempt"]})
                 if fact is not None:
-                    self._site.say(fact)
+                    self._site.driver.say(fact)
 
     async def hear_death(self) -> None:
         """The host is no more: what it wrote down of the end, or else that the run is lost; before
@@ -359,11 +359,11 @@ class HostEvents:
         if has_ended:
             return
         if newest is not None:
-            self._site.say(
+            self._site.driver.say(
                 CheckpointWritten(run, checkpoint_of(newest.frame, run, self._site.node))
             )
         await self._site.release(self.assignment.launch.devices, self.worker_pids)
-        self._site.say(HostLost(run, "the trial's host is gone"))
+        self._site.driver.say(HostLost(run, "the trial's host is gone"))
 
     def _newest_backed(self) -> checkpoints.FoundCheckpoint | None:
         backed = self._folder.backed_checkpoints()
@@ -401,7 +401,7 @@ class HostEvents:
             log.warning("checkpoint damaged", error=str(error))
             return 0
         run = self.assignment.run
-        return self._site.say(
+        return self._site.driver.say(
             CheckpointWritten(run, checkpoint_of(found.frame, run, self._site.node))
         )
 

@@ -93,8 +93,10 @@ def prepare(
     """
     assignment = order.assignment
     for name in assignment.launch.devices:
-        if name not in site.devices:
-            raise NotStarted(f"device {name!r} is not here; there are {', '.join(site.devices)}")
+        if name not in site.rack.devices:
+            raise NotStarted(
+                f"device {name!r} is not here; there are {', '.join(site.rack.devices)}"
+            )
     program = assignment.work.program
     restore = _restorable(folder, order.checkpoint)
     if held := assignment.result_checkpoint:
@@ -103,7 +105,7 @@ def prepare(
         code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
     device: dict[str, str] = {}
     for name in assignment.launch.devices:
-        device.update(site.device_environment(name))
+        device.update(site.rack.environment(name))
     cores = cores_of(site, assignment)
     env = program_environment(site.environ, assignment.work, device, cores, folder.path)
     folder.write_spec(_spec(site, folder, assignment, env))
@@ -113,7 +115,7 @@ def prepare(
 def cores_of(site: NodeContext, assignment: Assignment) -> list[int]:
     """The cores that the devices of a run stand for."""
     devices = assignment.launch.devices
-    return sorted({core for name in devices for core in site.devices[name].cores})
+    return sorted({core for name in devices for core in site.rack.devices[name].cores})
 
 
 def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
@@ -156,7 +158,7 @@ def _spec(
 ) -> Frame:
     """What the host is told."""
     work = assignment.work
-    groups = site.cgroups.create(folder.cgroup)
+    groups = site.given.cgroups.create(folder.cgroup)
     return {
         "trial": folder.trial,
         "argv": list(work.program.argv),
@@ -168,7 +170,7 @@ def _spec(
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "output_limit_bytes": OUTPUT_LIMIT_BYTES,
-        "lease_grace_seconds": site.lease_grace(),
+        "lease_grace_seconds": site.driver.lease_grace,
         "orphan_seconds": ORPHAN_SECONDS,
         "hung_seconds": assignment.hung_seconds,
         "cgroup_work": str(groups.work) if groups else None,
@@ -186,11 +188,13 @@ async def start(
     await asyncio.to_thread(_begin, folder, order)
     order = await _in_its_environment(site, order)
     program = order.assignment.work.program
-    snapshot = await site.snapshot(program.code_sha256)
+    snapshot = await site.disk.snapshot(program.code_sha256)
     wanted, assignment = order.checkpoint, order.assignment
     if wanted is not None and not checkpoints.was_refused(folder.checkpoints, wanted.id):
         try:
-            await site.bring(wanted, assignment.sources, folder.checkpoints, assignment.identity)
+            await site.fetching.bring(
+                wanted, assignment.sources, folder.checkpoints, assignment.identity
+            )
         except NotFetched as error:
             raise NotGiven(str(error)) from None
     ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
@@ -206,7 +210,7 @@ async def start(
                 raise Unmet(f"{path}: {reason}") from None
         raise
     devices = order.assignment.launch.devices if isinstance(order, Spawn) else ()
-    site.quotas.hold(folder.cgroup, devices, {link.host_pid})
+    site.given.quotas.hold(folder.cgroup, devices, {link.host_pid})
     return link, ready
 
 
@@ -223,14 +227,14 @@ async def _in_its_environment(site: NodeContext, order: Spawn | Rebuild) -> Spaw
 async def _found(site: NodeContext, program: Program) -> Program:
     """Raises NotMade, NoConda."""
     if program.conda:
-        prefix = await site.conda(program.conda)
+        prefix = await site.requirements.condas.prefix(program.conda)
         # What its activation says; as in other environments, `python` is found on the PATH.
         says = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": program.conda}
         environment = tuple({**dict(program.environment), **says}.items())
         python = str(prefix / "bin" / "python")
         return replace(program, python=python, environment=environment, conda="")
     if program.venv is not None:
-        python = await site.interpreter(program.venv)
+        python = await site.requirements.venvs.interpreter(program.venv)
         # `python` of its command line is the environment's, too.
         argv = tuple(python if word == program.python else word for word in program.argv)
         return replace(program, argv=argv, python=python, requirements="")
@@ -239,7 +243,9 @@ async def _found(site: NodeContext, program: Program) -> Program:
 
 def request(site: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
     """Have the host start the program, or put it where it was and hold it there."""
-    link.send("lease", expires_boottime=site.lease(), grace_seconds=site.lease_grace())
+    link.send(
+        "lease", expires_boottime=site.driver.machine.lease, grace_seconds=site.driver.lease_grace
+    )
     fields = {
         "attempt": order.assignment.run.attempt,
         "restore": str(ready.restore) if ready.restore else None,
@@ -247,7 +253,7 @@ def request(site: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Re
     match order:
         case Spawn(assignment, _, limit):
             link.send("start", **fields, limit_step=limit)
-            site.say(ProcessStarted(assignment.run))
+            site.driver.say(ProcessStarted(assignment.run))
         case Rebuild(_, _, cores):
             link.send("start", **fields, limit_step=None, cores=cores, hold=True)
 

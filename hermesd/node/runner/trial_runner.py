@@ -89,7 +89,7 @@ class TrialRunner:
     def extend(self, expires: Time) -> None:
         """Tell the host how long it may go on."""
         if self._link is not None:
-            grace = self._site.lease_grace()
+            grace = self._site.driver.lease_grace
             self._link.send("lease", expires_boottime=expires, grace_seconds=grace)
 
     def acknowledged(self, sequence: int) -> None:
@@ -139,12 +139,12 @@ class TrialRunner:
                 await self._bury(self._link)
             case Settle():
                 await self.dismiss()
-                self._site.cgroups.remove(self._folder.cgroup)
-                self._site.quotas.sweep()
+                self._site.given.cgroups.remove(self._folder.cgroup)
+                self._site.given.quotas.sweep()
                 self._folder.settle()
             case DeleteTrialFiles():
                 await self.dismiss()
-                self._site.cgroups.remove(self._folder.cgroup)
+                self._site.given.cgroups.remove(self._folder.cgroup)
                 self._site.unshare(self._folder.trial, self._folder.identity)
                 await asyncio.to_thread(self._folder.forget)
 
@@ -165,7 +165,9 @@ class TrialRunner:
         ended, self._starting = self._starting.cancelled(), None
         if ended:
             await self.dismiss()
-            self._site.say(LeftDevice(run, Tier.KILL, 0, None, "it was ended while it started"))
+            self._site.driver.say(
+                LeftDevice(run, Tier.KILL, 0, None, "it was ended while it started")
+            )
 
     async def _start(self, order: Spawn | Rebuild, hearing: HostEvents) -> None:
         await self.dismiss()
@@ -186,11 +188,11 @@ class TrialRunner:
     def _hold(self, link: HostLink, assignment: Assignment) -> None:
         """See that the trial has what its devices have, maybe less than the last ones had."""
         pids, devices = {link.host_pid, *self._program(link)}, assignment.launch.devices
-        self._site.quotas.hold(self._folder.cgroup, devices, pids)
+        self._site.given.quotas.hold(self._folder.cgroup, devices, pids)
 
     def _program(self, link: HostLink) -> set[int]:
         """The processes that the trial's program has become."""
-        members = self._site.cgroups.members(self._folder.cgroup)
+        members = self._site.given.cgroups.members(self._folder.cgroup)
         return (members or processes.below(link.host_pid)) - {link.host_pid}
 
     # -- after another daemon --------------------------------------------------------------------
@@ -201,11 +203,11 @@ class TrialRunner:
         try:
             await self._adopt(assignment, hearing)
         except Exception as error:
-            self._site.say(RunFound(assignment, "ended", 0))
+            self._site.driver.say(RunFound(assignment, "ended", 0))
             await self._give_up(hearing, error, "lost")
 
     async def _adopt(self, assignment: Assignment, hearing: HostEvents) -> None:
-        run, say = assignment.run, self._site.say
+        run, say = assignment.run, self._site.driver.say
         link = await self._reach_host(0)
         if link is None:
             say(RunFound(assignment, "parked" if self._folder.parked else "ended", 0))
@@ -332,4 +334,4 @@ class TrialRunner:
         await self._heard_all()
         await self._site.release(devices, hearing.worker_pids)
         newest = error.newest if isinstance(error, RunSuperseded) else 0
-        self._site.say(Failed(run, kind, words_of(error), newest_attempt=newest))
+        self._site.driver.say(Failed(run, kind, words_of(error), newest_attempt=newest))

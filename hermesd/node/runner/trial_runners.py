@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 
@@ -35,8 +33,6 @@ from hermesd.node.storage.trial_folder import (
     BadTrial,
     TrialFolder,
     UnreadableFolder,
-    journalled,
-    rebuilt,
 )
 
 # A disk that cannot be read for longer holds up the node's other trials.
@@ -47,16 +43,11 @@ log = structlog.get_logger()
 
 
 class TrialRunners:
-    """The trainers. `trials` and `sockets` are where folders lie; `changed` is called when one
-    has gone."""
+    """The runners of a node's trials."""
 
-    def __init__(
-        self, site: NodeContext, trials: Path, sockets: Path, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, site: NodeContext) -> None:
         self._site = site
-        self._trials = trials
-        self._sockets = sockets
-        self._changed = changed
+        self._folders = site.disk.folders
         self._trainers: dict[TrialId, TrialRunner] = {}
 
     @property
@@ -67,24 +58,20 @@ class TrialRunners:
     @property
     def cgroups(self) -> set[str]:
         """The names of the groups of the trials that are looked after."""
-        return {self.folder(trial).cgroup for trial in self._trainers}
-
-    def folder(self, trial: TrialId) -> TrialFolder:
-        """Where a trial's files are. Raises BadTrial."""
-        return TrialFolder(self._trials, self._sockets, trial)
+        return {self._folders.of(trial).cgroup for trial in self._trainers}
 
     def carry_out(self, action: Action) -> None:
-        """Pass an action of the machine on to whom it concerns."""
+        """Pass an action of the machine on to the runner of its trial."""
         match action:
             case TellHead() | FetchCheckpoint() | DeleteCheckpoints() | WatchRequirements():
-                raise TypeError(f"{action} is for others")
+                pass
             case ExtendLeases(expires):
                 self._extend(expires)
             case Spawn(assignment) | ResumeRun(assignment):
                 try:
                     self._trainer(assignment.run.trial).order(action)
                 except BadTrial as error:
-                    self._site.say(Failed(assignment.run, "not_started", str(error)))
+                    self._site.driver.say(Failed(assignment.run, "not_started", str(error)))
             case DiscardRebuilt(trial):
                 self.settle(trial)
             case Rebuild(assignment):
@@ -114,17 +101,17 @@ class TrialRunners:
         not answer is waited for no longer than it alone would be. What was rebuilt for a run that
         nobody asked for yet ends: it is worth its checkpoint."""
         async with asyncio.TaskGroup() as tasks:
-            for folder in rebuilt(self._trials, self._sockets):
+            for folder in self._folders.rebuilt():
                 tasks.create_task(self._trainer(folder.trial).abandon())
         async with asyncio.TaskGroup() as tasks:
-            for folder in journalled(self._trials, self._sockets):
+            for folder in self._folders.journalled():
                 tasks.create_task(self._adopt(folder))
         await until_done(self._end_strays, "leftovers of other trials are not ended")
 
     async def _end_strays(self) -> None:
         """End what no run is known of: what a daemon before this one could not end, say."""
         node, known = self._site.shim.parent, set(self._trainers)
-        if pids := await asyncio.to_thread(end_strays, self._trials, node, known):
+        if pids := await asyncio.to_thread(end_strays, self._folders.trials, node, known):
             log.warning("ended what was left of trials that are over", pids=sorted(pids))
 
     async def _adopt(self, folder: TrialFolder) -> None:
@@ -156,7 +143,7 @@ class TrialRunners:
         """Who looks after the trial. Raises BadTrial."""
         trainer = self._trainers.get(trial)
         if trainer is None:
-            trainer = TrialRunner(self._site, self.folder(trial))
+            trainer = TrialRunner(self._site, self._folders.of(trial))
             self._trainers[trial] = trainer
             self._site.tasks.create_task(self._look_after(trial, trainer))
         return trainer
@@ -164,4 +151,4 @@ class TrialRunners:
     async def _look_after(self, trial: TrialId, trainer: TrialRunner) -> None:
         await trainer.run()
         del self._trainers[trial]
-        self._changed()
+        self._site.driver.changed()

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import structlog
 
-from hermesd.core.model import TrialId
-from hermesd.node.outbox import Outbox
+from hermesd.node.driver import MachineDriver
 from hermesd.node.storage.checkpoints import MARKS, lies_within
-from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 CHUNK_BYTES = 256 * 1024
@@ -144,19 +143,17 @@ log = structlog.get_logger()
 
 
 class FileRequests:
-    """Files on their way, by ticket. `ended` says whether a trial has no process here."""
+    """Files on their way, by ticket."""
 
     def __init__(
         self,
         tasks: asyncio.TaskGroup,
-        outbox: Outbox,
-        folder: Callable[[TrialId], TrialFolder],
-        ended: Callable[[TrialId], bool],
+        driver: MachineDriver,
+        folders: TrialFolders,
     ) -> None:
         self._tasks = tasks
-        self._outbox = outbox
-        self._folder = folder
-        self._ended = ended
+        self._driver = driver
+        self._folders = folders
         self._sending: dict[int, asyncio.Task[None]] = {}
 
     def take(self, request: pb.SendFile) -> None:
@@ -176,12 +173,14 @@ class FileRequests:
 
     async def _send(self, request: pb.SendFile) -> None:
         try:
-            folder = self._folder(request.trial)
+            folder = self._folders.of(request.trial)
         except BadTrial as error:
             await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=str(error)))
             return
         try:
-            async for chunk in chunks(request, folder, lambda: self._ended(request.trial)):
+            async for chunk in chunks(
+                request, folder, lambda: self._driver.has_ended(request.trial)
+            ):
                 await self._offer(chunk)
         except Exception as error:  # it costs whoever asked, and nobody else
             log.error("not sent", trial=request.trial, exc_info=error)
@@ -189,4 +188,4 @@ class FileRequests:
             await self._offer(pb.FileChunk(ticket=request.ticket, last=True, error=why))
 
     async def _offer(self, chunk: pb.FileChunk) -> None:
-        await self._outbox.offer(pb.AttachRequest(file_chunk=chunk))
+        await self._driver.outbox.offer(pb.AttachRequest(file_chunk=chunk))

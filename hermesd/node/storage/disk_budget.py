@@ -19,7 +19,7 @@ from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.machine import venvs
 from hermesd.node.storage import code
-from hermesd.node.storage.trial_folder import UnreadableFolder, folders
+from hermesd.node.storage.trial_folder import TrialFolders, UnreadableFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 # Adding up what everything takes costs a walk over all files.
@@ -45,9 +45,8 @@ class DiskBudget:
         fetch: Callable[[str], AsyncIterator[bytes]],
     ) -> None:
         self.code = root / "code"
-        self.trials = root / "trials"
+        self.folders = TrialFolders(root / "trials", sockets)
         self._root = root
-        self._sockets = sockets
         self._budget = budget_bytes
         self._fetch = fetch
         self._fetching: dict[str, asyncio.Lock] = {}
@@ -109,7 +108,7 @@ class DiskBudget:
 
     def _dispensable(self) -> list[Path]:
         needed, finished = set(), []
-        for folder in folders(self.trials, self._sockets):
+        for folder in self.folders.all():
             try:
                 last, open_run = folder.last(), folder.journalled()
             except UnreadableFolder:

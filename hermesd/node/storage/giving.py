@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import structlog
@@ -21,7 +20,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.shared_directory import Shared
-from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
+from hermesd.node.storage.trial_folder import BadTrial, TrialFolders
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 from hermesd.security import ticket
@@ -44,21 +43,27 @@ _OPTIONS = [
 log = structlog.get_logger()
 
 
+class Doubter(Protocol):
+    """Who looks whether a checkpoint of this node is still what it was."""
+
+    async def doubt(self, trial: TrialId, name: CheckpointId) -> None: ...
+
+
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
-    """The servicer and its server; `address` is where it serves, once started. Who `doubt`s a
-    checkpoint of this node has it looked at."""
+    """The servicer and its server; `address` is where it serves, once started. The `doubter` looks
+    at a checkpoint that another node did not get."""
 
     def __init__(
         self,
-        folder: Callable[[TrialId], TrialFolder],
-        doubt: Callable[[TrialId, CheckpointId], Awaitable[None]],
+        folders: TrialFolders,
+        doubter: Doubter,
         shared: Shared | None = None,
     ) -> None:
         self.key = ticket.new_key()
         self.address = ""
-        self._folder = folder
+        self._folders = folders
         self._shared = shared
-        self._doubt = doubt
+        self._doubter = doubter
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._server: grpc.aio.Server | None = None
 
@@ -109,14 +114,14 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody reads what was asked")
         except (OSError, BadTrial) as error:
-            await self._doubt(request.trial, request.checkpoint)
+            await self._doubter.doubt(request.trial, request.checkpoint)
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
     async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         async with self._turns:
-            await self._doubt(request.trial, request.checkpoint)
+            await self._doubter.doubt(request.trial, request.checkpoint)
         return pb.DoubtResponse()
 
     def _lent(self, request: pb.FetchRequest) -> Path:
@@ -130,7 +135,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
 
     def _directory(self, request: pb.FetchRequest) -> Path:
         """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""
-        folder = self._folder(request.trial)
+        folder = self._folders.of(request.trial)
         try:
             return client_files.checkpoint(folder, request.checkpoint)
         except FileNotFoundError:

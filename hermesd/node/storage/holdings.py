@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import structlog
 
 from hermesd.node.outbox import Outbox
 from hermesd.node.storage.checkpoints import furthest
-from hermesd.node.storage.trial_folder import folders
+from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 _PIECE = 500
@@ -22,10 +21,10 @@ _PIECE = 500
 log = structlog.get_logger()
 
 
-async def tell_holdings(trials: Path, sockets: Path, outbox: Outbox) -> None:
+async def tell_holdings(folders: TrialFolders, outbox: Outbox) -> None:
     """Say all of it, in pieces that give way to everything else."""
     try:
-        held = await asyncio.to_thread(lambda: list(_held(trials, sockets)))
+        held = await asyncio.to_thread(lambda: list(_held(folders)))
     except OSError as error:
         log.warning("not said what is held", error=str(error))
         return
@@ -34,8 +33,8 @@ async def tell_holdings(trials: Path, sockets: Path, outbox: Outbox) -> None:
         await outbox.offer(pb.AttachRequest(holdings=piece))
 
 
-def _held(trials: Path, sockets: Path) -> Iterator[pb.Holding]:
-    for folder in folders(trials, sockets):
+def _held(folders: TrialFolders) -> Iterator[pb.Holding]:
+    for folder in folders.all():
         step, attempt = furthest(folder.checkpoints)
         yield pb.Holding(
             trial=folder.trial,

@@ -8,16 +8,16 @@ costs no trial anything. What the head does not want of a trial that is not here
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Sequence
 
 import structlog
 
 from hermesd.core.bounds import directory_of
 from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
-from hermesd.core.node.actions import DeleteCheckpoints, FetchCheckpoint
+from hermesd.core.node.actions import Action, DeleteCheckpoints, DeleteTrialFiles, FetchCheckpoint
 from hermesd.core.node.messages import Fetch
+from hermesd.node.driver import MachineDriver
 from hermesd.node.reasons import words_of
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
@@ -35,53 +35,45 @@ def _names(order: Fetch) -> list[str]:
     return [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
 
 
-class _Tell(Protocol):
-    def __call__(self, event: CopyEvent, *, identity: str) -> None: ...
-
-
 class Replicas:
-    """The copies under way. `absent` says whether the machine knows of no run of a trial."""
+    """The copies under way."""
 
     def __init__(
         self,
         node: NodeId,
         tasks: asyncio.TaskGroup,
+        driver: MachineDriver,
         fetching: Fetching,
-        shelf: DiskBudget,
-        folder: Callable[[TrialId], TrialFolder],
-        absent: Callable[[TrialId], bool],
-        tell: _Tell,
+        disk: DiskBudget,
         shared: Shared | None,
     ) -> None:
         self._node = node
         self._tasks = tasks
+        self._driver = driver
         self._fetching = fetching
-        self._shelf = shelf
-        self._folder = folder
-        self._absent = absent
-        self._tell = tell
+        self._disk = disk
         self._shared = shared
         self._turn = asyncio.Semaphore(1)
         self._under_way: dict[TrialId, set[asyncio.Task[None]]] = {}
 
-    def carry_out(self, action: FetchCheckpoint | DeleteCheckpoints) -> None:
-        """Begin with an action of the machine."""
+    def carry_out(self, action: Action) -> None:
+        """Begin with an action of the machine, if it is about copies."""
         match action:
+            case DeleteTrialFiles(trial):
+                for task in self._under_way.get(trial, ()):
+                    task.cancel()
             case FetchCheckpoint(order):
                 self._begin(order.checkpoint.trial, self._copy(order))
             case DeleteCheckpoints(trial, identity):
                 self._begin(trial, self._clear(trial, identity))
-
-    def give_up(self, trial: TrialId) -> None:
-        """Nothing of the trial is wanted here any more."""
-        for task in self._under_way.get(trial, ()):
-            task.cancel()
+            case _:
+                pass
 
     async def doubt(self, trial: TrialId, name: CheckpointId) -> None:
         """Another node did not get this checkpoint from here: see whether it is still what it was,
         and tell the head if it is not."""
         try:
-            folder = self._folder(trial)
+            folder = self._disk.folders.of(trial)
         except BadTrial:
             return
         async with self._fetching.lock(folder.checkpoints):
@@ -99,7 +91,7 @@ class Replicas:
             instead = await asyncio.to_thread(self._without, folder, name)
         log.error("checkpoint set aside", checkpoint=name, reason=reason)
         event = Spoilt(self._node, trial, name, reason, instead)
-        self._tell(event, identity=folder.identity)
+        self._driver.tell(event, identity=folder.identity)
 
     def _without(self, folder: TrialFolder, name: CheckpointId) -> Checkpoint | None:
         """Set a checkpoint aside; the furthest of the trial that is left."""
@@ -146,12 +138,12 @@ class Replicas:
             event = NotCopied(order.node, trial, name, words_of(error), way=True)
         if isinstance(event, NotCopied):
             log.warning("not copied", checkpoint=name, reason=event.reason)
-        self._tell(event, identity=order.identity)
+        self._driver.tell(event, identity=order.identity)
 
     async def _bring(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, CodeError, OSError."""
-        await self._shelf.room()
-        folder = self._folder(order.checkpoint.trial)
+        await self._disk.room()
+        folder = self._disk.folders.of(order.checkpoint.trial)
         async with self._fetching.lock(folder.checkpoints):
             await asyncio.to_thread(folder.belong_to, order.identity)
             if not await self._fetching.fetch(
@@ -162,7 +154,7 @@ class Replicas:
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
-        folder, names = self._folder(order.checkpoint.trial), _names(order)
+        folder, names = self._disk.folders.of(order.checkpoint.trial), _names(order)
         if self._shared is None or not order.identity or folder.identity != order.identity:
             raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)
         trial, path = folder.trial, folder.checkpoints / names[0]
@@ -176,16 +168,16 @@ class Replicas:
 
     async def _clear(self, trial: TrialId, identity: str) -> None:
         try:
-            folder = self._folder(trial)
+            folder = self._disk.folders.of(trial)
         except BadTrial:
             return
         async with self._fetching.lock(folder.checkpoints):
             if folder.identity == identity:
                 await self._retain(folder, ())
-        if self._absent(trial):
-            self._tell(Dropped(self._node, trial), identity=identity)
+        if self._driver.machine.forgot(trial):
+            self._driver.tell(Dropped(self._node, trial), identity=identity)
 
     async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
         """Remove what nothing refers to, unless a run came meanwhile, which would know better."""
-        if self._absent(folder.trial):
+        if self._driver.machine.forgot(folder.trial):
             await asyncio.to_thread(checkpoints.retain, folder.checkpoints, names)

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -206,21 +207,30 @@ class TrialFolder:
         self.socket.unlink(missing_ok=True)
 
 
-def folders(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
-    """The folders of all trials; whatever else lies there is passed over."""
-    for path in sorted(trials.glob("*/*")):
-        with suppress(BadTrial):
-            yield TrialFolder(trials, sockets, f"{path.parent.name}/{path.name}")
+@dataclass(frozen=True, slots=True)
+class TrialFolders:
+    """The directories of all trials, below `trials`; their sockets are in `sockets`."""
 
+    trials: Path
+    sockets: Path
 
-def journalled(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
-    """The folders of trials with a run whose outcome the head may not have."""
-    return (each for each in folders(trials, sockets) if os.path.lexists(each.path / "run.pb"))
+    def of(self, trial: TrialId) -> TrialFolder:
+        """Where a trial's files are. Raises BadTrial."""
+        return TrialFolder(self.trials, self.sockets, trial)
 
+    def all(self) -> Iterator[TrialFolder]:
+        """Those that are there; whatever else lies there is passed over."""
+        for path in sorted(self.trials.glob("*/*")):
+            with suppress(BadTrial):
+                yield self.of(f"{path.parent.name}/{path.name}")
 
-def rebuilt(trials: Path, sockets: Path) -> Iterator[TrialFolder]:
-    """The folders of trials with a process that no run has asked for."""
-    return (each for each in folders(trials, sockets) if each.rebuilt)
+    def journalled(self) -> Iterator[TrialFolder]:
+        """Those with a run whose outcome the head may not have."""
+        return (each for each in self.all() if os.path.lexists(each.path / "run.pb"))
+
+    def rebuilt(self) -> Iterator[TrialFolder]:
+        """Those with a process that no run has asked for."""
+        return (each for each in self.all() if each.rebuilt)
 
 
 @contextmanager
