@@ -212,6 +212,7 @@ class Agent:
 
     def begins_pass(self) -> None:
         """Another epoch, or pass over the data, begins: what is done between two of them is."""
+        self.look_beside(is_last=False)  # what was written after the pass is of its last step
         self.reporter.begins_pass(self.page.step)
 
     def record(self, step: int, metrics: Metrics, examples: int = 0) -> None:
@@ -253,17 +254,23 @@ class Agent:
             self._attend(step)
         elif time.monotonic() >= self.reporter.due:
             self._rehearse()
+            self.look_beside(is_last=False)
             self.reporter.report()
 
-    def report(self) -> None:
-        """Send what has been recorded since the last report."""
-        self.reporter.report()
+    def report(self, at: int | None = None) -> None:
+        """Send what has been recorded since the last report; if it is nothing, `at` which step."""
+        self.look_beside()
+        self.reporter.report(at)
+
+    def look_beside(self, is_last: bool = True) -> None:
+        """Note what metrics the program has written elsewhere by now; where it is not the last time
+        before it may go away, in little time."""
 
     def report_if_free(self) -> None:
         """As `report`, unless this process is amid sending something else: it may have been
         interrupted there, by a signal handler that ends it."""
         if not self._mailbox.is_sending:
-            self.reporter.report()
+            self.report()
 
     def save_if_cheap(self, id: str) -> bool:
         """Copy progress here and write it as checkpoint `id` in the background, if the newest
@@ -348,12 +355,12 @@ class Agent:
             if message["kind"] == "suspend":
                 self._hold(step, "request")
             elif message["kind"] == "report":
-                self.reporter.report(at=step)
+                self.report(at=step)
             elif message["kind"] == "save":
                 self._save(message)
         if step >= self.page.mark:
             self.page.mark = NO_LIMIT
-            self.reporter.report(at=step)
+            self.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
 

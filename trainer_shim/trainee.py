@@ -16,9 +16,11 @@ from trainer_shim.agent import NOT_SAVED, Agent
 from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import ControlPage
+from trainer_shim.metrics.files import GrowingFiles
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback
 from trainer_shim.saver import Capture, Saver
+from trainer_shim.side_metrics import FOUND
 
 _ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
 
@@ -40,6 +42,7 @@ class Trainee(Agent):
         self.files = WorkdirRollback(folder, workdir_rollback.aside(checkpoints))
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
+        self._growing = GrowingFiles(folder, self._note_row)
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
@@ -66,11 +69,14 @@ class Trainee(Agent):
         wallclock_replay.begin(times, self.restore is not None)
         temporary_paths.begin(names, self.checkpoints)
         self.files.begin(self.restore)
+        self._growing.begin()
 
     def loop(self, inside: bool) -> None:
         """Say whether boundaries are to be expected from here on."""
         if inside:
             self.passes_training()
+            if not self._began and self.framework != "explicit":
+                self._growing.begin()  # what it has prepared is no log of its training
         super().loop(inside)
 
     def passes_training(self) -> None:
@@ -86,12 +92,22 @@ class Trainee(Agent):
         self.see_changes()
         if not self.is_aside:
             self.files.put_back()
+            self._growing.begin()
             if self.files.others:
                 self.doubt(_ANOTHER_FOLDER.format(min(self.files.others)))
             seed_replay.returned()
             wallclock_replay.returned()
             temporary_paths.returned()
         super().restored()
+
+    def look_beside(self, is_last: bool = True) -> None:
+        """Note the rows that the program has added to its files."""
+        if self._is_back and not self.is_aside and (self._began or self._is_blind):
+            self._growing.look(is_last)
+
+    def _note_row(self, values: dict[str, float]) -> None:
+        left_out = {name.lower() for name in self.parameters}
+        self.note({k: v for k, v in values.items() if k.lower() not in left_out}, FOUND)
 
 
 class _Saver(Saver):

@@ -1,0 +1,148 @@
+"""The rows that a program adds to its files are metrics; what else lies there is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import torch_programs
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.suspending import Runs
+from tests.trainer_shim.test_side_metrics import curve, points
+from trainer_shim.metrics.files import GrowingFiles
+
+
+class Seen:
+    """What is told of the files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[dict[str, float]] = []
+        self.files = GrowingFiles(str(folder), self.told.append)
+
+    def after(self, name: str, text: str) -> list[dict[str, float]]:
+        """What is told once `text` was added to a file."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(text)
+        self.told.clear()
+        self.files.look()
+        return self.told
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Seen:
+    return Seen(tmp_path / "work")
+
+
+def test_the_last_whole_row_is_told(seen: Seen) -> None:
+    assert seen.after("log.csv", "epoch,val_acc,note,seconds\n") == []
+    assert seen.after("log.csv", "1,0.5,good,3.5\n") == [{"val_acc": 0.5}]
+    assert seen.after("log.csv", "2,0.6,,3.5\n3,0.7,,") == [{"val_acc": 0.6}]
+    assert seen.after("log.csv", "3.5\n") == [{"val_acc": 0.7}]
+    assert seen.after("log.csv", "") == []
+    assert seen.after("runs/1/log.jsonl", '{"step": 3, "val": {"auc": 1}}\n') == [{"val.auc": 1.0}]
+
+
+def test_a_table_that_is_written_at_once_is_no_log_until_it_grows(seen: Seen) -> None:
+    assert seen.after("predictions.csv", "id,label\n1,0\n2,1\n") == []
+    assert seen.after("predictions.csv", "3,1\n") == [{"id": 3.0, "label": 1.0}]
+    assert seen.after("large.csv", "a,b\n" + "1,2\n" * 20_000) == []
+    assert seen.after("plain.csv", "1,2\n3,4\n") == []
+    assert seen.after("plain.csv", "5,6\n") == []
+
+
+def test_what_was_there_before_is_not_told(seen: Seen) -> None:
+    seen.after("log.csv", "epoch,acc\n")
+    seen.after("log.csv", "1,0.5\n")
+    seen.files.begin()
+    assert seen.after("other.txt", "acc,1\n") == []
+    assert seen.after("log.csv", "2,0.75\n") == [{"acc": 0.75}]
+
+
+def test_a_file_that_is_begun_anew_is_another(seen: Seen) -> None:
+    seen.after("log.csv", "epoch,acc\n1,0.5\n")
+    seen.after("log.csv", "2,0.6\n")
+    (seen.folder / "log.csv").unlink()
+    assert seen.after("log.csv", "step,f1\n7,0.25\n") == [{"f1": 0.25}]
+
+
+def test_links_and_hidden_folders_are_not_looked_through(seen: Seen, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "log.csv").write_text("epoch,acc\n1,0.5\n")
+    seen.folder.mkdir()
+    (seen.folder / "data").symlink_to(tmp_path / "data")
+    assert seen.after(".cache/log.csv", "epoch,acc\n1,0.5\n") == []
+
+
+LOOP = """
+import csv, json, trainer_shim
+trial = trainer_shim.attach()
+first = int(open(trial.resume.path + "/step").read()) if trial.resume else 0
+def save(folder):
+    with open(folder + "/step", "w") as file:
+        file.write(str(step))
+for step in range(first + 1, 7):
+    with open("log.jsonl", "a") as file:
+        print(json.dumps({"step": step, "val_acc": step / 8, "rate": 0.5}), file=file)
+    trial.report(step, loss=1 / step, save=save)
+"""
+
+
+def test_rows_before_a_checkpoint_are_not_told_after_it(make_trial: MakeTrial) -> None:
+    """Whatever was done since the checkpoint, the log is again what it was then."""
+    trial = make_trial(LOOP, parameters={"rate": 0.5}).launch()
+    trial.start(limit=2)
+    trial.until("parked")
+    trial.send("checkpoint", id="at-2")
+    checkpoint = trial.until("checkpointed")["path"]
+    trial.resume(limit=4)
+    trial.until("parked")
+    trial.suspend("kill")
+    trial.until("suspended")
+    assert curve(trial, "val_acc")[4] == 0.5
+    trial.start(restore=checkpoint)
+    trial.until("completed")
+    assert all(values.keys() <= {"loss", "val_acc"} for values in points(trial).values())
+    assert all(value == step / 8 for step, value in curve(trial, "val_acc").items())
+    assert {2, 4, 6} <= curve(trial, "val_acc").keys()
+
+
+TORCH = torch_programs.program(
+    "import csv\n"
+    + torch_programs.USUAL.replace(
+        "    scheduler.step()\n",
+        "    scheduler.step()\n"
+        "    with open('log.csv', 'a', newline='') as file:\n"
+        "        writer = csv.DictWriter(file, ['epoch', 'loss', 'val_acc'])\n"
+        "        if epoch == 1:\n"
+        "            writer.writeheader()\n"
+        "        writer.writerow({'epoch': epoch, 'loss': 7.5, 'val_acc': accuracy})\n",
+    ),
+    seeded=True,
+)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_row_after_a_pass_is_of_its_last_step(tmp_path: Path) -> None:
+    """As quickly as passes come, and of a program that is run again from a checkpoint, too."""
+    runs = Runs(None, tmp_path, TORCH)
+    with runs.trial("undisturbed") as trial:
+        trial.start()
+        trial.until("completed")
+        whole = points(trial)
+    assert curve(trial, "val_acc").keys() == {7, 14, 21}
+    assert all(values["loss"] < 7 for values in whole.values())
+    with runs.trial("suspended") as trial:
+        restore = None
+        for step in (7, 10, 14):
+            trial.start(restore=restore, limit=step)
+            trial.until("parked")
+            trial.suspend("checkpoint")
+            restore = trial.until("suspended")["checkpoint"]["path"]
+        trial.start(restore=restore)
+        trial.until("completed")
+        assert points(trial) == whole
