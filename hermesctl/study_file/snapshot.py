@@ -15,7 +15,7 @@ import re
 import stat
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,37 +25,29 @@ from hermesctl.errors import SnapshotError
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.text import count, printable, size
 
-# --- What of a directory does not travel: a built-in list and a `.hermesignore`, like
-# `.gitignore`.
-#
-# Rule: the last pattern that matches decides; `!` takes back; a pattern with a slash in it counts
-# from the top, one that ends in a slash means directories. `*`, `?`, `[...]` stay within a name,
-# `**` crosses directories.
-
+# What does not travel of any directory; its own `.hermesignore` counts after these.
 BUILT_IN = (
     *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "node_modules/"),
     *(".ipynb_checkpoints/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    takes_back: bool
-    folders_only: bool
-
-
-@dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """Patterns in the order in which they count."""
+    """Patterns as git reads them, the built-in ones first: the last one that matches decides.
 
-    rules: tuple[_Rule, ...]
+    Raises SnapshotError for a line that is no pattern.
+    """
 
-    @classmethod
-    def of(cls, lines: tuple[str, ...]) -> IgnoreRules:
-        """The built-in patterns, then `lines`."""
-        stripped = (line.strip() for line in (*BUILT_IN, *lines))
-        return cls(tuple(_rule(line) for line in stripped if line and not line.startswith("#")))
+    def __init__(self, lines: Sequence[str] = ()) -> None:
+        from pathspec import GitIgnoreSpec  # which most commands do without
+
+        for line in lines:
+            try:
+                GitIgnoreSpec.from_lines([line])
+            except (ValueError, re.error):
+                said = f"{printable(line)}: expected a pattern like those of git"
+                raise SnapshotError(said) from None
+        self._spec = GitIgnoreSpec.from_lines([*BUILT_IN, *lines])
 
     @classmethod
     def read(cls, path: Path) -> IgnoreRules:
@@ -65,54 +57,15 @@ class IgnoreRules:
         """
         try:
             with open_regular(path) as stream:
-                return cls.of(tuple(stream.read().decode("utf-8").splitlines()))
+                return cls(stream.read().decode("utf-8").splitlines())
         except FileNotFoundError:
-            return cls.of(())
+            return cls()
         except (OSError, UnicodeDecodeError) as error:
             raise SnapshotError(f"{printable(str(path))}: not readable: {error}") from None
 
     def ignores(self, name: str, is_folder: bool) -> bool:
         """Whether the entry `name`, relative and with slashes, stays behind."""
-        verdict = False
-        for rule in self.rules:
-            if (is_folder or not rule.folders_only) and rule.pattern.match(name):
-                verdict = not rule.takes_back
-        return verdict
-
-
-def _rule(line: str) -> _Rule:
-    takes_back = line.startswith("!")
-    glob = line.removeprefix("!")
-    folders_only = glob.endswith("/")
-    glob = glob.rstrip("/")
-    anchored = "/" in glob
-    start = "" if anchored else "(?:.*/)?"
-    try:
-        pattern = re.compile(start + _regex(glob.lstrip("/")) + r"\Z")
-    except re.error:
-        raise SnapshotError(f"{printable(line)}: expected a pattern like those of git") from None
-    return _Rule(pattern, takes_back, folders_only)
-
-
-def _regex(glob: str) -> str:
-    parts: list[str] = []
-    position = 0
-    while position < len(glob):
-        if glob.startswith("**/", position):
-            parts.append("(?:.*/)?")
-            position += 3
-        elif glob.startswith("**", position):
-            parts.append(".*")
-            position += 2
-        elif glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
-            inner = glob[position + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            negated = inner.startswith(("!", "^"))
-            parts.append(f"[{'^' if negated else ''}{inner[1:] if negated else inner}]")
-            position = end + 1
-        else:
-            parts.append({"*": "[^/]*", "?": "[^/]"}.get(glob[position], re.escape(glob[position])))
-            position += 1
-    return "".join(parts)
+        return self._spec.match_file(f"{name}/" if is_folder else name)
 
 
 SIZE_BYTES_MAX = 256 << 20
