@@ -240,8 +240,8 @@ class Agent:
             self.report_if_free()
 
     def _count_round(self, values: Mapping[str, float]) -> None:
-        """The steps of a program that shows none: each is over when it tells a metric again."""
-        if not self._told.isdisjoint(values):
+        """The steps of a program that shows none: each begins as it tells a metric again."""
+        if not self._told or not self._told.isdisjoint(values):
             self.page.step += 1
             self._told.clear()
         self._told.update(values)

@@ -77,6 +77,7 @@ def merge(earlier: Message, later: Message) -> Message:
     first = two if one["count"] == 0 else one
     last = one if two["count"] == 0 else two
     sums = ("count", "busy_seconds", "examples", "cpu_seconds")
+    passes = [*earlier.get("passes", ()), *later.get("passes", ())]
     return {
         **later,
         "first_step": earlier["first_step"],
@@ -89,6 +90,7 @@ def merge(earlier: Message, later: Message) -> Message:
             "max": _extreme(one["max"], two["max"], largest=True),
         },
         **{name: earlier[name] + later[name] for name in sums},
+        **({"passes": passes[-MAX_POINTS:]} if passes else {}),
     }
 
 

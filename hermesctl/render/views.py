@@ -243,8 +243,8 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
     if not states or failed or any(t.metric is not None or t.metrics for t in trials):
         return []
     words = (
-        "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch; any other"
-        " program reports by itself, trainer_shim.attach().report(step, loss=...)"
+        "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch, and finds"
+        " what any Python prints as `name: 0.5`; or a program tells it, trainer_shim.log(loss=...)"
     )
     return [Text(), cell(words, "yellow")]
 

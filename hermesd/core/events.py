@@ -297,6 +297,7 @@ class Reported:
     are stored beside the journal and never folded. `number` rises from report to report of a run,
     so that one that comes twice counts once; 0 if it has none. `memory_bytes` is what its processes
     hold, `device_memory_bytes` what is taken on its devices, if these have memory of their own.
+    `passes` are those over its data that it has begun, but for the first of its process.
     """
 
     run: RunId
@@ -312,6 +313,7 @@ class Reported:
     ranges: tuple[tuple[str, float, float], ...] = ()
     number: int = 0
     device_memory_bytes: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def reported(
         run=run,
         step=max(trial.step, event.step),
         planned_steps=event.planned_steps or trial.planned_steps,
+        passes=trial.passes + event.passes,
         curve=extend(trial.curve, event.chunks),
         current=trial.current.with_chunks(event.chunks),
         metrics=with_metrics(trial.metrics, event),

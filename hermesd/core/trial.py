@@ -309,6 +309,7 @@ class Trial:
     attempt: int = 0
     step: int = 0
     planned_steps: int | None = None
+    passes: int = 0
     curve: tuple[Chunk, ...] = ()
     metrics: dict[str, MetricSummary] = field(default_factory=dict)
     quanta: int = 0

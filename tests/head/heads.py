@@ -170,6 +170,7 @@ class Node:
         losses: list[float],
         not_finite: bool = False,
         chunks: bool = True,
+        passes: int = 0,
         **metrics: float,
     ) -> None:
         """Losses from the step `first` on; other metrics are of the last one. Without `chunks` the
@@ -189,6 +190,7 @@ class Node:
             report=node_pb2.Report(
                 trial=launch.trial,
                 attempt=launch.attempt,
+                passes=passes,
                 step=steps[-1],
                 chunks=[chunk] if chunks else [],
                 points=wire.points_to_proto(

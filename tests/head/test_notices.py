@@ -78,11 +78,33 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
         choose = "`hermesctl study metric digits loss` ranks by that one; "
         reported = f"reported: loss (did you mean loss?): {choose}"
         assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
-        assert "trainer_shim.attach().report(step, val_loss=..., save=...)" in notice
+        assert "trainer_shim.log(val_loss=...), or by `metrics:` in the study file" in notice
         assert list((await why(head)).notices) == [notice]
         await node.report(launch, 3, [2.0], val_loss=1.0)
         await node.settle()
         assert (await shown(head)).notices == []
+        node.call.cancel()
+
+
+async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(tmp_path: Path) -> None:
+    """Also of a program whose metrics do not say by their names that they are an epoch's."""
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        named = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
+        await head.submit(spec(ONE, metric=named))
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0])
+        await node.settle()
+        assert (await shown(head)).notices == [], "it may come with the first epoch"
+        await node.report(launch, 3, [2.0], passes=1, Val_Acc=0.5)
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        assert notice == (
+            "metric val_acc was not reported so far; reported: Val_Acc, loss"
+            " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
+            " ranks by that one"
+        )
         node.call.cancel()
 
 

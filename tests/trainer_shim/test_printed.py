@@ -31,9 +31,9 @@ def test_a_program_of_no_framework_is_seen_by_what_it_prints(make_trial: MakeTri
     trial.start()
     trial.until("completed")
     seen = points(trial)
-    assert seen[0] == {"score": 0.25, "train_loss": 1.0, "hits": 7.0, "val_acc": 0.0, "acc": 0.0}
-    assert seen[1] == {"train_loss": 0.5, "hits": 7.0, "val_acc": 0.25, "acc": 0.125}
-    assert sorted(seen) == [0, 1, 2]
+    assert seen[1] == {"score": 0.25, "train_loss": 1.0, "hits": 7.0, "val_acc": 0.0, "acc": 0.0}
+    assert seen[2] == {"train_loss": 0.5, "hits": 7.0, "val_acc": 0.25, "acc": 0.125}
+    assert sorted(seen) == [1, 2, 3]
     assert trial.output.splitlines()[:3] == [
         '{"score": 0.25}',
         "epoch 0 train loss: 1.0, rate=0.5, hits 7",
@@ -83,7 +83,7 @@ def test_a_pattern_that_the_programs_python_has_not_is_told(make_trial: MakeTria
     trial.until("completed")
     reasons = [event["reason"] for event in trial.events if event["kind"] == "fidelity"]
     assert "metrics in what it prints: a pattern is none to Python" in reasons[-1]
-    assert curve(trial, "acc") == {0: 0.5}
+    assert curve(trial, "acc") == {1: 0.5}
 
 
 KERAS = keras_programs.program(

@@ -183,9 +183,9 @@ def test_a_program_without_steps_counts_its_rounds(make_trial: MakeTrial) -> Non
     outcome = trial.until("completed")
     kinds = [event["kind"] for event in trial.events]
     assert kinds.index("started") < kinds.index("reported")
-    assert curve(trial, "train_loss") == {step: 1 / (step + 1) for step in range(5)}
-    assert curve(trial, "val_acc") == {step: step / 10 for step in range(5)}
-    assert outcome["step"] == 4
+    assert curve(trial, "train_loss") == {step: 1 / step for step in range(1, 6)}
+    assert curve(trial, "val_acc") == {step: (step - 1) / 10 for step in range(1, 6)}
+    assert outcome["step"] == 5
 
 
 def test_what_a_forked_child_tells_is_not_the_trials(make_trial: MakeTrial) -> None:
@@ -200,7 +200,7 @@ os.waitpid(child, 0)
     trial = make_trial(program).launch()
     trial.start()
     trial.until("completed")
-    assert curve(trial, "acc") == {0: 1.0}
+    assert curve(trial, "acc") == {1: 1.0}
 
 
 @given(st.one_of(VALUES, st.dictionaries(st.text(), VALUES)), st.dictionaries(st.text(), VALUES))

@@ -153,7 +153,7 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     trained = any(_trained_seconds(trial, now) >= SOON_SECONDS for trial in trials)
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     over = ended or all(trial.phase.final for trial in trials)
-    epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
+    epoch = any(name.startswith(OF_AN_EPOCH) for name in names) or any(t.passes for t in trials)
     if not trained and not epoch and not (over and names):
         return ""
     when = "was never reported" if over else "was not reported so far"
@@ -164,8 +164,9 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     said = f"metric {wanted} {when}{others}"
     if set(names) - {study.signal}:
         return said  # it knows how to report
-    call = f"trainer_shim.attach().report(step, {wanted}=..., save=...)"
-    return f"{said}; what a program prints is none: it reports by {call}"
+    given = f"{wanted}=..." if wanted.isidentifier() else f"{{{wanted!r}: ...}}"
+    found = "or by `metrics:` in the study file, from what it prints"
+    return f"{said}; a program tells it by trainer_shim.log({given}), {found}"
 
 
 def _trained_seconds(trial: Trial, now: Time) -> float:

@@ -156,6 +156,7 @@ def progress(run: RunId, frame: Frame, goal: Goal, signal: str) -> Progress:
             memory_bytes=_count(frame.get("memory_bytes") or 0),
             not_finite=not finite,
             number=_count(frame.get("seq") or 0),
+            passes=len(frame.get("passes") or ()),
         ),
         series,
         _pace(frame.get("pace") or {}),

@@ -456,7 +456,7 @@ class MetricPoints(_message.Message):
     def __init__(self, metrics: _Optional[_Iterable[str]] = ..., counts: _Optional[_Iterable[int]] = ..., steps: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number", "device_memory_bytes", "points")
+    __slots__ = ("trial", "attempt", "step", "planned_steps", "chunks", "busy_seconds", "examples", "memory_bytes", "cpu_seconds", "not_finite", "number", "device_memory_bytes", "points", "passes")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -470,6 +470,7 @@ class Report(_message.Message):
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     step: int
@@ -483,7 +484,8 @@ class Report(_message.Message):
     number: int
     device_memory_bytes: int
     points: MetricPoints
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ..., device_memory_bytes: _Optional[int] = ..., points: _Optional[_Union[MetricPoints, _Mapping]] = ...) -> None: ...
+    passes: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., chunks: _Optional[_Iterable[_Union[LossChunk, _Mapping]]] = ..., busy_seconds: _Optional[float] = ..., examples: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., not_finite: bool = ..., number: _Optional[int] = ..., device_memory_bytes: _Optional[int] = ..., points: _Optional[_Union[MetricPoints, _Mapping]] = ..., passes: _Optional[int] = ...) -> None: ...
 
 class QuantumEnded(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "step")
