@@ -55,7 +55,7 @@ def test_an_end_without_a_metric_says_what_to_do(head: FakeHead, project: Path) 
     finish(head, trial(1, state=COMPLETED), trial(2, state=FAILED))
     told = ending(head, project)
     assert "no metric was seen" in told
-    assert "trainer_shim.attach().report" in told
+    assert "trainer_shim.log(loss=...)" in told
     assert "study replay" not in told, "there is nothing to replay"
     accuracy = pb.MetricValue(name="accuracy", last=0.5)
     finish(head, trial(1, state=COMPLETED, metrics=[accuracy], signal=0.5))
