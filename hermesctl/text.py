@@ -103,7 +103,7 @@ def changed(trials: int, selected: int, done: str, otherwise: str) -> str:
     return f"{words}; {rest} {'was' if rest == 1 else 'were'} {otherwise}" if rest > 0 else words
 
 
-# --- What a trial printed, made fit for a terminal: its text and line ends, no escape sequences.
+# What a trial printed, made fit for a terminal: its text and line ends, no escape sequences.
 
 # Colours and cursor movements (CSI), titles and links (OSC), and the two-character rest.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")

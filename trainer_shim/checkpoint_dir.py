@@ -24,7 +24,7 @@ from typing import Any, Union
 
 from trainer_shim import file_moves
 
-# --- Writing a file past the kernel's page cache, where that can be done.
+# Writing a file past the kernel's page cache, where that can be done.
 #
 # Rule: whole pieces are written from one buffer, whose pages are there from the first piece on.
 # In the page cache every byte gets a fresh page, which takes more of the processor than all else

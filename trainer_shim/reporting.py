@@ -19,7 +19,7 @@ from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import MAX_FRAME_BYTES, Message, number
 from trainer_shim.side_metrics import ADAPTERS, SideMetrics
 
-# --- A report: what happened in the iterations since the one before.
+# A report: what happened in the iterations since the one before.
 #
 # Rule: the signal's summary covers every iteration; the points are all of them up to 256, then
 # evenly thinned with the last kept.
@@ -101,7 +101,7 @@ def _extreme(one: Number | None, two: Number | None, largest: bool) -> Number | 
     return max(pair, key=float) if largest else min(pair, key=float)
 
 
-# --- The metrics of a trial: the first that it reports, as many as the head keeps and one frame
+# The metrics of a trial: the first that it reports, as many as the head keeps and one frame
 # takes.
 #
 # Rule: a program may name its metrics by its steps; all that is told of one step goes in one

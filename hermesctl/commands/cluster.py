@@ -33,7 +33,7 @@ from hermesctl.text import cut, one_line, printable
 from hermesctl.yaml_text import Data
 from hermesd.security.identity import Role
 
-# --- A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
+# A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
 #
 # Rule: neither the script nor a command line holds a secret. The token lies beside the script, in
 # a directory that its owner alone can read: a job that is requeued needs it again.

@@ -31,7 +31,7 @@ from hermesctl.terminal import stdout
 from hermesctl.text import count, one_line, size
 from hermesctl.waiting import progress
 
-# --- What `doctor` looks at, from the client's side.
+# What `doctor` looks at, from the client's side.
 #
 # Rule: each check says what it found and how to mend it.
 

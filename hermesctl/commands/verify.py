@@ -29,7 +29,7 @@ from hermesctl.waiting import is_live
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 
-# --- Running the engine of the resume certificate, and what it says.
+# Running the engine of the resume certificate, and what it says.
 #
 # Rule: the engine is a process of its own, in a folder of its own; when we leave, however that
 # is, it has ended, and with it all that it had started.

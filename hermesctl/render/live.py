@@ -40,7 +40,7 @@ from hermesctl.terminal import say
 from hermesctl.text import last_line, one_line
 from hermesctl.waiting import is_live
 
-# --- Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
+# Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
 #
 # Rule: the terminal is as it was when we leave, are stopped by Ctrl-Z, or are asked to end;
 # Ctrl-C stays what it is. Without a terminal to read from, or in its background, there are no

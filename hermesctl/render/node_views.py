@@ -182,7 +182,7 @@ def _some(trials: Sequence[str]) -> str:
     return ", ".join(trials[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-# --- Why nothing runs, or not everywhere: no machine, one that is silent or in quarantine, or
+# Why nothing runs, or not everywhere: no machine, one that is silent or in quarantine, or
 # other studies on them.
 #
 # Rule: each is one line, said beside what was asked for, with the command that changes it.

@@ -23,7 +23,7 @@ from hermesctl.text import count, one_line, printable
 from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import Plugin
 
-# --- Whether a policy that a package of this environment brings keeps what every policy promises.
+# Whether a policy that a package of this environment brings keeps what every policy promises.
 #
 # Rule: nothing of a policy is imported here; `hermesd policy check` tries it out in its own
 # process. What this environment lacks, the head alone can know.

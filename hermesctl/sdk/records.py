@@ -18,7 +18,7 @@ from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
 from hermesd.security.identity import ROLES, Role
 
-# --- What the SDK hands out about machines: nodes, their devices, and how much of these is used.
+# What the SDK hands out about machines: nodes, their devices, and how much of these is used.
 #
 # Rule: as in records.py.
 
@@ -473,7 +473,7 @@ def share(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest > 0 else 0.0
 
 
-# --- Why a trial runs or waits, as the SDK hands it out. Rule: as in records.py.
+# Why a trial runs or waits, as the SDK hands it out. Rule: as in records.py.
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,7 +510,7 @@ class Explanation:
         return f"<Explanation {self.trial}: {self.summary}>"
 
 
-# --- Who may use a head from other machines, and how those who do share its devices.
+# Who may use a head from other machines, and how those who do share its devices.
 
 _NUMBERS = {role: number for number, role in ROLES.items()}
 

@@ -101,7 +101,7 @@ def refused(name: str, value: object, expected: str) -> UsageError:
     return UsageError(name, [Problem(expected, name, told)])
 
 
-# --- What a change is meant for, and what an extension changes: arguments -> messages.
+# What a change is meant for, and what an extension changes: arguments -> messages.
 #
 # Rule: whatever is passed, what can't be meant is a UsageError that says what could be.
 

@@ -20,7 +20,7 @@ import yaml
 from hermesctl.errors import Place, Problem, StudyFileError
 from hermesctl.study_file.regular_files import open_regular
 
-# --- What a plain scalar of a study file means: YAML 1.2's core schema, read strictly.
+# What a plain scalar of a study file means: YAML 1.2's core schema, read strictly.
 #
 # Rule: never coerce. `1e-3` is a number; `no`, `010`, `12:30:45` and `1_000`, which YAML 1.1
 # turns into something else, are the words that they look like. Infinity and NaN are refused:

@@ -24,7 +24,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
 
-# --- What a field of the study file wants, in words, and what a wrong value was meant to be.
+# What a field of the study file wants, in words, and what a wrong value was meant to be.
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

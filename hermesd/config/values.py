@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-# --- Hours of the week as people write them: `Mon-Fri 19:00-07:00`, `Sat-Sun`, `22:00-06:00`.
+# Hours of the week as people write them: `Mon-Fri 19:00-07:00`, `Sat-Sun`, `22:00-06:00`.
 #
 # Rule: wall-clock time of the machine. A span that ends at or before its beginning goes on into
 # the next day, and belongs to the day on which it begins: `Fri 19:00-07:00` ends on Saturday.
@@ -161,7 +161,7 @@ GpuList = Annotated[tuple[str, ...], BeforeValidator(_gpu_list)]
 ServiceHours = Annotated[Hours | None, BeforeValidator(_hours)]
 
 
-# --- How much memory this machine lets us use: what it has, or what our cgroup may hold.
+# How much memory this machine lets us use: what it has, or what our cgroup may hold.
 
 GROUPS = Path("/sys/fs/cgroup")
 # By version of cgroups: where our own path is, below what, and in which file.

@@ -33,7 +33,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.sharing import Terms
 
-# --- What nodes say of files, when they are asked: events like those of `events`.
+# What nodes say of files, when they are asked: events like those of `events`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Looked:
 CopyEvent: TypeAlias = Copied | NotCopied | Dropped | Spoilt
 
 
-# --- What operators make of machines and of who shares them, and what machines leave to others,
+# What operators make of machines and of who shares them, and what machines leave to others,
 # in the past tense.
 #
 # Part of the events; what they have in common is said there.

@@ -13,7 +13,7 @@ from hermesd.core.placement import untried_beyond
 from hermesd.core.tables import Tables
 from hermesd.core.trial import WRONG_EVERYWHERE, Ending, Exclusion, Failure, Trial
 
-# --- Whether the first trials of a study fail in one and the same way, before any has made a
+# Whether the first trials of a study fail in one and the same way, before any has made a
 # step.
 #
 # Rule: pure. A study whose every trial would fail so is stopped once three have: the program or

@@ -37,7 +37,7 @@ from hermesd.core.trial import (
     Trial,
 )
 
-# --- The ledger of failures by place, and how much they weigh: pure functions of it and of a
+# The ledger of failures by place, and how much they weigh: pure functions of it and of a
 # time.
 #
 # A trial's failure is a strike against its device; its second one, on another device of the same

@@ -13,7 +13,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
 
-# --- What a trial's process is made of: its command line, its interpreter, what that has
+# What a trial's process is made of: its command line, its interpreter, what that has
 # installed.
 
 
@@ -70,7 +70,7 @@ class Program:
         return Venv(self.python, self.requirements) if self.requirements else None
 
 
-# --- What a study wants done about failures beside what is done anyway.
+# What a study wants done about failures beside what is done anyway.
 
 
 class OnThirdFailure(StrEnum):
@@ -415,7 +415,7 @@ def study_of(trial: TrialId) -> StudyId:
     return trial.rpartition("/")[0]
 
 
-# --- Pools: named sets of nodes, each with a policy and a placement of its own.
+# Pools: named sets of nodes, each with a policy and a placement of its own.
 #
 # Rule: a node belongs to one pool. A pool that names it outright goes before one whose pattern
 # fits, and among those the one that was written first; a node that none claims is of the pool
@@ -450,7 +450,7 @@ def pool_of(node: NodeId, pools: Iterable[Pool]) -> PoolId:
     return next(named, None) or next(fitting, DEFAULT_POOL)
 
 
-# --- Nodes and their devices, as the head sees them.
+# Nodes and their devices, as the head sees them.
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def planned(ledger: Ledger, view: View) -> Iterator[Claim]:
 Policy: TypeAlias = Ranking | Planning
 
 
-# --- A planning policy's answer, of which no more is worked out than somebody asks for.
+# A planning policy's answer, of which no more is worked out than somebody asks for.
 
 
 class Plan:
@@ -313,7 +313,7 @@ def first_of(
     return found + plan.among(left)
 
 
-# --- From a plug-in's name and settings to the plug-in itself, with errors that say what would
+# From a plug-in's name and settings to the plug-in itself, with errors that say what would
 # do.
 #
 # A plug-in is a frozen dataclass whose fields are its settings. Fields may be bool, int, float,

@@ -24,7 +24,7 @@ from hermesd.core.model import (
     TrialSpec,
 )
 
-# --- What lies behind a trial: how it is kept, what it used and measured, how its runs ended.
+# What lies behind a trial: how it is kept, what it used and measured, how its runs ended.
 
 # What a run was to go on from was elsewhere, and could not be had: nobody was there, or gave it.
 NOT_FETCHED = "not_fetched"

@@ -28,7 +28,7 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.security.enrolment import Membership, channel_options
 
-# --- What the log says while the head is away: each reason at once, and again ever more seldom.
+# What the log says while the head is away: each reason at once, and again ever more seldom.
 
 FIRST_SECONDS = 10.0
 LONGEST_SECONDS = 600.0
@@ -69,7 +69,7 @@ class _Said:
         self._pause = min(2 * self._pause, LONGEST_SECONDS)
 
 
-# --- The node's token: read anew for each stream, since a head makes it at its own first start.
+# The node's token: read anew for each stream, since a head makes it at its own first start.
 #
 # Rule: a token that cannot be read keeps nobody from asking, as an embedded head wants none; what
 # was looked for is said when the head refuses.

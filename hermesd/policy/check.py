@@ -36,7 +36,7 @@ from hermesd.policy.plugin import (
     checked_words,
 )
 
-# --- What policies are tried on: trials in every condition, and a small study from start to end.
+# What policies are tried on: trials in every condition, and a small study from start to end.
 #
 # No clock, no processes: trials are made by hand and trained by arithmetic.
 

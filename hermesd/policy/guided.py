@@ -24,7 +24,7 @@ from hermesd.policy.best_first import BestFirst
 from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
 from hermesd.policy.pace import Track
 
-# --- A Gaussian process over hyper-parameters: what trials that never ran are likely to show.
+# A Gaussian process over hyper-parameters: what trials that never ran are likely to show.
 #
 # Pure numpy and deterministic. Parameters count as they are told apart: numbers by their rank
 # among the study's values, so that neither a unit nor a logarithm matters, anything else by

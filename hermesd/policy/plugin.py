@@ -30,7 +30,7 @@ from hermesd.core.policy import (
 )
 from hermesd.core.trial import Trial
 
-# --- What every policy promises: its class, and each of its answers.
+# What every policy promises: its class, and each of its answers.
 #
 # The checks of an answer are made of every answer that a policy from another package gives (see
 # `installed`), so that the scheduler, the journal and the wire are only ever handed what they can

@@ -165,7 +165,7 @@ def _refusing(options: Sequence[str]) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-# --- `hermesd policy check`: whether a policy, with settings, keeps what every policy promises.
+# `hermesd policy check`: whether a policy, with settings, keeps what every policy promises.
 
 Written = Annotated[
     str,

@@ -27,7 +27,7 @@ from hermesd.sim.exports import read_export
 from hermesd.sim.figures import Effort, Figures, effort_of, figures_of, gaps_at
 from hermesd.sim.orders import Good, LossGoal, SubmissionOrder, draw, goal_of
 
-# --- A file of recorded curves, whatever it is: an archive, or the export of a study.
+# A file of recorded curves, whatever it is: an archive, or the export of a study.
 
 
 def read(path: Path, loss: Loss = "base", iterations: int | None = JOB_ITERATIONS) -> Curves:

@@ -67,7 +67,7 @@ from hermesd.sim.curves import Job
 from hermesd.sim.orders import SubmissionOrder
 from hermesd.sim.stay import LiveRecording, RecordedStay
 
-# --- What a simulated head is told first: a study of recorded jobs, and a node with devices.
+# What a simulated head is told first: a study of recorded jobs, and a node with devices.
 
 STUDY, NODE = "study", "node"
 

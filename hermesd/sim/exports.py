@@ -44,7 +44,7 @@ from hermesd.sim.curves import (
     until_broken,
 )
 
-# --- How long a trial's iterations took, and what came before and after them, read off its
+# How long a trial's iterations took, and what came before and after them, read off its
 # reports.
 #
 # What a program does after a pass over its data, such as validation, is found where its signal is

@@ -36,7 +36,7 @@ from hermesd.sim.figures import Figures, best_place, figures_of, final_loss
 from hermesd.sim.orders import ALL, SubmissionOrder, draw, goal_of
 from hermesd.sim.stay import RecordedStay
 
-# --- What really became of an exported study, told as a simulation tells what would have.
+# What really became of an exported study, told as a simulation tells what would have.
 #
 # Rule: only the journal's own times count. Between two reports of a run its iterations are taken
 # to be evenly spread.
@@ -144,7 +144,7 @@ class _History:
         self.reached(self.last, self._steps)
 
 
-# --- What a policy would have given up, had it ended the trials that it holds back.
+# What a policy would have given up, had it ended the trials that it holds back.
 #
 # Rule: it is the same scheduler and the same policy; only the claims that are `held_back` are
 # left out of its plans. A trial that then is never finished is one that it would have given up.

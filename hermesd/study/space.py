@@ -28,7 +28,7 @@ from pydantic import (
 from hermesd.core.model import Scalar
 from hermesd.refusal import FieldError, Refused, from_pydantic, nearest, one_of, under
 
-# --- Multiples of a step, as the values of a quantized axis.
+# Multiples of a step, as the values of a quantized axis.
 #
 # Rule: a multiple is what a person would write: `0.3`, not 0.30000000000000004, and `30`, not
 # 30.0.
@@ -51,7 +51,7 @@ def nearest_multiple(value: float, q: float) -> Scalar:
     return value if abs(count) >= MULTIPLES_LIMIT else multiple(round(count), q)
 
 
-# --- The kinds of axes that a search space may have: those of a W&B sweep, bounds meaning the
+# The kinds of axes that a search space may have: those of a W&B sweep, bounds meaning the
 # same.
 #
 # Each checks its own settings and draws from the generator that it is given.

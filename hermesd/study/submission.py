@@ -40,7 +40,7 @@ from hermesd.study.spec import (
     read,
 )
 
-# --- Which policy and placement a study asked for, in whichever of the ways that there are for
+# Which policy and placement a study asked for, in whichever of the ways that there are for
 # it.
 #
 # Rule: settings in a policy's name (`hermes:placement=homes,g_thres=4`) are as good as those of a

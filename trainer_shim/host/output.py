@@ -14,7 +14,7 @@ import json
 import os
 import re
 
-# --- What a program has printed since a checkpoint, and prints again when it goes on from there.
+# What a program has printed since a checkpoint, and prints again when it goes on from there.
 #
 # Rule: what is the same as before, byte for byte, is not shown again. From the first line on that
 # is another one, or where it is not known what was shown, a line of ours says so and all is

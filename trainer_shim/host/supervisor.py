@@ -24,7 +24,7 @@ from trainer_shim.rerun import temporary_paths
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
 
-# --- What a host has of its trial: files, processes, and what is known of the newest run.
+# What a host has of its trial: files, processes, and what is known of the newest run.
 
 
 class LiveTrial(ABC):
@@ -81,7 +81,7 @@ class LiveTrial(ABC):
         self.output.close()
 
 
-# --- A suspension on its way, from the request until the device is free.
+# A suspension on its way, from the request until the device is free.
 #
 # Rule: once begun it is carried through, and ends in the tier asked for or a safer one: what
 # cannot be saved is parked, what reaches no boundary in time is frozen from outside, or ended. A

@@ -31,7 +31,7 @@ from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
-# --- What keeps a trial from going on although its policy would have it: machines, in words.
+# What keeps a trial from going on although its policy would have it: machines, in words.
 #
 # Rule: each is empty where nothing is the matter, and else begins with a semicolon.
 
@@ -328,7 +328,7 @@ def _ranking(
         return [], f"; {name} raised when it was asked for its ranking: {error}"
 
 
-# --- Whether a study stands still by its policy's own will, which is seldom what its author
+# Whether a study stands still by its policy's own will, which is seldom what its author
 # meant.
 #
 # Rule: only a policy that plans can leave trials out, and one that has something running may well

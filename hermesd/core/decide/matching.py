@@ -21,7 +21,7 @@ from hermesd.core.state import State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 
-# --- Whose turn it is: the studies' orders as one, fair to users, then to their studies.
+# Whose turn it is: the studies' orders as one, fair to users, then to their studies.
 #
 # The user goes first who has used the least for their weight lately; of those who have used
 # alike, the one who has fewer devices, or was given fewer in this decision. Of one user's studies

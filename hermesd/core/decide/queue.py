@@ -38,7 +38,7 @@ from hermesd.core.requirements import lacking
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
-# --- Trials in order, cheap to change one by one and cheap to fill at once.
+# Trials in order, cheap to change one by one and cheap to fill at once.
 #
 # A sorted list: a few changes are made by bisection, many by sorting anew, and a reader may begin
 # anywhere in the order.
@@ -140,7 +140,7 @@ class SortedCandidates:
         self._dropped.clear()
 
 
-# --- What an adaptive ranking is told of its study, kept up as trials change.
+# What an adaptive ranking is told of its study, kept up as trials change.
 #
 # The leader has the least of the trials' levels, which are kept in blocks of about as many as
 # there are blocks: of a change only its own block is looked at again. The sample is a fixed part
@@ -497,7 +497,7 @@ class StudyQueue:
                 yield PolicyStanding(trial, self.policy.words(trial), trial.candidate)
 
 
-# --- Every study's queue, and the border to policies: one that raises gives way to fifo.
+# Every study's queue, and the border to policies: one that raises gives way to fifo.
 
 Answer = TypeVar("Answer")
 

@@ -204,7 +204,7 @@ class Relocation:
         return self._queues.could_take(trial, device)
 
 
-# --- Who may go on to a better device in one decision, while the device's turn is up anyway.
+# Who may go on to a better device in one decision, while the device's turn is up anyway.
 #
 # Rule: a trial moves to a device that is open anyway, before all who deserve it less, and only if
 # that saves more seconds than the switches take: its own, and that of a trial that makes room.
@@ -298,7 +298,7 @@ class Moves:
         return switch_seconds(trial, self.state.facts[trial.spec.study])
 
 
-# --- What becomes of the trials on a node that a person wants empty, of which their study is to
+# What becomes of the trials on a node that a person wants empty, of which their study is to
 # have no more, that is of another pool now, or that its machine wants back.
 #
 # Nothing is cut short: a run goes on to the end of its quantum (one without an end is over now)

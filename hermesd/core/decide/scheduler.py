@@ -61,7 +61,7 @@ from hermesd.core.requirements import look
 from hermesd.core.state import State
 from hermesd.core.trial import Strike, Trial
 
-# --- What a node may have missed of what it was told: said again as it comes back, not
+# What a node may have missed of what it was told: said again as it comes back, not
 # journalled.
 
 
@@ -94,7 +94,7 @@ def _unwritten(state: State, node: NodeId) -> list[Command]:
     return [WriteDown(each.run, node) for each in kept if each is not None and each.leaving]
 
 
-# --- Who runs next, as things are: what nodes prepare for while others train.
+# Who runs next, as things are: what nodes prepare for while others train.
 #
 # Nothing depends on it being right. Studies take turns here, which is how devices come to be
 # shared among them; the trials of one come in its policy's order.
@@ -149,7 +149,7 @@ def _keeper(state: State, trial: Trial) -> NodeId | None:
     return slot.device.node if slot is not None else None
 
 
-# --- A stretch of work in which the garbage collector does not look for cycles.
+# A stretch of work in which the garbage collector does not look for cycles.
 #
 # A decision over very many trials makes very many values and hardly a cycle: the collector would
 # walk through all of the state again and again, for a third of the time.
@@ -167,7 +167,7 @@ def undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-# --- Which places are kept from trials for now, by the strikes against them.
+# Which places are kept from trials for now, by the strikes against them.
 #
 # Rule: what is decided is a command, so that a replay needs no half-life; asked again when the
 # ledger has changed or a time is up. A quarantine is no more than a preference: see

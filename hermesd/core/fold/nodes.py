@@ -28,7 +28,7 @@ from hermesd.core.placement import prospects
 from hermesd.core.progress import fallen_back
 from hermesd.core.tables import Rejected, Tables, node_changed
 
-# --- What people asked of machines, and what operators made of them and of users' shares, folded
+# What people asked of machines, and what operators made of them and of users' shares, folded
 # into the tables.
 
 
@@ -105,7 +105,7 @@ def _forgive(state: Tables, place: Place) -> None:
         state.quarantined.pop(each, None)
 
 
-# --- What machines leave to others for a while, folded into the tables.
+# What machines leave to others for a while, folded into the tables.
 #
 # Rule: what is on a place that is yielded is to leave it at once (see `draining`); a node says
 # all of it again with each Hello.

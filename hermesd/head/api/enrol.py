@@ -31,7 +31,7 @@ from hermesd.refusal import FieldError, Refused, one_of, shown
 from hermesd.security.enrolment import write_private
 from hermesd.security.identity import ROLES, SECRET_BYTES, Identity, Invitation, NotEnrolled, Role
 
-# --- Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
+# Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
 #
 # Rule: what was used up is remembered with the keys that it was used for: whoever did not hear
 # the answer asks again with the same key.

@@ -21,7 +21,7 @@ from hermesd.head.security.access import asker, node_for
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
-# --- What people see of nodes: messages made from the state.
+# What people see of nodes: messages made from the state.
 
 
 def node_view(

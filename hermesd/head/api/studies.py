@@ -32,7 +32,7 @@ from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import scalar_of
 
-# --- Whether trials can go on from what they have come to: what is known of it before they are
+# Whether trials can go on from what they have come to: what is known of it before they are
 # asked.
 #
 # Rule: a trial that would only be run for nothing, or from its beginning, is not extended at all.

@@ -80,7 +80,7 @@ def _misfit(state: State, study: Study, node: Node) -> str:
     return next(found, "") if node.connected else ""
 
 
-# --- Which nodes lack what a study requires, for whoever is about to submit it.
+# Which nodes lack what a study requires, for whoever is about to submit it.
 #
 # Rule: nodes are asked then and there, and waited for no longer than people like to wait. Nothing
 # is made for a study that is not submitted: of its environment only what is known is told.
@@ -155,7 +155,7 @@ def _own_interpreter(reasons: Iterable[str], study: Study) -> list[str]:
     return ["nodes run their own interpreters: name theirs with `python:`"] if missed else []
 
 
-# --- What the pool that a study names means for it: refused, noted, or ruled by it.
+# What the pool that a study names means for it: refused, noted, or ruled by it.
 
 
 def check(state: State, study: Study) -> None:

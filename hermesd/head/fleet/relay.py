@@ -21,7 +21,7 @@ from hermesd.head.fleet.session import NodeSession
 from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.pb.hermes.v1 import node_pb2
 
-# --- Bytes on their way to a reader that may be slow: on the disk, and no longer than until read.
+# Bytes on their way to a reader that may be slow: on the disk, and no longer than until read.
 #
 # They lie in unlinked files of limited length, so that the disk gets back what was read although
 # the writer never stops.

@@ -36,7 +36,7 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.security.enrolment import write_private
 from hermesd.security.ticket import ticket
 
-# --- How long nodes may go on unheard, also by what a head before this one allowed them.
+# How long nodes may go on unheard, also by what a head before this one allowed them.
 #
 # Rule: only time that this head has lived through counts against a node. The wall clock may have
 # been set while no head ran, and what was granted before a shorter `lease_seconds` still holds.
@@ -90,7 +90,7 @@ class Leasing:
         write_private(self.path, str(seconds).encode())
 
 
-# --- Tells nodes which of the trials that they keep will run soonest.
+# Tells nodes which of the trials that they keep will run soonest.
 #
 # Rule: a hint, a moment after devices were given, twice a second at most; one that is lost or
 # late costs a node only what it could have prepared.

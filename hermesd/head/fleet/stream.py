@@ -53,7 +53,7 @@ from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.security.identity import Role
 
-# --- Which versions talk to each other: the same major, minors at most one apart.
+# Which versions talk to each other: the same major, minors at most one apart.
 
 
 def compatible(ours: str, theirs: str) -> bool:
@@ -65,7 +65,7 @@ def compatible(ours: str, theirs: str) -> bool:
     return major == other_major and abs(minor - other_minor) <= 1
 
 
-# --- The first message of a node: who it says it is, and whether it may be.
+# The first message of a node: who it says it is, and whether it may be.
 
 HELLO_SECONDS = 10.0
 
@@ -107,7 +107,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
     return first.hello, joined
 
 
-# --- Whose is what a node says and has: its own, another study's of the same name, or nobody's.
+# Whose is what a node says and has: its own, another study's of the same name, or nobody's.
 #
 # Rule: what this head does not know is not its to remove. A study's id is never given out again,
 # so one that was submitted here, under the same identity, and is there no more was removed.

@@ -40,7 +40,7 @@ from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
 from hermesd.head.statedir import StateRefused
 from hermesd.record import Form, UnreadableEntry
 
-# --- The state as text, part by part, and back: a cache that saves a restart most of the replay.
+# The state as text, part by part, and back: a cache that saves a restart most of the replay.
 #
 # Every table is kept in its order, since the order of equals reaches decisions. A snapshot of
 # another version, or of types that have changed, is not looked at: the journal is the truth.
@@ -193,7 +193,7 @@ async def _replay(journal: Journal) -> RestoredState:
 ADVICE = f"; {file.ADVICE}"
 
 
-# --- When a snapshot is due, so that a restart never has much of the journal to fold again.
+# When a snapshot is due, so that a restart never has much of the journal to fold again.
 
 # What a restart folds again at most, twice over while a snapshot is being saved: entries count by
 # the time to fold them, some 40 microseconds each, and bytes by the time to read them.

@@ -31,7 +31,7 @@ from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
 from hermesd.head.journal.schema import JournalLine, PointRow, from_row, to_row
 from hermesd.record import Entry
 
-# --- The writing connection of the journal, in a thread of its own.
+# The writing connection of the journal, in a thread of its own.
 #
 # Rule: a transaction is one hop to that thread and back, not one for each of its statements: a
 # hop costs more than most of these.
@@ -113,7 +113,7 @@ def _commit(statements: Statements, syncs: Histogram, connection: sqlite3.Connec
     return True
 
 
-# --- Points of reports on their way into pieces.
+# Points of reports on their way into pieces.
 #
 # What a report brought is one row when it comes, whatever the number of its metrics. When some
 # have gathered of a run, or it is over, they become pieces, metric by metric, and the rows go.

@@ -35,7 +35,7 @@ from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 from hermesd.security.identity import Identity, Role, identity_of
 
-# --- Who may call what: the table of every method of every service.
+# Who may call what: the table of every method of every service.
 #
 # Rule: one that is missing here fails the start-up, so that nothing is ever open by oversight.
 
@@ -84,7 +84,7 @@ def takes(roles: frozenset[Role]) -> str:
     return f": it takes {' or '.join(people)}" if people else ""
 
 
-# --- How much one person may have open at the head, so that nobody keeps it from the others.
+# How much one person may have open at the head, so that nobody keeps it from the others.
 #
 # Rule: who is at a limit is refused at once, before anything is done for the call, and what they
 # have open goes on. Nodes and admins are not counted: without the former nothing runs, and the

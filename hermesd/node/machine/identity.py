@@ -31,7 +31,7 @@ def _marks(root: Path) -> Iterator[str]:
             yield f"{path.name} {mark}"
 
 
-# --- What tells this node's state directory from any other that it ever has.
+# What tells this node's state directory from any other that it ever has.
 #
 # Rule: made once, with the directory; who finds another one knows that all files are gone. It
 # begins with a mark of where the directory was made: a daemon ends what ran of one that was in

@@ -16,7 +16,7 @@ from hermesd.node.machine.conda import Condas
 from hermesd.node.machine.venvs import Venvs
 from hermesd.node.machine.watched_names import Sight, WatchedNames
 
-# --- What there is of the paths that studies require: looked at when the head asks, and ever
+# What there is of the paths that studies require: looked at when the head asks, and ever
 # after.
 #
 # Rule: a path that hangs (a share of a machine that is gone) delays nothing but the word on

@@ -46,7 +46,7 @@ from hermesd.node.runner.host_link import HostLink
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.trial_folder import TrialFolder
 
-# --- A host's words as facts of the node's machine: pure, no I/O.
+# A host's words as facts of the node's machine: pure, no I/O.
 #
 # Rule: losses turn "lower is better" here and nowhere else; the points stay as reported.
 
@@ -194,7 +194,7 @@ def _stretched(chunks: tuple[Chunk, ...], extremes: Sequence[float]) -> tuple[Ch
     return tuple(made)
 
 
-# --- How much the host of one trial may say: what of it may wait for the head, how fast, and how
+# How much the host of one trial may say: what of it may wait for the head, how fast, and how
 # little of it may be nonsense.
 #
 # Rule: a trial that says much waits for itself, not others for it; its host keeps its events

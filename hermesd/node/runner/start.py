@@ -31,7 +31,7 @@ from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.fetching import NotFetched
 from hermesd.node.storage.trial_folder import TrialFolder
 
-# --- Everything that must lie on disk before a run's host is started.
+# Everything that must lie on disk before a run's host is started.
 
 OUTPUT_LIMIT_BYTES = 64 << 20
 ORPHAN_SECONDS = 900

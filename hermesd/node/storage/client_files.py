@@ -137,7 +137,7 @@ def _inode(path: Path) -> int:
         return 0
 
 
-# --- What the head asks for on a client's behalf: files of trials, sent while their stream lasts.
+# What the head asks for on a client's behalf: files of trials, sent while their stream lasts.
 
 log = structlog.get_logger()
 

@@ -31,7 +31,7 @@ from hermesd.sim.cluster.curves import Recording
 from hermesd.sim.cluster.disk import Folder
 from hermesd.sim.cluster.ground import Ground
 
-# --- What a simulated host says, and what it means to do later.
+# What a simulated host says, and what it means to do later.
 
 Heard: TypeAlias = Callable[[int, HostFact], None]
 
@@ -99,7 +99,7 @@ class Turns:
         self._agenda.after(seconds, if_still)
 
 
-# --- How far a training that follows a recording has come, as arithmetic on virtual time.
+# How far a training that follows a recording has come, as arithmetic on virtual time.
 
 
 class Training:
@@ -171,7 +171,7 @@ class Training:
         )
 
 
-# --- What the simulated hosts take for what, in seconds and bytes, and what they are made to do.
+# What the simulated hosts take for what, in seconds and bytes, and what they are made to do.
 
 REPORT_SECONDS = 1.0
 START_SECONDS = 0.6

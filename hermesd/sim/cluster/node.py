@@ -72,7 +72,7 @@ from hermesd.sim.cluster.ground import Ground
 from hermesd.sim.cluster.host import COPY_SECONDS, SimulatedHost
 from hermesd.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
 
-# --- What outlives a node daemon: its machine with devices, hosts and folders.
+# What outlives a node daemon: its machine with devices, hosts and folders.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Box:
         self.boot += 1
 
 
-# --- The hosts of one daemon's trials: started, asked, listened to, taken over and buried.
+# The hosts of one daemon's trials: started, asked, listened to, taken over and buried.
 #
 # Decides nothing: the node's machine does. Facts reach it through `say`, in order, and are
 # acknowledged to their host only when the head has what they led to.

@@ -28,7 +28,7 @@ from trainer_shim.adapters.keras.random import copy_generator, set_generator
 from trainer_shim.adapters.keras.state import State
 from trainer_shim.saver import OtherProgram
 
-# --- Objects that are given the contents of others, since the script may hold them too.
+# Objects that are given the contents of others, since the script may hold them too.
 #
 # Rule: only what is known to keep all that it has in its contents is filled.
 
@@ -70,7 +70,7 @@ def _is_plain_object(value: Any) -> bool:
     return plain and not slots and isinstance(getattr(value, "__dict__", None), dict)
 
 
-# --- Pickles of what callbacks keep, and the objects of the graph that these name.
+# Pickles of what callbacks keep, and the objects of the graph that these name.
 #
 # Rule: a tensor is pickled as its values; what the program makes again when it is run again (a
 # layer, a variable, a function without a name) is pickled as a number, and found by it again.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainer_shim.agent import Change
 
 
-# --- The fits of before a checkpoint: which had ended, which one goes on, and from where.
+# The fits of before a checkpoint: which had ended, which one goes on, and from where.
 #
 # Rule: a fit that had ended is not run again, and what was asked of it must be what is asked now.
 # The last one may be asked for more epochs than then: it goes on from its last batch, as if it
@@ -83,7 +83,7 @@ def _other_epochs(number: int, past: State, epochs: int, why: str = "") -> Other
     return OtherProgram(f"{asked}, at the checkpoint it was for {past['epochs']}{why}")
 
 
-# --- The data that a fit is validated with, where Keras reads them from Python or by tf.data.
+# The data that a fit is validated with, where Keras reads them from Python or by tf.data.
 #
 # Rule: each validation begins them anew; those before a checkpoint are read again, so that what a
 # generator gives next, or a PyDataset has become, is what it was. Of a tf.data pipeline that
@@ -165,7 +165,7 @@ class Validation:
         self._before = 0
 
 
-# --- One call of `fit`: where it is, what a checkpoint of it holds, and how it goes on from one.
+# One call of `fit`: where it is, what a checkpoint of it holds, and how it goes on from one.
 #
 # Rule: the boundary of a step is the moment the loop asks for the next batch (or leaves), after
 # the callbacks of the step. A fit that had ended before the checkpoint is not run again: its

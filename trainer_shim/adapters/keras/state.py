@@ -75,7 +75,7 @@ def set_variables(variables: list[Any], copies: list[tuple[str, Any]]) -> None:
         backend.assign(variable, array)
 
 
-# --- The variables of Keras, on backends whose own variables or arrays it holds.
+# The variables of Keras, on backends whose own variables or arrays it holds.
 
 
 class KerasVariables:

@@ -27,7 +27,7 @@ from trainer_shim.adapters.tensorflow.traces import Traces
 from trainer_shim.adapters.tensorflow.variables import Variables
 from trainer_shim.agent import Agent
 
-# --- A traced function as the loop that calls it needs to know it.
+# A traced function as the loop that calls it needs to know it.
 #
 # Rule: what is looked up here costs a step as little as it can; it is worked out once, and again
 # only when the function is given other resources, or a variable became stale or fresh.

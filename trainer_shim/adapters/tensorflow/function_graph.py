@@ -171,7 +171,7 @@ def is_stateful(op: str) -> bool:
     return not op.startswith(_HARMLESS)
 
 
-# --- What a traced function returns, as plain tensors: an Optional becomes what is in it.
+# What a traced function returns, as plain tensors: an Optional becomes what is in it.
 #
 # Rule: values are taken apart and put together in the same way, by the types of the trace; what
 # else TensorFlow keeps in a variant cannot be taken apart.

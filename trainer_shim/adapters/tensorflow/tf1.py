@@ -23,7 +23,7 @@ from trainer_shim.adapters.tensorflow.tf1_graph import SAVING, SessionRun, look_
 from trainer_shim.agent import Agent
 from trainer_shim.saver import OtherProgram
 
-# --- What a session is asked, as the journal calls it, and what it is told in answer.
+# What a session is asked, as the journal calls it, and what it is told in answer.
 #
 # Rule: which tensors come along with a run may depend on the clock (a hook that logs every ten
 # seconds), and so may a run that saves: a run is known by the variables that it writes, and its
@@ -91,7 +91,7 @@ def _unknown(tensor: Any) -> Any:
     return _plain(empty)
 
 
-# --- The loss of a run that trains: the tensor that the graph's gradients are taken of.
+# The loss of a run that trains: the tensor that the graph's gradients are taken of.
 #
 # Rule: a loss that the program fetches is taken from its results. One that it does not is fetched
 # along with them; nothing is added to the graph.
@@ -148,7 +148,7 @@ class Losses:
         return None
 
 
-# --- The variables of a graph, read and set through operations that the graph has.
+# The variables of a graph, read and set through operations that the graph has.
 #
 # Rule: nothing is added to a graph: it may be finished already.
 

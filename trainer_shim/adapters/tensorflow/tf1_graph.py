@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from trainer_shim.adapters.tensorflow import function_graph
 
-# --- Whether a run reads a variable and updates it in no order.
+# Whether a run reads a variable and updates it in no order.
 #
 # A graph's operations run as soon as what they depend on is there. A step that fetches a penalty
 # on the weights, or that computes gradients which an optimizer does not wait for, may read a

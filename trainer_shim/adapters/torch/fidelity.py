@@ -20,7 +20,7 @@ from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
 from trainer_shim.program.source_files import is_programs_own
 from trainer_shim.saver import OtherProgram
 
-# --- What a program keeps where no checkpoint of a PyTorch loop looks for it.
+# What a program keeps where no checkpoint of a PyTorch loop looks for it.
 #
 # Rule: found in the source of the program's own modules, by how it is assigned: a variable of a
 # closure whose function is not being executed, an attribute of a class or a function, and a

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainer_shim.adapters.torch.loop import TorchSession
 
 
-# --- A batch that a framework has read ahead of the step that uses it.
+# A batch that a framework has read ahead of the step that uses it.
 #
 # Rule: it is in the checkpoint, as it may hold numbers that were drawn for it; only collections
 # of plain values can be, for there is nothing yet into which an object could be put back.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainer_shim.adapters.torch.loop import TorchSession
 
 
-# --- The files of Lightning's checkpoint callbacks and CSV logger, of a run that goes back in
+# The files of Lightning's checkpoint callbacks and CSV logger, of a run that goes back in
 # time.
 #
 # Rule: what was written after the checkpoint is written again, so it is neither kept beside nor
@@ -109,7 +109,7 @@ def _text(path: str | None) -> str | None:
         return None
 
 
-# --- What `self.log` of Lightning has gathered in the epoch under way.
+# What `self.log` of Lightning has gathered in the epoch under way.
 #
 # Rule: it is made as Lightning makes it at the first `log` of each name, and then given the
 # values of then; a metric that is a module of the model's stands for itself.

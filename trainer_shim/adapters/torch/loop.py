@@ -42,7 +42,7 @@ from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
 from trainer_shim.saver import OtherProgram
 
-# --- One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
+# One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
 #
 # Rule: the boundary of an iteration is the moment the `for` statement asks for the next batch
 # (or learns that there is none), after everything its body has done. Of a pass that had ended
@@ -241,7 +241,7 @@ def expected(records: list[State], number: int, site: str) -> State:
     return records[number]
 
 
-# --- What is seen of one iteration: its loss, its gradients, and which optimizers stepped.
+# What is seen of one iteration: its loss, its gradients, and which optimizers stepped.
 #
 # Rule: the loss of a step is what its gradients are of: the sum over the backward calls since
 # they were forgotten, or used. So a loss that is divided among several batches, as gradients that
@@ -351,7 +351,7 @@ def _nobody() -> None:
     return None
 
 
-# --- The weights that passes left in place, where the program uses a model between two passes.
+# The weights that passes left in place, where the program uses a model between two passes.
 #
 # Rule: what it finds out there may decide how it goes on, so a program that is run again finds
 # the same weights. They are kept as soon as a model is seen to be called outside of all passes.

@@ -271,7 +271,7 @@ def pack_generator(value: Any) -> Tree:
     return None
 
 
-# --- Puts back what `pack` packed, where possible into the objects that are there already.
+# Puts back what `pack` packed, where possible into the objects that are there already.
 #
 # Rule: a list, a dict or an object that is there is changed and kept, so that whoever else holds
 # it sees the change; what does not fit the place is left as it was, and `Unplain` says so. Words

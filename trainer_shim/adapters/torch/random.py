@@ -22,7 +22,7 @@ from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.program.source_files import is_programs_own
 from trainer_shim.rerun import seed_replay
 
-# --- Every generator of random numbers that the program makes, wherever it keeps it.
+# Every generator of random numbers that the program makes, wherever it keeps it.
 #
 # Rule: they are found by their constructors and known by the line of the program that made them
 # and how many that line had made before. A class of generators that cannot be hooked is replaced
