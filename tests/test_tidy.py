@@ -7,6 +7,7 @@ import builtins
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,12 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A source file's tree, which most tests here look at."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -52,7 +59,7 @@ def test_source_files_are_tidy() -> None:
 
 def source_faults(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    tree = parsed(path)
     if not ast.get_docstring(tree):
         yield f"{name(path)}: no docstring; a module says what it is for"
     if path.stem in BANNED_NAMES:
@@ -123,7 +130,7 @@ def test_no_two_classes_have_one_name() -> None:
     for path in SOURCES:
         module = name(path).removesuffix(".py").replace("/", ".")
         if module.split(".")[0] in PRODUCT and module not in MIRRORS:
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in parsed(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     named.setdefault(node.name, []).append(module)
     assert {one: of for one, of in named.items() if len(of) > 1 and one not in TWICE} == {}
@@ -135,7 +142,7 @@ RAISED = re.compile(r"\bRaises:?\s+((?:[A-Z]\w+)(?:(?:, and|,| and| or)\s+[A-Z]\
 
 
 def test_what_a_docstring_says_is_raised_exists() -> None:
-    product = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES
+    product = [parsed(path) for path in SOURCES
                if name(path).split("/")[0] in PRODUCT]  # fmt: skip
     nodes = [node for tree in product for node in ast.walk(tree)]
     classes = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
@@ -153,3 +160,35 @@ def test_what_a_docstring_says_is_raised_exists() -> None:
     }
     assert len(raised) > 50, "they are found"
     assert raised - known == set()
+
+
+# What a newcomer may call a thing, and what it is called here ("Words" in ARCHITECTURE.md).
+SYNONYMS = {
+    "assignee": "run", "campaign": "study", "controller": "head", "evict": "suspend",
+    "experiment": "study", "freezer": "park", "gpu": "device", "hyperopt": "study",
+    "master": "head", "migration": "relocation", "optimization": "study", "preempt": "suspend",
+    "savepoint": "checkpoint", "server": "head or node", "slave": "node", "slice": "quantum",
+    "sweep": "study", "task": "trial or run", "timeslice": "quantum", "unpause": "resume",
+}  # fmt: skip
+# The paper's, gRPC's or the system's own words: a GPU as a kind of device, a server of gRPC.
+FIELD_WORDS = {"Gpus", "server", "ServerInfo", "Unpaused"}
+
+
+def words_of(identifier: str) -> set[str]:
+    """The words of a name, in either spelling, plurals as singulars."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)
+    return {part.lower() for part in parts} | {part.lower().removesuffix("s") for part in parts}
+
+
+def test_names_use_the_words_of_the_glossary() -> None:
+    names = {path.stem for path in SOURCES if name(path).split("/")[0] in PRODUCT}
+    for path in SOURCES:
+        if name(path).split("/")[0] in PRODUCT:
+            tree = parsed(path)
+            names |= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    other = {
+        one: f"say {SYNONYMS[word]}"
+        for one in names - FIELD_WORDS
+        for word in words_of(one) & SYNONYMS.keys()
+    }
+    assert other == {}

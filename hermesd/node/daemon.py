@@ -87,8 +87,8 @@ async def run_node(
         name = group_name(config)
         groups = cgroups.detect(name)
         held = cpu_quotas.detect(name, slots.percents, groups)
-        given = Provisions(groups, held, await _shared(config))
-        await NodeLoop(config, environ, rack, given).run(stop, ready, soon or asyncio.Event())
+        provisions = Provisions(groups, held, await _shared(config))
+        await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
 async def _end_those_before(state: Path) -> None:

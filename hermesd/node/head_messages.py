@@ -32,46 +32,46 @@ log = structlog.get_logger()
 class HeadMessages:
     """The conversation with the head. `disk` tells this machine's disk from others."""
 
-    site: NodeContext
-    crew: TrialRunners
+    context: NodeContext
+    runners: TrialRunners
     departure: Departure
-    manners: Availability
+    availability: Availability
     giving: Giving
-    errands: FileRequests
+    file_requests: FileRequests
     disk: str
 
     def hello(self) -> pb.AttachRequest:
         """A new stream begins: who we are, what we have, what runs here."""
-        self.errands.drop()
-        site, config, given = self.site, self.site.config, self.site.given
+        self.file_requests.drop()
+        context, config, provisions = self.context, self.context.config, self.context.provisions
         hello = wire.hello_to_proto(
             NodeJoined(
                 config.name,
                 boot_id(),
-                tuple(site.rack.devices.values()),
-                site.driver.machine.live(),
+                tuple(context.rack.devices.values()),
+                context.driver.machine.live(),
                 (
-                    *site.rack.facts(),
-                    *given.facts,
+                    *context.rack.facts(),
+                    *provisions.facts,
                     disk_fact(config.state_dir),
-                    *self.manners.facts,
+                    *self.availability.facts,
                 ),
                 __version__,
-                self.manners.yields,
+                self.availability.yields,
                 self.disk,
-                self.manners.parting,
-                given.shared_name,
+                self.availability.parting,
+                provisions.shared_name,
                 parked_memory_bytes=config.parked_memory_bytes,
             )
         )
-        site.driver.say(Attached())
+        context.driver.say(Attached())
         hello.hello.transfer_address = self.giving.address
         hello.hello.transfer_key = self.giving.key
         return hello
 
     def hear(self, response: pb.AttachResponse) -> None:
         """One message of the head, and what goes with it."""
-        site, driver = self.site, self.site.driver
+        context, driver = self.context, self.context.driver
         if response.acknowledged_sequence:
             self._acknowledged(response.acknowledged_sequence)
         if response.HasField("lease"):
@@ -81,31 +81,31 @@ class HeadMessages:
         match response.WhichOneof("message"):
             case "welcome":
                 driver.lease_grace = response.welcome.lease_grace_seconds
-                log.info("attached", head=site.config.head)
-                site.requirements.forget()
-                site.tasks.create_task(tell_holdings(site.disk.folders, driver.outbox))
+                log.info("attached", head=context.config.head)
+                context.requirements.forget()
+                context.tasks.create_task(tell_holdings(context.disk.folders, driver.outbox))
             case "going_away":
                 log.info("the head is going away", reason=response.going_away.reason)
             case "forget":
                 for trial in response.forget.trials:
-                    driver.say(Release(trial, site.config.name, forget=True))
+                    driver.say(Release(trial, context.config.name, forget=True))
             case "send_file":
-                self.errands.take(response.send_file)
+                self.file_requests.take(response.send_file)
             case _:
                 self._ordered(response)
 
     def _ordered(self, response: pb.AttachResponse) -> None:
         try:
-            order = wire.command_from_proto(response, self.site.config.name)
+            order = wire.command_from_proto(response, self.context.config.name)
         except wire.Malformed as error:
             log.error("the head makes no sense", error=str(error))
             return
         if order is not None:
-            self.site.driver.say(order)
+            self.context.driver.say(order)
 
     def _acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe."""
-        driver, settled = self.site.driver, []
+        driver, settled = self.context.driver, []
         for entry in driver.outbox.acknowledge(sequence):
             match entry.event:
                 case RunSuspended(tier=tier) if tier.in_process:
@@ -115,7 +115,7 @@ class HeadMessages:
                     settled.append(run.trial)
                 case _:
                     continue
-        self.crew.acknowledged(sequence)
+        self.runners.acknowledged(sequence)
         for trial in settled:
             if driver.machine.forgot(trial):
-                self.crew.settle(trial)
+                self.runners.settle(trial)

@@ -45,12 +45,12 @@ class NodeLoop:
     """One node. It must hold its state directory alone."""
 
     def __init__(
-        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack, given: Provisions
+        self, config: NodeConfig, environ: Mapping[str, str], rack: Rack, provisions: Provisions
     ) -> None:
         self._config = config
         self._environ = environ
         self._rack = rack
-        self._given = given
+        self._provisions = provisions
         beside = rack.beside(usable_cores())
         self._driver = MachineDriver(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._link = Link(config, self._driver.outbox)
@@ -58,7 +58,7 @@ class NodeLoop:
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
         self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
-        self._manners = Availability(config, rack, self._driver.tell)
+        self._availability = Availability(config, rack, self._driver.tell)
         self._requirements = RequirementWatch(
             config.name, config.state_dir / "venvs", environ, self._driver.tell
         )
@@ -90,41 +90,47 @@ class NodeLoop:
         ready: Callable[[], None],
         soon: asyncio.Event,
     ) -> None:
-        config, driver, disk, given = self._config, self._driver, self._disk, self._given
-        fetching = Fetching(config.membership, given.shared)
-        site = NodeContext(
-            config, tasks, driver, self._rack, given, self._zygotes, self._requirements, disk,
+        config, driver, disk, provisions = self._config, self._driver, self._disk, self._provisions
+        fetching = Fetching(config.membership, provisions.shared)
+        context = NodeContext(
+            config, tasks, driver, self._rack, provisions, self._zygotes, self._requirements, disk,
             fetching, self._environ,
         )  # fmt: skip
-        crew = TrialRunners(site)
-        replicas = Replicas(config.name, tasks, driver, fetching, disk, given.shared)
-        driver.owners = (self._requirements, replicas, crew)
-        giving = Giving(disk.folders, replicas, given.shared)
-        departure = Departure(config.stops_by, self._manners, driver, crew)
-        errands = FileRequests(tasks, driver, disk.folders)
+        runners = TrialRunners(context)
+        replicas = Replicas(config.name, tasks, driver, fetching, disk, provisions.shared)
+        driver.owners = (self._requirements, replicas, runners)
+        giving = Giving(disk.folders, replicas, provisions.shared)
+        departure = Departure(config.stops_by, self._availability, driver, runners)
+        file_requests = FileRequests(tasks, driver, disk.folders)
         head = HeadMessages(
-            site, crew, departure, self._manners, giving, errands, disk_of(config.state_dir)
+            context,
+            runners,
+            departure,
+            self._availability,
+            giving,
+            file_requests,
+            disk_of(config.state_dir),
         )
         closing.push_async_callback(giving.stop)
         closing.callback(driver.stop)
         await giving.start(config)
-        await crew.adopt()
-        given.sweep(crew.cgroups)
+        await runners.adopt()
+        provisions.sweep(runners.cgroups)
         # Twice: who is on a GPU is believed when seen again.
         for _ in range(2):
-            await self._manners.look()
-        tasks.create_task(self._manners.keep())
+            await self._availability.look()
+        tasks.create_task(self._availability.keep())
         tasks.create_task(self._link.run(head))
         tasks.create_task(self._requirements.run())
         tasks.create_task(tell_usage(self._rack, self._link, driver, disk))
         tasks.create_task(disk.measure())
         ready()
         if (seconds := await departure.wait(stop, soon)) is not None:
-            await self._leave(crew, seconds)
-        await self._link.part("the node daemon stops", self._manners.parting)
+            await self._leave(runners, seconds)
+        await self._link.part("the node daemon stops", self._availability.parting)
         raise _Stopped
 
-    async def _leave(self, crew: TrialRunners, seconds: float) -> None:
+    async def _leave(self, runners: TrialRunners, seconds: float) -> None:
         """Write every trial down and end it, as far as that can be done in time."""
         driver = self._driver
         driver.say(EvacuateNode(seconds))
@@ -134,6 +140,6 @@ class NodeLoop:
         if not ended:
             log.warning("some trials did not end in time")
         # What the head does not acknowledge now it is told by the next daemon.
-        await driver.comes(lambda: crew.empty and not driver.machine.live(), ACKNOWLEDGE_SECONDS)
-        await crew.dismiss()
-        self._given.sweep()
+        await driver.comes(lambda: runners.empty and not driver.machine.live(), ACKNOWLEDGE_SECONDS)
+        await runners.dismiss()
+        self._provisions.sweep()

@@ -22,36 +22,36 @@ BURIAL_SECONDS = 10.0
 
 
 async def bury(
-    site: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+    context: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """End everything of the trial and see it gone, however long that takes; a pid of 0 is not
     known."""
 
     async def end() -> None:
-        await _end(site, folder, host_pid, worker)
+        await _end(context, folder, host_pid, worker)
 
     await until_done(end, "not ended", trial=folder.trial)
 
 
 async def _end(
-    site: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
+    context: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """Raises OSError; TimeoutError, which is one, when processes are told to end and do not."""
-    pids = site.given.cgroups.members(folder.cgroup)
+    pids = context.provisions.cgroups.members(folder.cgroup)
     if worker is not None:
         pids |= worker.session()
     if host_pid:
         pids |= {host_pid, *processes.below(host_pid)}
-    site.given.cgroups.kill(folder.cgroup)
+    context.provisions.cgroups.kill(folder.cgroup)
     processes.kill(pids)
-    pids |= _kill_marked(folder, site.shim.parent)
+    pids |= _kill_marked(folder, context.shim.parent)
     try:
         async with asyncio.timeout(BURIAL_SECONDS):
             while pids:
                 for pid in pids:
                     await processes.exited(pid)
                 # Again, until none is found: it may have forked while it was looked for.
-                pids = _kill_marked(folder, site.shim.parent)
+                pids = _kill_marked(folder, context.shim.parent)
     except TimeoutError:
         raise TimeoutError(f"processes will not die: {sorted(pids)}") from None
 

@@ -31,7 +31,7 @@ class NodeContext:
     tasks: asyncio.TaskGroup
     driver: MachineDriver
     rack: Rack
-    given: Provisions
+    provisions: Provisions
     zygotes: Zygotes
     requirements: RequirementWatch
     disk: DiskBudget
@@ -55,5 +55,5 @@ class NodeContext:
 
     def unshare(self, trial: TrialId, identity: str) -> None:
         """What is shared of the trial of a study is not wanted any more."""
-        if shared := self.given.shared:
+        if shared := self.provisions.shared:
             self.tasks.create_task(asyncio.to_thread(shared.forget, trial, identity))

@@ -33,12 +33,16 @@ class Departure:
     """The end of a node daemon, in the way that its settings say."""
 
     def __init__(
-        self, stops_by: StopsBy, manners: Availability, driver: MachineDriver, crew: TrialRunners
+        self,
+        stops_by: StopsBy,
+        availability: Availability,
+        driver: MachineDriver,
+        runners: TrialRunners,
     ) -> None:
         self._stops_by = stops_by
-        self._manners = manners
+        self._availability = availability
         self._driver = driver
-        self._crew = crew
+        self._runners = runners
         # As the head last said: of how many trials something would go with this machine.
         self._left_behind: int | None = None
 
@@ -56,7 +60,7 @@ class Departure:
             case "end":
                 await stop.wait()
                 # Before any of its devices is free: the head would give it to the next trial.
-                self._manners.go(STOP, for_good=False)
+                self._availability.go(STOP, for_good=False)
                 return LEAVE_SECONDS
             case "part":
                 await _first(stop, soon)
@@ -68,11 +72,11 @@ class Departure:
     @property
     def _settled(self) -> bool:
         """Whether all that happened here is over, and known to the head."""
-        return self._driver.outbox.empty and self._crew.empty
+        return self._driver.outbox.empty and self._runners.empty
 
     async def _part(self, stop: asyncio.Event) -> None:
         """Have everything taken elsewhere, in no more than `HURRY_SECONDS` after `stop`."""
-        self._manners.go(LOAN, for_good=True)
+        self._availability.go(LOAN, for_good=True)
         loop = asyncio.get_running_loop()
         hurry: float | None = None
         told: int | None = None

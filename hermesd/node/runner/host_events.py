@@ -276,13 +276,13 @@ class Nonsense(Foreseen):
 class HostEvents:
     """One assignment's events; `seen` is the last that was heard, `worker` its process."""
 
-    def __init__(self, site: NodeContext, folder: TrialFolder, assignment: Assignment) -> None:
+    def __init__(self, context: NodeContext, folder: TrialFolder, assignment: Assignment) -> None:
         self.assignment = assignment
         self.worker: processes.Remembered | None = None
         self.seen = 0
-        self._site = site
+        self._context = context
         self._folder = folder
-        self._patience = Backpressure(site.driver.outbox.room)
+        self._backpressure = Backpressure(context.driver.outbox.room)
 
     @property
     def worker_pids(self) -> frozenset[int]:
@@ -291,29 +291,29 @@ class HostEvents:
 
     def acknowledged(self, sequence: int) -> int:
         """The head has everything up to this number safe: so up to which the host may forget."""
-        return self._patience.acknowledged(sequence)
+        return self._backpressure.acknowledged(sequence)
 
     async def room(self) -> None:
         """Wait until the host may be heard further."""
-        await self._patience.room()
+        await self._backpressure.room()
 
     async def hear(self, frame: Frame) -> None:
         """Pass one event on; one that was heard before is not. Raises Nonsense."""
         taken = 0
         if frame["kind"] == "reported":
-            taken = await self._site.rack.memory_taken(self.assignment.launch.devices)
+            taken = await self._context.rack.memory_taken(self.assignment.launch.devices)
         await self._pass_on(frame, taken)
 
     async def _pass_on(self, frame: Frame, device_memory_bytes: int = 0) -> None:
-        kind, site = frame["kind"], self._site
+        kind, context = frame["kind"], self._context
         try:
             sequence, fact = int(frame["seq"]), self._fact(frame)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            if self._patience.hears_nonsense():
+            if self._backpressure.hears_nonsense():
                 log.error("a host's event makes no sense", frame=frame, error=repr(error))
             if kind in _OUTCOMES:
                 raise Nonsense(f"its outcome {kind!r} makes no sense: {error!r}") from None
-            if self._patience.is_over:
+            if self._backpressure.is_over:
                 raise Nonsense(f"too much that makes no sense: {error!r}") from None
             return
         if sequence <= self.seen:
@@ -328,14 +328,14 @@ class HostEvents:
         elif kind in _OUTCOMES:
             if frame.get("error_kind") == RESTORE:
                 await self._refuse(frame)
-            await site.release(self.assignment.launch.devices, self.worker_pids)
+            await context.release(self.assignment.launch.devices, self.worker_pids)
         self.seen = sequence
-        told = site.driver.say(fact) if fact is not None else 0
+        told = context.driver.say(fact) if fact is not None else 0
         if kind == "started":
             told = await self._say_restored(frame) or told
-        self._patience.heard(told, sequence)
+        self._backpressure.heard(told, sequence)
         if isinstance(fact, CheckpointWritten | LeftDevice):
-            site.tasks.create_task(self._prune())
+            context.tasks.create_task(self._prune())
 
     def hear_standing(self, link: HostLink) -> None:
         """Pass on what a host said once and for all, of the run that it has now."""
@@ -343,7 +343,7 @@ class HostEvents:
             if isinstance(said := link.attached.get(kind), dict):
                 fact = self._fact({**said, "kind": kind, "attempt": link.attached["attempt"]})
                 if fact is not None:
-                    self._site.driver.say(fact)
+                    self._context.driver.say(fact)
 
     async def hear_death(self) -> None:
         """The host is no more: what it wrote down of the end, or else that the run is lost; before
@@ -360,11 +360,11 @@ class HostEvents:
         if has_ended:
             return
         if newest is not None:
-            self._site.driver.say(
-                CheckpointWritten(run, checkpoint_of(newest.frame, run, self._site.node))
+            self._context.driver.say(
+                CheckpointWritten(run, checkpoint_of(newest.frame, run, self._context.node))
             )
-        await self._site.release(self.assignment.launch.devices, self.worker_pids)
-        self._site.driver.say(HostLost(run, "the trial's host is gone"))
+        await self._context.release(self.assignment.launch.devices, self.worker_pids)
+        self._context.driver.say(HostLost(run, "the trial's host is gone"))
 
     def _newest_backed(self) -> checkpoints.FoundCheckpoint | None:
         backed = self._folder.backed_checkpoints()
@@ -373,7 +373,7 @@ class HostEvents:
 
     def _fact(self, frame: Frame) -> HostFact | None:
         work = self.assignment.work
-        return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._site.node)
+        return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._context.node)
 
     async def _refuse(self, frame: Frame) -> None:
         """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
@@ -402,8 +402,8 @@ class HostEvents:
             log.warning("checkpoint damaged", error=str(error))
             return 0
         run = self.assignment.run
-        return self._site.driver.say(
-            CheckpointWritten(run, checkpoint_of(found.frame, run, self._site.node))
+        return self._context.driver.say(
+            CheckpointWritten(run, checkpoint_of(found.frame, run, self._context.node))
         )
 
     def _remember_parked(self) -> None:

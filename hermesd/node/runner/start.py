@@ -85,7 +85,7 @@ class Ready:
 
 
 def prepare(
-    site: NodeContext, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
+    context: NodeContext, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
 ) -> Ready:
     """Make the working copy and spec.json.
 
@@ -93,9 +93,9 @@ def prepare(
     """
     assignment = order.assignment
     for name in assignment.launch.devices:
-        if name not in site.rack.devices:
+        if name not in context.rack.devices:
             raise NotStarted(
-                f"device {name!r} is not here; there are {', '.join(site.rack.devices)}"
+                f"device {name!r} is not here; there are {', '.join(context.rack.devices)}"
             )
     program = assignment.work.program
     restore = _restorable(folder, order.checkpoint)
@@ -105,17 +105,17 @@ def prepare(
         code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
     device: dict[str, str] = {}
     for name in assignment.launch.devices:
-        device.update(site.rack.environment(name))
-    cores = cores_of(site, assignment)
-    env = program_environment(site.environ, assignment.work, device, cores, folder.path)
-    folder.write_spec(_spec(site, folder, assignment, env))
+        device.update(context.rack.environment(name))
+    cores = cores_of(context, assignment)
+    env = program_environment(context.environ, assignment.work, device, cores, folder.path)
+    folder.write_spec(_spec(context, folder, assignment, env))
     return Ready(restore, env, code.framework_of(folder.work))
 
 
-def cores_of(site: NodeContext, assignment: Assignment) -> list[int]:
+def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
     """The cores that the devices of a run stand for."""
     devices = assignment.launch.devices
-    return sorted({core for name in devices for core in site.rack.devices[name].cores})
+    return sorted({core for name in devices for core in context.rack.devices[name].cores})
 
 
 def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
@@ -154,11 +154,11 @@ def _see_that_it_goes_on(
 
 
 def _spec(
-    site: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
+    context: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
 ) -> Frame:
     """What the host is told."""
     work = assignment.work
-    groups = site.given.cgroups.create(folder.cgroup)
+    groups = context.provisions.cgroups.create(folder.cgroup)
     return {
         "trial": folder.trial,
         "argv": list(work.program.argv),
@@ -170,7 +170,7 @@ def _spec(
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "output_limit_bytes": OUTPUT_LIMIT_BYTES,
-        "lease_grace_seconds": site.driver.lease_grace,
+        "lease_grace_seconds": context.driver.lease_grace,
         "orphan_seconds": ORPHAN_SECONDS,
         "hung_seconds": assignment.hung_seconds,
         "cgroup_work": str(groups.work) if groups else None,
@@ -182,27 +182,27 @@ def _spec(
 
 
 async def start(
-    site: NodeContext, folder: TrialFolder, order: Spawn | Rebuild
+    context: NodeContext, folder: TrialFolder, order: Spawn | Rebuild
 ) -> tuple[HostLink, Ready]:
     """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
     await asyncio.to_thread(_begin, folder, order)
-    order = await _in_its_environment(site, order)
+    order = await _in_its_environment(context, order)
     program = order.assignment.work.program
-    snapshot = await site.disk.snapshot(program.code_sha256)
+    snapshot = await context.disk.snapshot(program.code_sha256)
     wanted, assignment = order.checkpoint, order.assignment
     if wanted is not None and not checkpoints.was_refused(folder.checkpoints, wanted.id):
         try:
-            await site.fetching.bring(
+            await context.fetching.bring(
                 wanted, assignment.sources, folder.checkpoints, assignment.identity
             )
         except NotFetched as error:
             raise NotGiven(str(error)) from None
-    ready = await asyncio.to_thread(prepare, site, folder, order, snapshot)
+    ready = await asyncio.to_thread(prepare, context, folder, order, snapshot)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")
     try:
         link = await host_link.start(
-            folder, program.python, ready.preload, ready.environment, site.shim, site.zygotes
+            folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes
         )
     except OSError:
         for path in program.interpreter:
@@ -210,42 +210,41 @@ async def start(
                 raise Unmet(f"{path}: {reason}") from None
         raise
     devices = order.assignment.launch.devices if isinstance(order, Spawn) else ()
-    site.given.quotas.hold(folder.cgroup, devices, {link.host_pid})
+    context.provisions.quotas.hold(folder.cgroup, devices, {link.host_pid})
     return link, ready
 
 
-async def _in_its_environment(site: NodeContext, order: Spawn | Rebuild) -> Spawn | Rebuild:
+async def _in_its_environment(context: NodeContext, order: Spawn | Rebuild) -> Spawn | Rebuild:
     """The order with the interpreter that its program's own environment has here."""
     work = order.assignment.work
     try:
-        program = await _found(site, work.program)
+        program = await _found(context, work.program)
     except (NotMade, NoConda) as error:
         raise Unmet(f"{work.program.environment_need}: {error}") from None
     return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
 
 
-async def _found(site: NodeContext, program: Program) -> Program:
+async def _found(context: NodeContext, program: Program) -> Program:
     """Raises NotMade, NoConda."""
     if program.conda:
-        prefix = await site.requirements.condas.prefix(program.conda)
+        prefix = await context.requirements.condas.prefix(program.conda)
         # What its activation says; as in other environments, `python` is found on the PATH.
         says = {"CONDA_PREFIX": str(prefix), "CONDA_DEFAULT_ENV": program.conda}
         environment = tuple({**dict(program.environment), **says}.items())
         python = str(prefix / "bin" / "python")
         return replace(program, python=python, environment=environment, conda="")
     if program.venv is not None:
-        python = await site.requirements.venvs.interpreter(program.venv)
+        python = await context.requirements.venvs.interpreter(program.venv)
         # `python` of its command line is the environment's, too.
         argv = tuple(python if word == program.python else word for word in program.argv)
         return replace(program, argv=argv, python=python, requirements="")
     return program
 
 
-def request(site: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
+def request(context: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Ready) -> None:
     """Have the host start the program, or put it where it was and hold it there."""
-    link.send(
-        "lease", expires_boottime=site.driver.machine.lease, grace_seconds=site.driver.lease_grace
-    )
+    driver = context.driver
+    link.send("lease", expires_boottime=driver.machine.lease, grace_seconds=driver.lease_grace)
     fields = {
         "attempt": order.assignment.run.attempt,
         "restore": str(ready.restore) if ready.restore else None,
@@ -253,7 +252,7 @@ def request(site: NodeContext, link: HostLink, order: Spawn | Rebuild, ready: Re
     match order:
         case Spawn(assignment, _, limit):
             link.send("start", **fields, limit_step=limit)
-            site.driver.say(ProcessStarted(assignment.run))
+            driver.say(ProcessStarted(assignment.run))
         case Rebuild(_, _, cores):
             link.send("start", **fields, limit_step=None, cores=cores, hold=True)
 

@@ -1,6 +1,6 @@
 """One trial on this node: its host started, asked, listened to, and buried.
 
-Rule: the node's machine decides, a trainer carries out, in order. Whatever goes wrong with it, a
+Rule: the node's machine decides, a runner carries out, in order. Whatever goes wrong with it, a
 full disk among others, costs this one trial: it is ended, and the head is told why.
 """
 
@@ -68,8 +68,8 @@ Order = (
 class TrialRunner:
     """The host of one trial, as its node daemon sees it."""
 
-    def __init__(self, site: NodeContext, folder: TrialFolder) -> None:
-        self._site = site
+    def __init__(self, context: NodeContext, folder: TrialFolder) -> None:
+        self._context = context
         self._folder = folder
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
         self._hearing: HostEvents | None = None
@@ -89,7 +89,7 @@ class TrialRunner:
     def extend(self, expires: Time) -> None:
         """Tell the host how long it may go on."""
         if self._link is not None:
-            grace = self._site.driver.lease_grace
+            grace = self._context.driver.lease_grace
             self._link.send("lease", expires_boottime=expires, grace_seconds=grace)
 
     def acknowledged(self, sequence: int) -> None:
@@ -139,13 +139,13 @@ class TrialRunner:
                 await self._bury(self._link)
             case Settle():
                 await self.dismiss()
-                self._site.given.cgroups.remove(self._folder.cgroup)
-                self._site.given.quotas.sweep()
+                self._context.provisions.cgroups.remove(self._folder.cgroup)
+                self._context.provisions.quotas.sweep()
                 self._folder.settle()
             case DeleteTrialFiles():
                 await self.dismiss()
-                self._site.given.cgroups.remove(self._folder.cgroup)
-                self._site.unshare(self._folder.trial, self._folder.identity)
+                self._context.provisions.cgroups.remove(self._folder.cgroup)
+                self._context.unshare(self._folder.trial, self._folder.identity)
                 await asyncio.to_thread(self._folder.forget)
 
     def _ask(self, kind: str, run: RunId, **fields: object) -> None:
@@ -156,24 +156,24 @@ class TrialRunner:
 
     async def _spawn(self, order: Spawn | Rebuild) -> None:
         run = order.assignment.run
-        self._hearing = HostEvents(self._site, self._folder, order.assignment)
+        self._hearing = HostEvents(self._context, self._folder, order.assignment)
         start = self._guarded(
             self._hearing, partial(self._start, order, self._hearing), "not_started"
         )
-        self._starting = self._site.tasks.create_task(start)
+        self._starting = self._context.tasks.create_task(start)
         await asyncio.wait({self._starting})
         ended, self._starting = self._starting.cancelled(), None
         if ended:
             await self.dismiss()
-            self._site.driver.say(
+            self._context.driver.say(
                 LeftDevice(run, Tier.KILL, 0, None, "it was ended while it started")
             )
 
     async def _start(self, order: Spawn | Rebuild, hearing: HostEvents) -> None:
         await self.dismiss()
-        link, ready = await starting.start(self._site, self._folder, order)
+        link, ready = await starting.start(self._context, self._folder, order)
         self._listen_to(link, hearing)
-        starting.request(self._site, link, order, ready)
+        starting.request(self._context, link, order, ready)
 
     async def _let_go(self, order: ResumeRun) -> None:
         assert self._hearing is not None
@@ -182,32 +182,32 @@ class TrialRunner:
         if self._link is None:
             return  # its death is being reported
         self._hold(self._link, order.assignment)
-        processes.bind(self._program(self._link), cores_of(self._site, order.assignment))
+        processes.bind(self._program(self._link), cores_of(self._context, order.assignment))
         self._ask("resume", order.assignment.run, limit_step=order.limit_step)
 
     def _hold(self, link: HostLink, assignment: Assignment) -> None:
         """See that the trial has what its devices have, maybe less than the last ones had."""
         pids, devices = {link.host_pid, *self._program(link)}, assignment.launch.devices
-        self._site.given.quotas.hold(self._folder.cgroup, devices, pids)
+        self._context.provisions.quotas.hold(self._folder.cgroup, devices, pids)
 
     def _program(self, link: HostLink) -> set[int]:
         """The processes that the trial's program has become."""
-        members = self._site.given.cgroups.members(self._folder.cgroup)
+        members = self._context.provisions.cgroups.members(self._folder.cgroup)
         return (members or processes.below(link.host_pid)) - {link.host_pid}
 
     # -- after another daemon --------------------------------------------------------------------
 
     async def adopt(self, assignment: Assignment) -> None:
         """Take over what a daemon before this one left of the run."""
-        self._hearing = hearing = HostEvents(self._site, self._folder, assignment)
+        self._hearing = hearing = HostEvents(self._context, self._folder, assignment)
         try:
             await self._adopt(assignment, hearing)
         except Exception as error:
-            self._site.driver.say(RunFound(assignment, "ended", 0))
+            self._context.driver.say(RunFound(assignment, "ended", 0))
             await self._give_up(hearing, error, "lost")
 
     async def _adopt(self, assignment: Assignment, hearing: HostEvents) -> None:
-        run, say = assignment.run, self._site.driver.say
+        run, say = assignment.run, self._context.driver.say
         link = await self._reach_host(0)
         if link is None:
             say(RunFound(assignment, "parked" if self._folder.parked else "ended", 0))
@@ -253,7 +253,7 @@ class TrialRunner:
     def _listen_to(self, link: HostLink, hearing: HostEvents) -> None:
         self._link = link
         listening = self._guarded(hearing, partial(self._listen, link, hearing), "lost")
-        self._listening = self._site.tasks.create_task(listening)
+        self._listening = self._context.tasks.create_task(listening)
 
     async def _listen(self, link: HostLink, hearing: HostEvents) -> None:
         try:
@@ -309,7 +309,7 @@ class TrialRunner:
 
     async def _bury(self, link: HostLink | None) -> None:
         worker = self._hearing.worker if self._hearing else None
-        await bury(self._site, self._folder, link.host_pid if link else 0, worker)
+        await bury(self._context, self._folder, link.host_pid if link else 0, worker)
 
     # -- when it goes wrong ----------------------------------------------------------------------
 
@@ -332,6 +332,6 @@ class TrialRunner:
         if self._link is not None:
             self._link.close()
         await self._heard_all()
-        await self._site.release(devices, hearing.worker_pids)
+        await self._context.release(devices, hearing.worker_pids)
         newest = error.newest if isinstance(error, RunSuperseded) else 0
-        self._site.driver.say(Failed(run, kind, words_of(error), newest_attempt=newest))
+        self._context.driver.say(Failed(run, kind, words_of(error), newest_attempt=newest))

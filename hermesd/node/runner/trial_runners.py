@@ -1,6 +1,6 @@
 """Who looks after which trial of this node.
 
-Rule: a trial has one trainer at most, made when it is first needed and let go when it rests.
+Rule: a trial has one runner at most, made when it is first needed and let go when it rests.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ log = structlog.get_logger()
 class TrialRunners:
     """The runners of a node's trials."""
 
-    def __init__(self, site: NodeContext) -> None:
-        self._site = site
-        self._folders = site.disk.folders
-        self._trainers: dict[TrialId, TrialRunner] = {}
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._folders = context.disk.folders
+        self._runners: dict[TrialId, TrialRunner] = {}
 
     @property
     def empty(self) -> bool:
         """Whether no trial is looked after."""
-        return not self._trainers
+        return not self._runners
 
     @property
     def cgroups(self) -> set[str]:
         """The names of the groups of the trials that are looked after."""
-        return {self._folders.of(trial).cgroup for trial in self._trainers}
+        return {self._folders.of(trial).cgroup for trial in self._runners}
 
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to the runner of its trial."""
@@ -69,32 +69,32 @@ class TrialRunners:
                 self._extend(expires)
             case Spawn(assignment) | ResumeRun(assignment):
                 try:
-                    self._trainer(assignment.run.trial).order(action)
+                    self._runner(assignment.run.trial).order(action)
                 except BadTrial as error:
-                    self._site.driver.say(Failed(assignment.run, "not_started", str(error)))
+                    self._context.driver.say(Failed(assignment.run, "not_started", str(error)))
             case DiscardRebuilt(trial):
                 self.settle(trial)
             case Rebuild(assignment):
-                self._trainer(assignment.run.trial).order(action)
+                self._runner(assignment.run.trial).order(action)
             case DeleteTrialFiles(trial):
                 with contextlib.suppress(BadTrial):  # such a trial never had anything here
-                    self._trainer(trial).order(action)
+                    self._runner(trial).order(action)
             case _:
-                self._trainer(action.run.trial).order(action)
+                self._runner(action.run.trial).order(action)
 
     def _extend(self, expires: Time) -> None:
-        for trainer in self._trainers.values():
-            trainer.extend(expires)
+        for runner in self._runners.values():
+            runner.extend(expires)
 
     def acknowledged(self, sequence: int) -> None:
         """The head has everything up to this number safe."""
-        for trainer in self._trainers.values():
-            trainer.acknowledged(sequence)
+        for runner in self._runners.values():
+            runner.acknowledged(sequence)
 
     def settle(self, trial: TrialId) -> None:
         """The head has the outcome of the trial's newest run safe."""
-        if trial in self._trainers:
-            self._trainers[trial].order(Settle())
+        if trial in self._runners:
+            self._runners[trial].order(Settle())
 
     async def adopt(self) -> None:
         """Take over every run that the head may not know the end of, all at once: a host that does
@@ -102,7 +102,7 @@ class TrialRunners:
         nobody asked for yet ends: it is worth its checkpoint."""
         async with asyncio.TaskGroup() as tasks:
             for folder in self._folders.rebuilt():
-                tasks.create_task(self._trainer(folder.trial).abandon())
+                tasks.create_task(self._runner(folder.trial).abandon())
         async with asyncio.TaskGroup() as tasks:
             for folder in self._folders.journalled():
                 tasks.create_task(self._adopt(folder))
@@ -110,12 +110,12 @@ class TrialRunners:
 
     async def _end_strays(self) -> None:
         """End what no run is known of: what a daemon before this one could not end, say."""
-        node, known = self._site.shim.parent, set(self._trainers)
+        node, known = self._context.shim.parent, set(self._runners)
         if pids := await asyncio.to_thread(end_strays, self._folders.trials, node, known):
             log.warning("ended what was left of trials that are over", pids=sorted(pids))
 
     async def _adopt(self, folder: TrialFolder) -> None:
-        trainer = self._trainer(folder.trial)
+        runner = self._runner(folder.trial)
 
         async def read() -> Assignment | None:
             return await asyncio.to_thread(folder.journalled)
@@ -126,29 +126,29 @@ class TrialRunners:
             )
         except (UnreadableFolder, OSError) as error:
             log.error("a run is lost", reason=str(error))
-            await trainer.abandon()
+            await runner.abandon()
             return
         if assignment is not None:
             log.info("found", run=str(assignment.run))
-            await trainer.adopt(assignment)
+            await runner.adopt(assignment)
 
     async def dismiss(self) -> None:
         """Have every host end itself and what it has, as far as that is possible soon."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DISMISSAL_SECONDS), asyncio.TaskGroup() as tasks:
-                for trainer in self._trainers.values():
-                    tasks.create_task(trainer.dismiss())
+                for runner in self._runners.values():
+                    tasks.create_task(runner.dismiss())
 
-    def _trainer(self, trial: TrialId) -> TrialRunner:
+    def _runner(self, trial: TrialId) -> TrialRunner:
         """Who looks after the trial. Raises BadTrial."""
-        trainer = self._trainers.get(trial)
-        if trainer is None:
-            trainer = TrialRunner(self._site, self._folders.of(trial))
-            self._trainers[trial] = trainer
-            self._site.tasks.create_task(self._look_after(trial, trainer))
-        return trainer
+        runner = self._runners.get(trial)
+        if runner is None:
+            runner = TrialRunner(self._context, self._folders.of(trial))
+            self._runners[trial] = runner
+            self._context.tasks.create_task(self._look_after(trial, runner))
+        return runner
 
-    async def _look_after(self, trial: TrialId, trainer: TrialRunner) -> None:
-        await trainer.run()
-        del self._trainers[trial]
-        self._site.driver.changed()
+    async def _look_after(self, trial: TrialId, runner: TrialRunner) -> None:
+        await runner.run()
+        del self._runners[trial]
+        self._context.driver.changed()

@@ -63,11 +63,11 @@ def there(root: Path) -> set[str]:
     ],
 )
 async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: set[str]) -> None:
-    shelf = DiskBudget(root, root / "run", budget, nothing)
-    assert shelf.usage() is None, "nothing was added up yet"
-    assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
+    disk = DiskBudget(root, root / "run", budget, nothing)
+    assert disk.usage() is None, "nothing was added up yet"
+    assert await disk.snapshot(NEEDED) == root / "code" / NEEDED
     assert there(root) == left
-    disk = shelf.usage()
+    disk = disk.usage()
     assert disk is not None
     assert (disk.budget_bytes, disk.evictions) == (budget, 4 - len(left))
     everything = sum(f.lstat().st_blocks * 512 for f in root.rglob("*") if not f.is_dir())
@@ -75,10 +75,10 @@ async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: s
 
 
 async def test_what_is_used_is_known_though_nothing_starts(root: Path) -> None:
-    shelf = DiskBudget(root, root / "run", 1000, nothing)
+    disk = DiskBudget(root, root / "run", 1000, nothing)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        measuring = tasks.create_task(shelf.measure())
-        while (disk := shelf.usage()) is None:  # noqa: ASYNC110
+        measuring = tasks.create_task(disk.measure())
+        while (disk := disk.usage()) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         measuring.cancel()
     assert disk.used_bytes > disk.budget_bytes
@@ -94,8 +94,8 @@ async def test_beyond_that_nothing_is_started(root: Path) -> None:
 async def test_a_tree_that_a_program_has_dug_is_counted_and_goes(root: Path) -> None:
     """However deep it is: the budget is looked at before any trial starts."""
     dig(TrialFolder(root / "trials", root / "run", "digits/1").work, TOO_DEEP)
-    shelf = DiskBudget(root, root / "run", 250_000, nothing)
-    assert await shelf.snapshot(NEEDED) == root / "code" / NEEDED
+    disk = DiskBudget(root, root / "run", 250_000, nothing)
+    assert await disk.snapshot(NEEDED) == root / "code" / NEEDED
     assert there(root) == {"needed", "work 2"}
 
 
@@ -108,14 +108,14 @@ def test_a_trial_with_such_a_tree_can_be_forgotten(root: Path) -> None:
 
 async def test_what_is_being_made_is_left_alone(root: Path) -> None:
     """Of what was removed under its maker, half would be taken for the whole."""
-    shelf = DiskBudget(root, root / "run", 150_000, nothing)
+    disk = DiskBudget(root, root / "run", 150_000, nothing)
     making = [root / "code" / "partial-x", root / "venvs" / "venv-1"]
     for folder in (*making, root / "venvs" / "venv-2"):
         folder.mkdir(parents=True)
         (folder / "big").write_bytes(b"x" * 100_000)
     (root / "venvs" / "venv-2" / ".whole").touch()
     with pytest.raises(CodeError, match="disk_budget_bytes"):
-        await shelf.snapshot(NEEDED)
+        await disk.snapshot(NEEDED)
     assert [folder.exists() for folder in making] == [True, True]
     assert there(root) == {"needed", "work 2"}
     assert [path.name for path in (root / "venvs").iterdir()] == ["venv-1"]

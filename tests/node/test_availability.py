@@ -75,14 +75,14 @@ class Machine:
     async def come(self) -> Machine:
         rack = Rack([Gpus()])
         await rack.find("n1")
-        self.manners = Availability(self.config, rack, self.said.append, lambda: self.now)
+        self.availability = Availability(self.config, rack, self.said.append, lambda: self.now)
         return self
 
     async def look(self, times: int = 2) -> list[Yielded | Reclaimed]:
         """Look some times; what was said then."""
         before = len(self.said)
         for _ in range(times):
-            await self.manners.look()
+            await self.availability.look()
         return self.said[before:]
 
 
@@ -138,12 +138,12 @@ async def test_a_foreign_process_has_the_gpu_from_the_second_look_until_it_is_go
     assert isinstance(said, Yielded)
     assert said.place == GPU
     assert said.reason == f"{described(pid)} uses it"
-    assert machine.manners.yields == ((GPU, said.reason),)
+    assert machine.availability.yields == ((GPU, said.reason),)
     assert await machine.look(CALM_LOOKS) == []
     driver.pids = set()
     assert await machine.look(CALM_LOOKS - 1) == []
     assert await machine.look(1) == [Reclaimed(GPU)]
-    assert machine.manners.yields == ()
+    assert machine.availability.yields == ()
 
 
 async def test_a_glance_is_no_use(machine: Machine, driver: MachineDriver, start: Started) -> None:
@@ -208,7 +208,7 @@ async def test_out_of_its_hours_the_node_is_yielded_and_says_when_it_is_back(
     assert await machine.look(5) == []
     machine.now = MONDAY_NIGHT
     assert await machine.look(1) == [Reclaimed("n1")]
-    assert machine.manners.facts == (f"serves {nights}",)
+    assert machine.availability.facts == (f"serves {nights}",)
 
 
 async def test_the_daemon_tells_the_head_with_its_hello_and_as_it_changes(

@@ -39,15 +39,15 @@ class Host:
         self._outbox = outbox
         self._event = ParkLost(RunId(f"t/{number}", 1), "")
         self.clock = Clock()
-        self.patience = Backpressure(outbox.room, self.clock, self.clock.rest)
+        self.backpressure = Backpressure(outbox.room, self.clock, self.clock.rest)
         self.said = 0
 
     async def says(self, count: int) -> None:
         for _ in range(count):
-            await self.patience.room()
+            await self.backpressure.room()
             self._outbox.put(self._event, pb.AttachRequest(park_lost=pb.ParkLost()))
             self.said += 1
-            self.patience.heard(self._outbox.last, self.said)
+            self.backpressure.heard(self._outbox.last, self.said)
 
 
 async def turns() -> None:
@@ -67,7 +67,7 @@ async def test_a_trial_that_says_much_leaves_room_for_others() -> None:
         await turns()
         assert other.said == ROOM - TRIAL_ROOM
         assert third.said == ALWAYS, "whatever waits of others"
-        assert loud.patience.acknowledged(100) == 100
+        assert loud.backpressure.acknowledged(100) == 100
         await turns()
         assert loud.said == TRIAL_ROOM, "there is room of its own, and none of all trials"
         outbox.acknowledge(100)
@@ -81,25 +81,25 @@ async def test_what_leads_to_nothing_takes_no_room() -> None:
     host = Host(Outbox(), 1)
     await host.says(3)
     for sequence in range(4, 10 * TRIAL_ROOM):
-        host.patience.heard(0, sequence)
-    await asyncio.wait_for(host.patience.room(), 1)
-    assert host.patience.acknowledged(2) == 2
-    assert host.patience.acknowledged(3) == 10 * TRIAL_ROOM - 1
+        host.backpressure.heard(0, sequence)
+    await asyncio.wait_for(host.backpressure.room(), 1)
+    assert host.backpressure.acknowledged(2) == 2
+    assert host.backpressure.acknowledged(3) == 10 * TRIAL_ROOM - 1
 
 
 async def test_a_host_is_heard_at_a_pace() -> None:
     host = Host(Outbox(), 1)
     for _ in range(int(AT_ONCE)):
-        await host.patience.room()
+        await host.backpressure.room()
     assert host.clock.now == 0.0, "what was kept while nobody listened"
     for _ in range(500):
-        await host.patience.room()
+        await host.backpressure.room()
     assert host.clock.now >= 499 / A_SECOND
 
 
 async def test_nonsense_is_logged_now_and_then_and_has_an_end() -> None:
-    patience = Host(Outbox(), 1).patience
-    heard = [patience.hears_nonsense() for _ in range(NONSENSE_LIMIT - 1)]
-    assert (sum(heard), patience.is_over) == (NONSENSE_LOGGED, False)
-    patience.hears_nonsense()
-    assert patience.is_over
+    backpressure = Host(Outbox(), 1).backpressure
+    heard = [backpressure.hears_nonsense() for _ in range(NONSENSE_LIMIT - 1)]
+    assert (sum(heard), backpressure.is_over) == (NONSENSE_LOGGED, False)
+    backpressure.hears_nonsense()
+    assert backpressure.is_over
