@@ -15,6 +15,7 @@ import re
 import stat
 import tarfile
 import tempfile
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ BUILT_IN = (
     *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "node_modules/"),
     *(".ipynb_checkpoints/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store"),
 )
+_CHARACTER_CLASS = re.compile(r"\[:\w*:\]")
 
 
 class IgnoreRules:
@@ -41,13 +43,19 @@ class IgnoreRules:
     def __init__(self, lines: Sequence[str] = ()) -> None:
         from pathspec import GitIgnoreSpec  # which most commands do without
 
-        for line in lines:
-            try:
-                GitIgnoreSpec.from_lines([line])
-            except (ValueError, re.error):
-                said = f"{printable(line)}: expected a pattern like those of git"
-                raise SnapshotError(said) from None
-        self._spec = GitIgnoreSpec.from_lines([*BUILT_IN, *lines])
+        with warnings.catch_warnings():
+            # re warns of `[` between brackets, where it is the character that it looks like.
+            warnings.simplefilter("ignore", FutureWarning)
+            for line in lines:
+                if _CHARACTER_CLASS.search(line):  # pathspec would have it match something else
+                    said = f"{printable(line)}: expected characters in brackets, such as [a-z]"
+                    raise SnapshotError(said)
+                try:
+                    GitIgnoreSpec.from_lines([line])
+                except (ValueError, re.error):
+                    said = f"{printable(line)}: expected a pattern like those of git"
+                    raise SnapshotError(said) from None
+            self._spec = GitIgnoreSpec.from_lines([*BUILT_IN, *lines])
 
     @classmethod
     def read(cls, path: Path) -> IgnoreRules:
