@@ -20,11 +20,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from hermesctl.errors import SnapshotError
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.text import count, printable, size
+
+if TYPE_CHECKING:
+    from pathspec import Pattern
 
 # What does not travel of any directory; its own `.hermesignore` counts after these.
 BUILT_IN = (
@@ -41,21 +44,10 @@ class IgnoreRules:
     """
 
     def __init__(self, lines: Sequence[str] = ()) -> None:
-        from pathspec import GitIgnoreSpec  # which most commands do without
-
         with warnings.catch_warnings():
             # re warns of `[` between brackets, where it is the character that it looks like.
             warnings.simplefilter("ignore", FutureWarning)
-            for line in lines:
-                if _CHARACTER_CLASS.search(line):  # pathspec would have it match something else
-                    said = f"{printable(line)}: expected characters in brackets, such as [a-z]"
-                    raise SnapshotError(said)
-                try:
-                    GitIgnoreSpec.from_lines([line])
-                except (ValueError, re.error):
-                    said = f"{printable(line)}: expected a pattern like those of git"
-                    raise SnapshotError(said) from None
-            self._spec = GitIgnoreSpec.from_lines([*BUILT_IN, *lines])
+            self._patterns = [each for line in (*BUILT_IN, *lines) for each in _patterns(line)]
 
     @classmethod
     def read(cls, path: Path) -> IgnoreRules:
@@ -72,8 +64,35 @@ class IgnoreRules:
             raise SnapshotError(f"{printable(str(path))}: not readable: {error}") from None
 
     def ignores(self, name: str, is_folder: bool) -> bool:
-        """Whether the entry `name`, relative and with slashes, stays behind."""
-        return self._spec.match_file(f"{name}/" if is_folder else name)
+        """Whether the entry `name`, relative and with slashes, stays behind; none of the folders
+        that it is in does."""
+        path = f"{name}/" if is_folder else name
+        for pattern in reversed(self._patterns):
+            found = pattern.match_file(path)
+            if found is not None and _is_of_all(found.match):
+                return pattern.include is True
+        return False
+
+
+def _patterns(line: str) -> Sequence[Pattern]:
+    from pathspec import GitIgnoreSpec  # which most commands do without
+
+    if _CHARACTER_CLASS.search(line):  # it would match something else
+        raise SnapshotError(f"{printable(line)}: expected characters in brackets, such as [a-z]")
+    try:
+        return list(GitIgnoreSpec.from_lines([line]).patterns)
+    except (ValueError, re.error):
+        said = f"{printable(line)}: expected a pattern like those of git"
+        raise SnapshotError(said) from None
+
+
+def _is_of_all(match: re.Match[str]) -> bool:
+    """Whether a pattern matched all of a path, and not a folder on its way alone.
+
+    pathspec names the slash after a folder. GitIgnoreSpec itself tells files of a whole tree from
+    such folders, which is wrong of the folders themselves: of `*` and `!*/`, it leaves all behind.
+    """
+    return match.lastgroup is None or match.end(match.lastgroup) == match.endpos
 
 
 SIZE_BYTES_MAX = 256 << 20

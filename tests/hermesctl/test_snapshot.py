@@ -187,6 +187,20 @@ def test_patterns(pattern: str, name: str, is_folder: bool, ignored: bool) -> No
     assert IgnoreRules((pattern,)).ignores(name, is_folder) is ignored
 
 
+def test_code_alone_travels_where_everything_but_folders_and_code_is_ignored(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, "train.py", "notes.txt", "models/net.py", "models/net.bin", "data/make.py")
+    (tmp_path / ".hermesignore").write_text("*\n!*/\n!*.py\ndata/\n")
+    assert names(tmp_path) == ["models/net.py", "train.py"]
+
+
+def test_a_folder_that_is_taken_back_takes_back_no_file_in_it() -> None:
+    rules = IgnoreRules(("*.log", "!runs/"))
+    assert not rules.ignores("runs", True)
+    assert rules.ignores("runs/a.log", False)
+
+
 def test_the_last_pattern_decides() -> None:
     rules = IgnoreRules(("*.log", "!keep.log", "keep.log"))
     assert rules.ignores("keep.log", False)
