@@ -21,6 +21,10 @@ FRAMEWORKS := .venv-frameworks
 MARKS  := torch lightning transformers jax tf_keras
 space  := $() $()
 
+# Some containers set it: then every daemon and command that a test starts compiles Hermes and what it
+# imports again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-frameworks test-exact test-chaos test-slurm check bench proto client clean install-systemd
 .DELETE_ON_ERROR:
 
