@@ -98,6 +98,10 @@ OutputOption: TypeAlias = Annotated[
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
 ]
+TryOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--try", help="Run the first seconds of one trial, and list its metrics."),
+]
 PoliciesOption: TypeAlias = Annotated[
     str,
     typer.Option(

@@ -19,8 +19,11 @@ from hermesctl.commands.options import (
     OutputOption,
     PoolOption,
     SetOption,
+    TryOption,
 )
 from hermesctl.commands.running import run
+from hermesctl.commands.try_out import Tried, try_out
+from hermesctl.errors import ExitCode
 from hermesctl.render.documents import submission_document
 from hermesctl.render.grid import PARAMETERS
 from hermesctl.render.output import Format, emit, row
@@ -45,6 +48,7 @@ def preview(
     metric: MetricOption = None,
     pool: PoolOption = None,
     local: LocalOption = False,
+    tries: TryOption = False,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -57,15 +61,22 @@ def preview(
     that could take its trials now: what the two have in common is said.
     Where no node can take them, each node is named with the reason instead.
 
+    With --try the first trial is run for its first seconds, on a device that the study could have;
+    the metrics that it reports are listed, or how it failed, and it is forgotten.
+
     Example: hermesctl preview study.yaml -o wide
+
+    Example: hermesctl preview study.yaml --try
     """
     prepared = prepare(file, grid, settings, metric, None, pool)
 
-    async def body(client: AsyncClient) -> None:
+    async def body(client: AsyncClient) -> ExitCode | None:
         told = await client.preview(prepared)
         if words := renamed(prepared, told.submission.study):
             say(f"note: {words}")
-        show_preview(stdout(), prepared, told.submission, output, told.forecast)
+        tried = await try_out(client, prepared) if tries else None
+        show_preview(stdout(), prepared, told.submission, output, told.forecast, tried)
+        return ExitCode.TRIALS_FAILED if tried is not None and tried.has_failed else None
 
     run(body, head=head, local=local)
 
@@ -99,6 +110,7 @@ def show_preview(
     submission: Submission,
     output: Format,
     expected: Forecast | None = None,
+    tried: Tried | None = None,
 ) -> None:
     """Print the trials of a study that was only checked, and what can be expected of it."""
     for note in submission.notes:
@@ -118,6 +130,8 @@ def show_preview(
     document = {**submission_document(submission), "policy": policy, "pool": pool or DEFAULT_POOL}
     if expected is not None:
         document["forecast"] = row(expected)
+    if tried is not None:
+        document["tried"] = tried.document()
     rows = [{"number": t.number, **row({"params": t.params})} for t in trials]
     emit(console, output, {**document, "trials": rows}, rows, table)
     if not output.for_people:
@@ -133,6 +147,11 @@ def show_preview(
     if expected is not None:
         console.print()
         console.print(forecast_view(expected))
+    if tried is not None:
+        console.print()
+        console.print(tried.view())
+        if tried.doubt:
+            console.print(cell(f"note: {tried.doubt}", "yellow"))
 
 
 def renamed(prepared: Prepared, study: str) -> str:

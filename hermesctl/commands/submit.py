@@ -26,10 +26,12 @@ from hermesctl.commands.options import (
     OutputOption,
     PoolOption,
     SetOption,
+    TryOption,
     YesOption,
 )
 from hermesctl.commands.preview import prepare, renamed, show_preview
-from hermesctl.commands.running import outcome, run
+from hermesctl.commands.running import confirm, outcome, run
+from hermesctl.commands.try_out import try_out
 from hermesctl.errors import ExitCode, UsageError
 from hermesctl.invocation import command
 from hermesctl.render.documents import best_columns, ending_document, submission_document
@@ -82,6 +84,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and expand it, also without a head.")
     ] = False,
+    tries: TryOption = False,
     again: Annotated[
         bool, typer.Option("--again", help="Run it although an identical study exists.")
     ] = False,
@@ -99,13 +102,21 @@ def submit(
     Example: hermesctl submit train.py --grid lr=1e-3,5e-4 --grid layers=2,3
 
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
+
+    Example: hermesctl submit study.yaml --try
     """
+    if dry_run and tries:
+        raise UsageError(
+            "--dry-run and --try: expected one of them; `preview --try` submits nothing"
+        )
     prepared = prepare(file, grid, settings, metric, name, pool)
     prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     far = _Progress(local)
 
     async def body(client: AsyncClient) -> ExitCode | None:
+        if tries and not await _tried(client, prepared, environment, yes):
+            return ExitCode.TRIALS_FAILED
         far.sent = _Sent.REQUEST
         before = (await client.server_info()).journal_sequence if follow and not dry_run else 0
         with progress("sending the study"):
@@ -118,27 +129,48 @@ def submit(
             _save(save, saved, bool(env))
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
-        console = stdout()
         if dry_run:
-            show_preview(console, prepared, submission, output)
+            show_preview(stdout(), prepared, submission, output)
             return None
         await _say_notes(client, submission)
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
-        there = await _announce(client, console, submission)
-        if follow:
-            detail = await follow_to_the_end(client, submission.study, console, before)
-        elif wait:
-            await _finished(client, submission)
-            console.print()
-            detail = await show_end(client, submission.study, console)
-        else:
-            console.print()
-            console.print(await _look_further(client, submission, there))
-            return None
-        return _ended(detail, local)
+        detail = await _watch(client, submission, before if follow else None, wait)
+        return None if detail is None else _ended(detail, local)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
+
+
+async def _tried(
+    client: AsyncClient, prepared: Prepared, environment: dict[str, str], yes: bool
+) -> bool:
+    """Whether the first trial, tried for some seconds, lets the others follow."""
+    tried = await try_out(client, prepared, environment)
+    Console(stderr=True, highlight=False).print(tried.view())
+    if tried.has_failed:
+        say("nothing was submitted")
+    elif tried.doubt:
+        say(f"note: {tried.doubt}")
+        confirm("Submit all the same?", yes=yes)
+    return not tried.has_failed
+
+
+async def _watch(
+    client: AsyncClient, submission: Submission, follow_after: int | None, wait: bool
+) -> StudyDetail | None:
+    """Say what was submitted, and be there until it has finished if that is asked for: with
+    everything that happens after this number, or waiting for it; the study then."""
+    console = stdout()
+    there = await _announce(client, console, submission)
+    if follow_after is not None:
+        return await follow_to_the_end(client, submission.study, console, follow_after)
+    if wait:
+        await _finished(client, submission)
+        console.print()
+        return await show_end(client, submission.study, console)
+    console.print()
+    console.print(await _look_further(client, submission, there))
+    return None
 
 
 def _ended(detail: StudyDetail, local: bool) -> ExitCode:
