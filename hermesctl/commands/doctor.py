@@ -213,12 +213,12 @@ _STYLES = {
 def doctor(
     python: Annotated[
         str,
-        typer.Option(metavar="PYTHON", help="The trials' interpreter; default: yours."),
+        typer.Option(metavar="PYTHON", help="The interpreter that trials use; default: yours."),
     ] = "",
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Check this machine, the head and its nodes. Exit code 4: something needs mending.
+    """Check this machine, the head and its nodes. Exit code 4: something needs fixing.
 
     Example: hermesctl doctor --python .venv/bin/python
     """

@@ -193,14 +193,16 @@ def _emit_state(node: Node, output: Format) -> None:
 
 @app.command()
 def token(
-    name: Annotated[str, typer.Option(help="Of the node; without, it gives its own.")] = "",
+    name: Annotated[
+        str, typer.Option(help="The node's name; default: the node's own choice.")
+    ] = "",
     days: ValidOption = 1.0,
     uses: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many machines may join by it.")
     ] = 1,
     head: HeadOption = None,
 ) -> None:
-    """Print the command that has another machine join this head as a node.
+    """Print the command that makes another machine join this head as a node.
 
     Example: hermesctl node token --uses 8
     """

@@ -86,7 +86,7 @@ HeadOption: TypeAlias = Annotated[
     typer.Option(
         "--head",
         metavar="ADDRESS",
-        help="HOST:PORT or name of a login (`hermesctl login`), unix:PATH, or the end of a tunnel."
+        help="HOST:PORT, the name of a login (`hermesctl login`), unix:PATH, or a tunnel's end."
         f" Default: {HEAD_VARIABLE}, else your current login, else your own local head.",
         show_default=False,
         rich_help_panel="Connection",
@@ -96,7 +96,7 @@ OutputOption: TypeAlias = Annotated[
     Format, typer.Option("--output", "-o", help="How to print the result.")
 ]
 YesOption: TypeAlias = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do it without asking.", show_default=False)
+    bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.", show_default=False)
 ]
 TryOption: TypeAlias = Annotated[
     bool,
@@ -220,7 +220,7 @@ MetricOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME[:GOAL]",
-        help="What ranks the trials, for example val_accuracy:maximize.",
+        help="The metric that ranks the trials, for example val_accuracy:maximize.",
         show_default=False,
     ),
 ]
@@ -230,7 +230,7 @@ NameOption: TypeAlias = Annotated[
 PoolOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="The pool whose nodes run it; as `node ls` has them.",
+        help="The pool whose nodes run it; `node ls` lists them.",
         autocompletion=complete_pool,
         show_default=False,
     ),

@@ -314,8 +314,8 @@ def replay(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say what other policies would have made of a study, whom they would have ended, and whether
-    that would have been wrong.
+    """Show how other policies would have run a study, which trials they would have ended, and
+    whether that would have been a mistake.
 
     The real scheduler runs over the study's own curves, speeds and costs in virtual time.
 

@@ -79,17 +79,19 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Show the trials until the study has finished.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when the study has finished, and say how.")
+        bool,
+        typer.Option("--wait", help="Wait for the study to finish."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and expand it, also without a head.")
+        bool,
+        typer.Option("--dry-run", help="Only check and expand it; needs no head."),
     ] = False,
     tries: TryOption = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Run it although an identical study exists.")
+        bool, typer.Option("--again", help="Run it even if an identical study exists.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the study file it stands for.")
+        Path | None, typer.Option(metavar="FILE", help="Write the equivalent study file here.")
     ] = None,
     yes: YesOption = False,
     head: HeadOption = None,

@@ -53,7 +53,7 @@ RoleOption = Annotated[
 
 @app.command("ls")
 def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes and people with a certificate, and what people have and use of the devices.
+    """List nodes and people with a certificate, and each person's quota and use of the devices.
 
     Use is counted in device time that fades with the head's half-life. A user sees only themselves.
 
@@ -172,18 +172,18 @@ def login(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Or a file with it, unseen by others; `-`: standard input.",
+            help="Or a file that holds it, which others can't see; `-`: standard input.",
             show_default=False,
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Who you are at the head; default: as here.")
+        str | None, typer.Option(help="Your name at the head; default: your name here.")
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="What to call the head here; default: its HOST.")
     ] = None,
 ) -> None:
-    """Log in to a head on another machine; from then on it is the one that commands mean.
+    """Log in to a head on another machine; later commands then use it.
 
     Example: hermesctl login gpu1.example.org:7411 --token-file -
     """

@@ -143,7 +143,7 @@ def verify_resume(
         typer.Option(
             metavar="N",
             min=1,
-            help="Compare N + N steps with 2 N undisturbed ones. Default: those of a minute.",
+            help="Compare N + N steps with 2 N undisturbed ones. Default: a minute's worth.",
             show_default=False,
         ),
     ] = None,
@@ -162,8 +162,8 @@ def verify_resume(
 ) -> None:
     """Compare a trial that is suspended with one that is not, bit for bit, in each tier.
 
-    It runs here and needs no head. Exit code 1: they part, or the program can't repeat itself; 4:
-    it fails undisturbed.
+    It runs here and needs no head. Exit code 1: they differ, or the program isn't repeatable; 4: it
+    fails even when it is not suspended.
 
     Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
     """

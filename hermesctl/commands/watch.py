@@ -94,8 +94,8 @@ def status(
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
     """Show the devices and a study's trials, live; q or Ctrl-C leaves it, the study goes on.
 
-    Keys: s or an arrow sorts the trials otherwise, f shows those on a device only, p holds the
-    picture still, ? tells of all keys.
+    Keys: s or an arrow key changes the sort order, f shows only trials on a device, p pauses the
+    display, ? lists all keys.
 
     Example: hermesctl top digits
     """
@@ -112,7 +112,7 @@ def tail(
     after: Annotated[
         int,
         typer.Option(
-            min=0, max=load.INT64_MAX, metavar="SEQ", help="Only what came after this number."
+            min=0, max=load.INT64_MAX, metavar="SEQ", help="Only events after this sequence number."
         ),
     ] = 0,
     reports: Annotated[
@@ -222,7 +222,7 @@ def best(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the leaderboard: its first trials, and all of them with -o wide, json, yaml or csv.
+    """Show the leaderboard: its first trials, or all with -o wide, json, yaml or csv.
 
     Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
 

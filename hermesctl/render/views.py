@@ -287,7 +287,7 @@ def next_commands(study: str, best: Trial | None = None, *, ended: bool = False)
     if ended:
         if best is not None and best.signal is not None:
             replay = command(f"study replay {study}")
-            rows += [(replay, "what another policy would have made of it")]
+            rows += [(replay, "how other policies would have done")]
         everything = command(f"study export {study} --to {study}.jsonl")
         rows += [(everything, "everything, as JSON Lines")]
     else:
