@@ -15,19 +15,15 @@ import re
 import stat
 import tarfile
 import tempfile
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 from hermesctl.errors import SnapshotError
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.text import count, printable, size
-
-if TYPE_CHECKING:
-    from pathspec import Pattern
 
 # What does not travel of any directory; its own `.hermesignore` counts after these.
 BUILT_IN = (
@@ -35,6 +31,28 @@ BUILT_IN = (
     *(".ipynb_checkpoints/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store"),
 )
 _CHARACTER_CLASS = re.compile(r"\[:\w*:\]")
+# A line without the spaces at its end, but for one after a backslash.
+_LINE = re.compile(r"((?:\\.|[^\\]|\\\Z)*?) *")
+# The parts of a pattern; `never` is what git takes for no pattern at all.
+_PART = re.compile(
+    r"(?P<folders>(?:\A|(?<=/))\*\*/)|(?P<inside>(?<=/)\*\*\Z)|(?P<within>\*+)|(?P<one>\?)"
+    r"|\[(?P<none>[!^]?)(?P<set>\]?(?:\\.|[^]\\])*)\]|\\(?P<escaped>.)|(?P<never>[\[\\])|(?P<plain>.)",
+    re.DOTALL,
+)
+_MEANING = {
+    "folders": "(?:.*/)?",
+    "inside": ".+",
+    "within": "[^/]*",
+    "one": "[^/]",
+    "never": "(?!)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    takes_back: bool
+    folders_only: bool
 
 
 class IgnoreRules:
@@ -44,10 +62,9 @@ class IgnoreRules:
     """
 
     def __init__(self, lines: Sequence[str] = ()) -> None:
-        with warnings.catch_warnings():
-            # re warns of `[` between brackets, where it is the character that it looks like.
-            warnings.simplefilter("ignore", FutureWarning)
-            self._patterns = [each for line in (*BUILT_IN, *lines) for each in _patterns(line)]
+        self._rules = [
+            _rule(line) for line in (*BUILT_IN, *lines) if line and not line.startswith("#")
+        ]
 
     @classmethod
     def read(cls, path: Path) -> IgnoreRules:
@@ -66,33 +83,35 @@ class IgnoreRules:
     def ignores(self, name: str, is_folder: bool) -> bool:
         """Whether the entry `name`, relative and with slashes, stays behind; none of the folders
         that it is in does."""
-        path = f"{name}/" if is_folder else name
-        for pattern in reversed(self._patterns):
-            found = pattern.match_file(path)
-            if found is not None and _is_of_all(found.match):
-                return pattern.include is True
+        for rule in reversed(self._rules):
+            if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(name):
+                return not rule.takes_back
         return False
 
 
-def _patterns(line: str) -> Sequence[Pattern]:
-    from pathspec import GitIgnoreSpec  # which most commands do without
-
-    if _CHARACTER_CLASS.search(line):  # it would match something else
+def _rule(line: str) -> _Rule:
+    if _CHARACTER_CLASS.search(line):
         raise SnapshotError(f"{printable(line)}: expected characters in brackets, such as [a-z]")
+    stripped = _LINE.fullmatch(line)
+    assert stripped is not None
+    glob = stripped[1].removeprefix("!")
+    place = glob.removesuffix("/")
+    anywhere = "" if "/" in place else "(?:.*/)?"
     try:
-        return list(GitIgnoreSpec.from_lines([line]).patterns)
-    except (ValueError, re.error):
-        said = f"{printable(line)}: expected a pattern like those of git"
-        raise SnapshotError(said) from None
+        pattern = re.compile(anywhere + _PART.sub(_regex, place.removeprefix("/")), re.DOTALL)
+    except re.error:
+        raise SnapshotError(f"{printable(line)}: expected a pattern like those of git") from None
+    return _Rule(pattern, glob != stripped[1], glob != place)
 
 
-def _is_of_all(match: re.Match[str]) -> bool:
-    """Whether a pattern matched all of a path, and not a folder on its way alone.
-
-    pathspec names the slash after a folder. GitIgnoreSpec itself tells files of a whole tree from
-    such folders, which is wrong of the folders themselves: of `*` and `!*/`, it leaves all behind.
-    """
-    return match.lastgroup is None or match.end(match.lastgroup) == match.endpos
+def _regex(part: re.Match[str]) -> str:
+    if part["set"]:
+        characters = re.sub(
+            r"\\?(.)", lambda c: c[0] if c[0] == "-" else re.escape(c[1]), part["set"]
+        )
+        return f"(?!/)[{'^' if part['none'] else ''}{characters}]"
+    literal = part["escaped"] or part["plain"]
+    return re.escape(literal) if literal else _MEANING[part.lastgroup or ""]
 
 
 SIZE_BYTES_MAX = 256 << 20

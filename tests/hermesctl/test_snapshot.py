@@ -179,6 +179,18 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         ("a+b", "a+b", False, True),
         ("[", "[", False, False),
         ("[[]a]", "[a]", False, True),
+        ("[]a]", "]", False, True),
+        ("a[!b]c", "a/c", False, False),
+        (r"\#x", "#x", False, True),
+        (r"\!x", "!x", False, True),
+        (r"a\*", "ab", False, False),
+        ("x  ", "x", False, True),
+        ("x\\  ", "x ", False, True),
+        ("data/**", "data", True, False),
+        ("data/**", "data/raw/a", False, True),
+        ("a/**/b", "a/b", False, True),
+        ("a/**/b", "a/x/y/b", False, True),
+        ("a**b", "a/b", False, False),
         ("# x", "# x", False, False),
         ("x.pyc", "y.pyc", False, True),  # built in
     ],
@@ -190,9 +202,15 @@ def test_patterns(pattern: str, name: str, is_folder: bool, ignored: bool) -> No
 def test_code_alone_travels_where_everything_but_folders_and_code_is_ignored(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path, "train.py", "notes.txt", "models/net.py", "models/net.bin", "data/make.py")
+    write(tmp_path, "train.py", "notes.txt", "models/a/net.py", "models/net.bin", "data/make.py")
     (tmp_path / ".hermesignore").write_text("*\n!*/\n!*.py\ndata/\n")
-    assert names(tmp_path) == ["models/net.py", "train.py"]
+    assert names(tmp_path) == ["models/a/net.py", "train.py"]
+
+
+def test_a_file_travels_that_is_taken_back_of_all_that_is_in_a_folder(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "data/keep.csv", "data/large.csv", "data/raw/large.csv")
+    (tmp_path / ".hermesignore").write_text("data/**\n!data/keep.csv\n")
+    assert names(tmp_path) == [".hermesignore", "data/keep.csv", "train.py"]
 
 
 def test_a_folder_that_is_taken_back_takes_back_no_file_in_it() -> None:
