@@ -221,9 +221,10 @@ print("FINAL", sys.prefix, hashlib.sha256(weights).hexdigest())
 """
     env = environment(TF_CPP_MIN_LOG_LEVEL="3")
     line = f"{other} -c 'import keras'; {other} -u train.py"
-    argv = [str(other), "train.py"] if form == "other" else ["/bin/sh", "-c", line]
+    direct = [str(other), "train.py"]
+    asked = direct if form == "other" else ["/bin/sh", "-c", line]
     outcomes = []
-    for steps in ((), (7,)):
+    for argv, steps in ((direct, ()), (asked, (7,))):
         trial = make_trial(program, argv=argv, env=env, seed=3).launch()
         restore = None
         for step in steps:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Trial
+from tests.trainer_shim.driving import Trial, Zygote, environment
+from tests.trainer_shim.suspending import QUIET
 from trainer_shim.rerun import seed_replay
 
 DRAWING = """
@@ -173,10 +174,11 @@ for _ in range(2):
 )
 @pytest.mark.timeout(300)
 def test_a_seed_of_the_clock_after_the_first_step_is_the_same_again(
-    make_trial: MakeTrial, program: str
+    make_trial: MakeTrial, program: str, request: pytest.FixtureRequest
 ) -> None:
     """Each row is read once in each half, whatever order the clock has drawn."""
-    trial = make_trial(program, seed=7).launch()
+    zygote = None if program is BETWEEN_PASSES else request.getfixturevalue("zygote")
+    trial = make_trial(program, seed=7, env=environment(**QUIET)).launch(zygote)
     trial.start(limit=9)
     trial.until("parked")
     trial.suspend("checkpoint")
@@ -208,9 +210,10 @@ for _ in range(2):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("turns", [seed_replay.MOST // 2, seed_replay.MOST + 1])
 def test_what_sets_more_seeds_than_are_kept_is_not_called_exact(
-    make_trial: MakeTrial, turns: int
+    make_trial: MakeTrial, zygote: Zygote, turns: int
 ) -> None:
-    trial = make_trial(SOWING.replace("{turns}", str(turns)), seed=7).launch()
+    program = SOWING.replace("{turns}", str(turns))
+    trial = make_trial(program, seed=7, env=environment(**QUIET)).launch(zygote)
     trial.start()
     trial.until("completed")
     (told,) = [event for event in trial.events if event["kind"] == "fidelity"][-1:]
