@@ -58,6 +58,7 @@ ALLOWED_SKIPS = (
     r"the file system of the tests has nothing but its cache",  # no O_DIRECT on a tmpfs
     r"no systemd-analyze here",
     r"no kubectl here",
+    r"no git here",
     r"no Slurm here.*",
     r"no libfaketime here",
     r"no (ip|nsenter|ip and no nsenter) here",

@@ -35,7 +35,7 @@ _CHARACTER_CLASS = re.compile(r"\[:\w*:\]")
 _LINE = re.compile(r"((?:\\.|[^\\]|\\\Z)*?) *")
 # The parts of a pattern; `never` is what git takes for no pattern at all.
 _PART = re.compile(
-    r"(?P<folders>(?:\A|(?<=/))\*\*/)|(?P<inside>(?<=/)\*\*\Z)|(?P<within>\*+)|(?P<one>\?)"
+    r"(?P<folders>(?:\A|(?<=/))\*\*/)|(?P<inside>(?:\A|(?<=/))\*\*\Z)|(?P<within>\*+)|(?P<one>\?)"
     r"|\[(?P<none>[!^]?)(?P<set>\]?(?:\\.|[^]\\])*)\]|\\(?P<escaped>.)|(?P<never>[\[\\])|(?P<plain>.)",
     re.DOTALL,
 )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hermesctl.errors import SnapshotError
 from hermesctl.study_file.regular_files import open_regular
@@ -217,6 +221,56 @@ def test_a_folder_that_is_taken_back_takes_back_no_file_in_it() -> None:
     rules = IgnoreRules(("*.log", "!runs/"))
     assert not rules.ignores("runs", True)
     assert rules.ignores("runs/a.log", False)
+
+
+_PARTS = (
+    "a",
+    "b",
+    "ab",
+    "*",
+    "**",
+    "?",
+    "a*",
+    "*.py",
+    "[ab]",
+    "[!a]",
+    "x y",
+    "\\#h",
+    "\\!n",
+    "\\ ",
+)
+_patterns = st.builds(
+    lambda start, parts, end: start + "/".join(parts) + end,
+    st.sampled_from(["", "/", "!"]),
+    st.lists(st.sampled_from(_PARTS), min_size=1, max_size=3),
+    st.sampled_from(["", "/", "/**", " "]),
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree of files, three folders deep, of which git can say what it would not ignore."""
+    if shutil.which("git") is None:
+        pytest.skip("no git here")
+    root = tmp_path_factory.mktemp("repository") / "tree"
+    subprocess.run(["git", "init", "--quiet", "--bare", root.with_name("git")], check=True)
+    folders = ("a", "ab", "#h", "!n", "x y")
+    for path in (*folders, *(f"{a}/{b}" for a in folders for b in folders)):
+        write(root, *(f"{path}/{name}" for name in ("b", "a.py", "x ", "[a]")))
+    return root
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_patterns, max_size=4))
+def test_what_travels_is_what_git_would_not_ignore(repository: Path, lines: list[str]) -> None:
+    for name in (".gitignore", ".hermesignore"):
+        (repository / name).write_text("\n".join(lines) + "\n")
+    command = ["git", "--git-dir", repository.with_name("git"), "--work-tree", ".", "ls-files"]
+    command += ["-z", "--others", "--exclude-per-directory", ".gitignore"]
+    listed = subprocess.run(
+        command, cwd=repository, check=True, capture_output=True, text=True
+    ).stdout
+    assert names(repository) == sorted(filter(None, listed.split("\0")))
 
 
 def test_the_last_pattern_decides() -> None:
