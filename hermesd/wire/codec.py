@@ -106,10 +106,11 @@ def named_value(name: str, value: Setting) -> types.NamedValue:
 
 def scalar_of(message: types.NamedValue) -> Scalar:
     """The value of a message. Raises Malformed, naming it."""
-    kind = message.value.WhichOneof("kind")
+    value = message.value
+    kind = value.WhichOneof("kind")
     if kind is None or kind == "list_value":
         raise Malformed(f"{message.name}: {kind or 'no value'}, expected a scalar")
-    found: Scalar = getattr(message.value, kind)
+    found: Scalar = getattr(value, kind)
     return found
 
 
