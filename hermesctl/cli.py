@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from hermesctl.commands import checkpoint, cluster, local, node, study, trial, user
+from hermesctl.commands import checkpoint, cluster, local, node, study, trial, trial_files, user
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.options import HeadOption, OutputOption
@@ -45,6 +45,7 @@ app = typer.Typer(
 for command in (submit, preview, status, top, tail, logs, best, why):
     app.command(rich_help_panel=_DAILY)(command)
 app.add_typer(study.app, name="study", rich_help_panel=_NOUNS)
+trial.app.add_typer(trial_files.app, name="files")
 app.add_typer(trial.app, name="trial", rich_help_panel=_NOUNS)
 app.add_typer(checkpoint.app, name="checkpoint", rich_help_panel=_NOUNS)
 app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)

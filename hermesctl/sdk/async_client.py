@@ -41,6 +41,7 @@ from hermesctl.sdk.records import (
     Submission,
     Trial,
     TrialDetail,
+    TrialFile,
     User,
 )
 from hermesctl.sdk.requests import (
@@ -59,7 +60,7 @@ from hermesctl.sdk.requests import (
 )
 from hermesctl.sdk.simulation import simulated
 from hermesctl.sdk.token import find_token
-from hermesctl.sdk.transfer import OnProgress, download, upload
+from hermesctl.sdk.transfer import OnProgress, checkpoint_files, download, upload, work_files
 from hermesctl.sdk.versions import check_skew, client_version
 from hermesctl.study_file.load import NO_NUL, Document
 from hermesctl.study_file.schema import nearest
@@ -333,13 +334,50 @@ class AsyncClient:
         `on_progress` is told how many bytes have come.
         """
         return await download(
-            self.connection,
-            trial_id(trial),
+            checkpoint_files(self.connection, trial_id(trial), checkpoint),
             path_of("destination", destination).absolute(),
-            checkpoint,
             force=force,
             on_progress=on_progress,
         )
+
+    async def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
+        """The files of a trial's working copy, on the node where it ran last: all of them, or those
+        that are one of the paths, lie in one of the folders or fit one of the patterns given, in
+        which `*` stands for anything. Raises NotFound where there is none."""
+        pieces = work_files(self.connection, trial_id(trial), patterns, names_only=True)
+        async with aclosing(pieces):
+            return [
+                TrialFile(piece.name, piece.size_bytes, piece.modified_unix_seconds)
+                async for piece in pieces
+            ]
+
+    async def download_files(
+        self,
+        trial: TrialRef,
+        destination: str | os.PathLike[str],
+        *patterns: str,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[Path]:
+        """Write the files that `files` lists as a new directory; returns them, each as it was when
+        it was begun to be read. `force` and `on_progress` as of `download_checkpoint`."""
+        return await download(
+            work_files(self.connection, trial_id(trial), patterns),
+            path_of("destination", destination).absolute(),
+            force=force,
+            on_progress=on_progress,
+        )
+
+    async def read_file(self, trial: TrialRef, path: str) -> AsyncGenerator[bytes, None]:
+        """What a file of a trial's working copy holds, piece by piece. Raises NotFound where there
+        is none, UsageError where there are several."""
+        name = ""
+        async with aclosing(work_files(self.connection, trial_id(trial), (path,))) as pieces:
+            async for piece in pieces:
+                if name not in ("", piece.name):
+                    raise UsageError(f"{printable(path)}: expected one file, these are several")
+                name = piece.name
+                yield piece.data
 
     # --- submitting ----------------------------------------------------------------------------
 

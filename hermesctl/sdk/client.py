@@ -33,6 +33,7 @@ from hermesctl.sdk.records import (
     Submission,
     Trial,
     TrialDetail,
+    TrialFile,
     User,
 )
 from hermesctl.sdk.requests import Changes, StudyRef, Target, TrialRef
@@ -217,6 +218,36 @@ class Client:
                 trial, destination, checkpoint, force=force, on_progress=on_progress
             )
         )
+
+    def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
+        """The files of a trial's working copy, on the node where it ran last: all of them, or those
+        that are one of the paths, lie in one of the folders or fit one of the patterns given, in
+        which `*` stands for anything. Raises NotFound where there is none.
+        """
+        return self._run(self._client.files(trial, *patterns))
+
+    def download_files(
+        self,
+        trial: TrialRef,
+        destination: str | os.PathLike[str],
+        *patterns: str,
+        force: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[Path]:
+        """Write the files that `files` lists as a new directory; returns them, each as it was when
+        it was begun to be read. `force` and `on_progress` as of `download_checkpoint`.
+        """
+        return self._run(
+            self._client.download_files(
+                trial, destination, *patterns, force=force, on_progress=on_progress
+            )
+        )
+
+    def read_file(self, trial: TrialRef, path: str) -> Iterator[bytes]:
+        """What a file of a trial's working copy holds, piece by piece. Raises NotFound where there
+        is none, UsageError where there are several.
+        """
+        return self._iterate(lambda: self._client.read_file(trial, path))
 
     def submit(
         self,

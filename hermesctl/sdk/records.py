@@ -356,6 +356,15 @@ class Study:
         return f"<Study {self.id}: {states or 'no trials'}{best}>"
 
 
+@dataclass(frozen=True, slots=True)
+class TrialFile:
+    """A file of a trial's working copy; `path` is relative to that."""
+
+    path: str
+    size_bytes: int
+    modified_unix_seconds: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class StudyDetail:
     """A study with its trials by number; `next_up` is the order in which they would run next."""

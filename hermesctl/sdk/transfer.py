@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
@@ -41,20 +41,35 @@ async def upload(connection: Connection, code: CodeSnapshot) -> None:
         )
 
 
+Piece: TypeAlias = pb.DownloadCheckpointResponse | pb.GetFilesResponse
+
+
+def checkpoint_files(connection: Connection, trial: str, checkpoint: str) -> AsyncGenerator[Piece]:
+    """The files of a trial's checkpoint, piece by piece; of the newest if none is named."""
+    request = asked(pb.DownloadCheckpointRequest, trial=trial, checkpoint=checkpoint)
+    return connection.stream(connection.stub.DownloadCheckpoint, request)
+
+
+def work_files(
+    connection: Connection, trial: str, patterns: Sequence[str], *, names_only: bool = False
+) -> AsyncGenerator[pb.GetFilesResponse]:
+    """The files of a trial's working copy that fit one of the patterns, piece by piece."""
+    request = asked(pb.GetFilesRequest, trial=trial, patterns=patterns, names_only=names_only)
+    return connection.stream(connection.stub.GetFiles, request)
+
+
 async def download(
-    connection: Connection,
-    trial: str,
+    pieces: AsyncGenerator[Piece],
     destination: Path,
-    checkpoint: str = "",
     *,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[Path]:
-    """Write a trial's checkpoint as the directory `destination`; returns its files.
+    """Write files that come in pieces as the directory `destination`; returns them.
 
     `on_progress` is told how many bytes have come. Raises UsageError when the destination can't
-    be written, or is there and not an empty directory; with `force` the checkpoint's files
-    replace those of the same names in it, and all others stay.
+    be written, or is there and not an empty directory; with `force` files replace those of the same
+    names in it, and all others stay.
     """
     name = printable(str(destination))
     if destination.exists() and not destination.is_dir():
@@ -69,7 +84,7 @@ async def download(
         partial = destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}.partial")
         partial.mkdir(parents=True)
         try:
-            names = await _receive(connection, trial, checkpoint, partial, on_progress)
+            names = await _receive(pieces, partial, on_progress)
             if occupied:
                 _move_into(partial, destination, names)
             else:
@@ -82,16 +97,10 @@ async def download(
 
 
 async def _receive(
-    connection: Connection,
-    trial: str,
-    checkpoint: str,
-    folder: Path,
-    on_progress: OnProgress | None,
+    pieces: AsyncGenerator[Piece], folder: Path, on_progress: OnProgress | None
 ) -> list[PurePosixPath]:
-    request = asked(pb.DownloadCheckpointRequest, trial=trial, checkpoint=checkpoint)
     sizes: dict[PurePosixPath, int] = {}
-    method = connection.stub.DownloadCheckpoint
-    async with aclosing(connection.stream(method, request)) as chunks:
+    async with aclosing(pieces) as chunks:
         async for chunk in chunks:
             if not chunk.name and not chunk.data:
                 continue  # the end of all files

@@ -68,6 +68,27 @@ async def test_a_log_is_relayed_from_where_the_client_wants(head: World, node: N
     assert got == [(90, b"hello "), (96, b"you\n")]
 
 
+async def test_files_of_the_working_copy_are_relayed_as_the_node_sends_them(
+    head: World, node: Node
+) -> None:
+    call = head.control.GetFiles(pb.GetFilesRequest(trial="digits/1", patterns=["*.png"]))
+    wanted = await asked(node)
+    assert (wanted.trial, list(wanted.work.patterns)) == ("digits/1", ["*.png"])
+    piece = node_pb2.FileChunk(
+        ticket=wanted.ticket, name="a.png", data=b"a", size_bytes=1, modified_unix_seconds=5.0
+    )
+    await node.call.write(node_pb2.AttachRequest(file_chunk=piece))
+    await end(node, wanted.ticket)
+    got = [piece async for piece in call]
+    assert got == [
+        pb.GetFilesResponse(name="a.png", data=b"a", size_bytes=1, modified_unix_seconds=5.0)
+    ]
+    call = head.control.GetFiles(pb.GetFilesRequest(trial="digits/1"))
+    await end(node, (await asked(node)).ticket, error="digits/1: its working copy was removed")
+    code, said = await status(call.read())
+    assert (code, said) == (CODE.NOT_FOUND, "digits/1: its working copy was removed")
+
+
 async def test_a_followed_log_goes_on_after_a_suspension_and_ends_with_the_trial(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.signal = "loss"
         self.curve = {1: 3.0, 2: 2.0, 3: float("nan")}
         self.checkpoint: list[pb.DownloadCheckpointResponse] = []
+        self.files: list[pb.GetFilesResponse] = []
         self.exported = [b'{"study": 1}\n', b'{"trial": 1}\n']
         self.nodes = [pb.Node(id="box", connected=True)]
         self.version = client_version()
@@ -313,6 +314,11 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         for chunk in self.checkpoint:
             yield chunk
+
+    async def GetFiles(self, request: Any, context: Any) -> AsyncIterator[pb.GetFilesResponse]:
+        await self._begin(request, context)
+        for piece in self.files:
+            yield piece
 
 
 class HeadThread:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -74,3 +75,67 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
         said = (await driver.outbox.take()).file_chunk
     assert (said.ticket, said.last) == (3, True)
     assert said.error == "the node could not read it; its log says why"
+
+
+async def sent_work(
+    folder: TrialFolder, *patterns: str, names_only: bool = False
+) -> tuple[dict[str, bytes], str]:
+    """The files of the working copy that came, with what they hold, and why no more did."""
+    wanted = pb.WorkFiles(patterns=patterns, names_only=names_only)
+    request = pb.SendFile(ticket=1, trial=folder.trial, work=wanted)
+    found: dict[str, bytes] = {}
+    last = pb.FileChunk()
+    async for piece in chunks(request, folder, lambda: True):
+        assert piece.ticket == 1
+        if piece.last:
+            last = piece
+            continue
+        assert piece.offset == len(found.get(piece.name, b""))
+        assert piece.size_bytes == (folder.work / piece.name).stat().st_size
+        found[piece.name] = found.get(piece.name, b"") + piece.data
+    assert last.last
+    return found, last.error
+
+
+async def test_files_of_a_working_copy_are_sent_by_path_folder_and_pattern(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    assert (await sent_work(folder))[1] == "digits/1: its node has no files of it"
+    folder.path.mkdir(parents=True)
+    assert (await sent_work(folder))[1] == "digits/1: its working copy was removed to make room"
+    held = {
+        "log.csv": b"epoch\n1\n",
+        "runs/1/a.png": b"a" * (2 * client_files.CHUNK_BYTES),
+        "runs/1/empty": b"",
+        "runs/[2].png": b"b",
+    }
+    for name, data in held.items():
+        (folder.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.work / name).write_bytes(data)
+    assert await sent_work(folder) == (held, "")
+    names = dict.fromkeys(held, b"")
+    assert await sent_work(folder, names_only=True) == (names, "")
+    assert list((await sent_work(folder, "runs/1/"))[0]) == ["runs/1/a.png", "runs/1/empty"]
+    assert list((await sent_work(folder, "*.png", "./log.csv"))[0]) == [
+        "log.csv", "runs/1/a.png", "runs/[2].png",
+    ]  # fmt: skip
+    assert list((await sent_work(folder, "runs/[2].png"))[0]) == ["runs/[2].png"]
+    nothing = "digits/1: its working copy has no such file: best.pt"
+    assert await sent_work(folder, "best.pt") == ({}, nothing)
+
+
+async def test_nothing_behind_a_link_is_a_file_of_the_working_copy(tmp_path: Path) -> None:
+    """A program may write any link, also while its files are read, and any other kind of file."""
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    folder.work.mkdir(parents=True)
+    (folder.work / "own").write_text("own")
+    (folder.work / "file").symlink_to(outside / "secret")
+    (folder.work / "folder").symlink_to(outside)
+    os.mkfifo(folder.work / "pipe")
+    assert await sent_work(folder) == ({"own": b"own"}, "")
+    for name in ("file", "folder/secret", "../../../../outside/secret", str(outside / "secret")):
+        assert (await sent_work(folder, name))[0] == {}
+        with pytest.raises(OSError, match=r"no file of|symbolic links"):
+            client_files._opened(folder.work.resolve(), name)

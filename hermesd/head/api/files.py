@@ -94,13 +94,38 @@ class FilesService:
 
         Raises NotFound and Unreachable.
         """
-        last = self.head.state.trials[trial].last_node
-        if last is None:
+        if self.head.state.trials[trial].last_node is None:
             return
         wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset, follow=follow))
-        missing: Exception = Unreachable(
-            f"the output of {trial} lies on node {last}, which is not attached"
-        )
+        async with aclosing(self._sent(trial, wanted, f"the output of {trial} lies")) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def GetFiles(
+        self, request: pb.GetFilesRequest, context: Any
+    ) -> AsyncIterator[pb.GetFilesResponse]:
+        trial = names.trial_id(self.head.state, request.trial, asker())
+        if self.head.state.trials[trial].last_node is None:
+            raise NotFound(f"{trial} has not run yet: it has no files")
+        files = node_pb2.WorkFiles(patterns=request.patterns, names_only=request.names_only)
+        wanted = node_pb2.SendFile(trial=trial, work=files)
+        async with aclosing(self._sent(trial, wanted, f"the files of {trial} lie")) as chunks:
+            async for chunk in chunks:
+                if chunk.name:  # the end of all has none
+                    yield pb.GetFilesResponse(
+                        name=chunk.name,
+                        offset=chunk.offset,
+                        data=chunk.data,
+                        size_bytes=chunk.size_bytes,
+                        modified_unix_seconds=chunk.modified_unix_seconds,
+                    )
+
+    async def _sent(
+        self, trial: TrialId, wanted: node_pb2.SendFile, what: str
+    ) -> AsyncGenerator[node_pb2.FileChunk, None]:
+        """What the first node sends that has it. Raises NotFound and Unreachable."""
+        last = self.head.state.trials[trial].last_node
+        missing: Exception = Unreachable(f"{what} on node {last}, which is not attached")
         for session in self._holders(trial):
             try:
                 with self.relay.ask(session, wanted) as ticket:

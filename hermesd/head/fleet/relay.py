@@ -144,7 +144,13 @@ class Ticket:
             self.fail(TooMuch(f"too much waits to be read by clients: {error.strerror}"))
             return
         self._waiting.append(
-            node_pb2.FileChunk(name=chunk.name, offset=chunk.offset, last=chunk.last)
+            node_pb2.FileChunk(
+                name=chunk.name,
+                offset=chunk.offset,
+                last=chunk.last,
+                size_bytes=chunk.size_bytes,
+                modified_unix_seconds=chunk.modified_unix_seconds,
+            )
         )
         self._wake.set()
 

@@ -43,7 +43,7 @@ CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
     "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
     "RetryTrials", "ExtendStudy", "SetMetric", "RemoveStudy", "WatchJournal", "TailLogs",
-    "ExportStudy", "DownloadCheckpoint", "ListUsers", "ServerInfo",
+    "ExportStudy", "DownloadCheckpoint", "GetFiles", "ListUsers", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")

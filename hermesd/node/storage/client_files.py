@@ -1,4 +1,5 @@
-"""Files of a trial that a client asked the head for: its output, followed; a checkpoint's files.
+"""Files of a trial that a client asked the head for: its output, followed; a checkpoint's files;
+those of its working copy.
 
 Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
 """
@@ -6,8 +7,10 @@ Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
-from collections.abc import AsyncIterator, Callable
+import stat
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 import structlog
@@ -30,8 +33,11 @@ async def chunks(
     """
     ticket = request.ticket
     try:
-        if request.WhichOneof("what") == "checkpoint":
-            async for chunk in _checkpoint(folder, request.checkpoint):
+        what = request.WhichOneof("what")
+        if what in ("checkpoint", "work"):
+            work = what == "work"
+            files = _work(folder, request.work) if work else _checkpoint(folder, request.checkpoint)
+            async for chunk in files:
                 chunk.ticket = ticket
                 yield chunk
         else:
@@ -77,6 +83,78 @@ async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.File
             offset += len(data)
             if len(data) < CHUNK_BYTES:
                 break
+
+
+async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.FileChunk]:
+    """Files of the working copy, each as long as it was when it was opened. Raises OSError."""
+    root = folder.work.resolve()
+    if not folder.path.is_dir():
+        raise FileNotFoundError(2, "its node has no files of it", folder.trial)
+    if not root.is_dir():
+        raise FileNotFoundError(2, "its working copy was removed to make room", folder.trial)
+    names = await asyncio.to_thread(work_files, root, wanted.patterns)
+    if wanted.patterns and not names:
+        shown = ", ".join(wanted.patterns)
+        raise FileNotFoundError(2, f"its working copy has no such file: {shown}", folder.trial)
+    for name in names:
+        try:
+            fd = await asyncio.to_thread(_opened, root, name)
+        except OSError:
+            continue  # the program has removed it since, or made something else of it
+        try:
+            found = os.fstat(fd)
+            offset, data = 0, b""
+            while True:
+                if not wanted.names_only:
+                    count = min(CHUNK_BYTES, found.st_size - offset)
+                    data = await asyncio.to_thread(os.pread, fd, count, offset)
+                if data or not offset:
+                    yield pb.FileChunk(
+                        name=_sayable(name),
+                        offset=offset,
+                        data=data,
+                        size_bytes=found.st_size,
+                        modified_unix_seconds=found.st_mtime,
+                    )
+                offset += len(data)
+                if len(data) < CHUNK_BYTES or wanted.names_only:
+                    break
+        finally:
+            os.close(fd)
+
+
+def work_files(root: Path, patterns: Collection[str]) -> list[str]:
+    """The regular files below a working copy by their paths in it: those that a pattern fits, and
+    those in a folder that one does; without patterns all. Nothing behind a link is one."""
+    found = []
+    for folder, _, files in os.walk(root):
+        inside = os.path.relpath(folder, root)
+        for file in files:
+            name = file if inside == "." else os.path.join(inside, file)
+            path = os.path.join(folder, file)
+            if os.path.islink(path) or not os.path.isfile(path):
+                continue
+            if not patterns or any(_fits(name, pattern) for pattern in patterns):
+                found.append(name)
+    return sorted(found)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    pattern = pattern.removeprefix("./").rstrip("/")
+    if name == pattern or name.startswith(f"{pattern}/"):
+        return True
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}/*")
+
+
+def _opened(root: Path, name: str) -> int:
+    """A descriptor of a file below the working copy. Raises OSError if it is none any more: the
+    program may put a link in the place of any part of its path."""
+    fd = os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+    if not is_file or not os.readlink(f"/proc/self/fd/{fd}").startswith(f"{root}{os.sep}"):
+        os.close(fd)
+        raise FileNotFoundError(2, "no file of the working copy", name)
+    return fd
 
 
 async def _log(

@@ -873,6 +873,30 @@ class DownloadCheckpointResponse(_message.Message):
     data: bytes
     def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
+class GetFilesRequest(_message.Message):
+    __slots__ = ("trial", "patterns", "names_only")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    patterns: _containers.RepeatedScalarFieldContainer[str]
+    names_only: bool
+    def __init__(self, trial: _Optional[str] = ..., patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ...) -> None: ...
+
+class GetFilesResponse(_message.Message):
+    __slots__ = ("name", "offset", "data", "size_bytes", "modified_unix_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset: int
+    data: bytes
+    size_bytes: int
+    modified_unix_seconds: float
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., modified_unix_seconds: _Optional[float] = ...) -> None: ...
+
 class ListUsersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

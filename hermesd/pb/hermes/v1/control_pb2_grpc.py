@@ -159,6 +159,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.FromString,
                 _registered_method=True)
+        self.GetFiles = channel.unary_stream(
+                '/hermes.v1.ControlService/GetFiles',
+                request_serializer=hermes_dot_v1_dot_control__pb2.GetFilesRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.GetFilesResponse.FromString,
+                _registered_method=True)
         self.ListUsers = channel.unary_unary(
                 '/hermes.v1.ControlService/ListUsers',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ListUsersRequest.SerializeToString,
@@ -334,6 +339,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFiles(self, request, context):
+        """What a trial's program has in its working copy, on the node where it ran last.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListUsers(self, request, context):
         """Who shares the devices, and how: everybody, to a user only themselves.
         """
@@ -474,6 +486,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.DownloadCheckpoint,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.SerializeToString,
+            ),
+            'GetFiles': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetFiles,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.GetFilesRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.GetFilesResponse.SerializeToString,
             ),
             'ListUsers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsers,
@@ -1161,6 +1178,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/DownloadCheckpoint',
             hermes_dot_v1_dot_control__pb2.DownloadCheckpointRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.DownloadCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/hermes.v1.ControlService/GetFiles',
+            hermes_dot_v1_dot_control__pb2.GetFilesRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.GetFilesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,8 @@ class ControlServiceStub:
     TailLogs: _grpc.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]
     ExportStudy: _grpc.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]
     DownloadCheckpoint: _grpc.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]
+    GetFiles: _grpc.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]
+    """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]
     """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]
@@ -108,6 +110,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     TailLogs: _aio.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]  # type: ignore[assignment]
     ExportStudy: _aio.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]  # type: ignore[assignment]
     DownloadCheckpoint: _aio.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]  # type: ignore[assignment]
+    GetFiles: _aio.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]  # type: ignore[assignment]
+    """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _aio.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]  # type: ignore[assignment]
     """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]  # type: ignore[assignment]
@@ -297,6 +301,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.DownloadCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.DownloadCheckpointResponse], _abc.AsyncIterator[_control_pb2.DownloadCheckpointResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetFiles(
+        self,
+        request: _control_pb2.GetFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.GetFilesResponse], _abc.AsyncIterator[_control_pb2.GetFilesResponse]]:
+        """What a trial's program has in its working copy, on the node where it ran last."""
 
     @_abc_1.abstractmethod
     def ListUsers(

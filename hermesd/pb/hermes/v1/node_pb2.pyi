@@ -748,18 +748,28 @@ class Forget(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SendFile(_message.Message):
-    __slots__ = ("ticket", "trial", "log", "checkpoint", "cancel")
+    __slots__ = ("ticket", "trial", "log", "checkpoint", "work", "cancel")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     ticket: int
     trial: str
     log: LogRange
     checkpoint: str
+    work: WorkFiles
     cancel: bool
-    def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ..., cancel: bool = ...) -> None: ...
+    def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ..., work: _Optional[_Union[WorkFiles, _Mapping]] = ..., cancel: bool = ...) -> None: ...
+
+class WorkFiles(_message.Message):
+    __slots__ = ("patterns", "names_only")
+    PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    patterns: _containers.RepeatedScalarFieldContainer[str]
+    names_only: bool
+    def __init__(self, patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ...) -> None: ...
 
 class LogRange(_message.Message):
     __slots__ = ("offset", "follow")
@@ -770,20 +780,24 @@ class LogRange(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
 
 class FileChunk(_message.Message):
-    __slots__ = ("ticket", "name", "offset", "data", "last", "error")
+    __slots__ = ("ticket", "name", "offset", "data", "last", "error", "size_bytes", "modified_unix_seconds")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ticket: int
     name: str
     offset: int
     data: bytes
     last: bool
     error: str
-    def __init__(self, ticket: _Optional[int] = ..., name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., last: bool = ..., error: _Optional[str] = ...) -> None: ...
+    size_bytes: int
+    modified_unix_seconds: float
+    def __init__(self, ticket: _Optional[int] = ..., name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., last: bool = ..., error: _Optional[str] = ..., size_bytes: _Optional[int] = ..., modified_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class GetBlobRequest(_message.Message):
     __slots__ = ("sha256",)
