@@ -13,12 +13,17 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.model import RunId
+from hermesd.core.events import NodeJoined, Submitted
+from hermesd.core.model import Plugin, RunId
+from hermesd.core.state import State
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import curve
 from hermesd.head.journal.repair import repair
 from hermesd.head.journal.store import opened
 from hermesd.head.statedir import StateRefused
+from hermesd.sim.curves import Job, Switch
+from hermesd.sim.drive import Drive
+from hermesd.sim.orders import LossGoal, SubmissionOrder
 from tests.core.playbook import joined, submitted
 from tests.head.blocks import block
 
@@ -136,3 +141,45 @@ async def test_points_are_kept_whether_they_are_pieces_already_or_not(
     async with opened(tmp_path) as journal:
         steps = curve(await journal.pieces("a/1", "loss")).steps
         assert steps == ([1] if version == 1 else [1, 2])
+
+
+def played() -> list[tuple[float, Any, str]]:
+    """All that was journalled of four trials that took turns on two devices."""
+    losses = [tuple(1.0 / (place + step) for step in range(1, 21)) for place in range(4)]
+    jobs = tuple(Job(each, 0.5, len(each), 1) for each in losses)
+    order = SubmissionOrder(jobs, (), LossGoal(0.0, 1.0, 0.0), Switch(0.1, 0.1, 0.5))
+    turns = Plugin("round_robin", (("quantum_seconds", 5.0),))
+    drive = Drive(order, 2, turns, Plugin("free"))
+    state, entries = drive._scheduler.state, list[tuple[float, Any, str]]()
+    apply = state.apply
+
+    def kept(entry: Any, now: float) -> None:
+        apply(entry, now)
+        entries.append((now, entry, ""))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(state, "apply", kept)
+        drive.run()
+    return entries
+
+
+async def test_a_missing_entry_costs_no_other_trial_its_result(tmp_path: Path) -> None:
+    entries = played()
+    (tmp_path / "whole").mkdir()
+    async with opened(tmp_path / "whole") as journal:
+        await journal.append(entries)
+    for number, (_, entry, _) in enumerate(entries[:-1], start=1):
+        if isinstance(entry, Submitted | NodeJoined):
+            continue
+        directory = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", directory)
+        with closing(sqlite3.connect(directory / schema.NAME)) as connection:
+            connection.execute("DELETE FROM journal WHERE seq = ?", (number,))
+            connection.commit()
+        assert repair(directory).aside
+        state = State()
+        async with opened(directory) as journal:
+            for line in await journal.read(0):
+                state.apply(line.entry, line.at)
+        unfinished = {name for name, trial in state.trials.items() if not trial.phase.final}
+        assert unfinished <= {entry.run.trial}, (number, entry)

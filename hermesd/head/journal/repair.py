@@ -24,8 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from hermesd import record
+from hermesd.core.commands import Command, Launch
+from hermesd.core.events import Event, RunFailed
 from hermesd.core.invariants import InvariantBroken
+from hermesd.core.model import Time
 from hermesd.core.state import Rejected, State
+from hermesd.core.trial import LOST
 from hermesd.head.journal import file as journal_file
 from hermesd.head.journal import schema
 from hermesd.head.journal.points import Piece, is_block, is_readable
@@ -197,16 +201,48 @@ def _rebuild(damaged: Path, fresh: Path, behind_gap: str = "") -> Repaired:
 def _fold(state: State, row: PointRow, target: sqlite3.Connection, done: Repaired) -> None:
     try:
         line = from_row(row)
-        state.apply(line.entry, line.at)
+        try:
+            state.apply(line.entry, line.at)
+        except Rejected as error:
+            ends = _missing_ends(state, line.entry) if done.aside else []
+            if not ends:
+                raise
+            for end in ends:
+                state.apply(end, line.at)
+                done.aside.append((row.seq, str(error), f"{end.run} is taken for {LOST}"))
+                _keep(end, line.at, "", target, done)
+            state.apply(line.entry, line.at)
     except (record.UnreadableEntry, Rejected) as error:
         done.aside.append((row.seq, str(error), f"{row.kind} {row.body}"))
         return
     except Exception as error:  # the state may be changed by half
         raise _Contradiction(f"entry {row.seq}: {type(error).__name__}: {error}") from None
+    _keep(line.entry, line.at, line.outcome, target, done)
+
+
+def _missing_ends(state: State, entry: Event | Command) -> list[RunFailed]:
+    """The ends of runs that a launch shows to be over, though nothing that can be read ended them:
+    else their devices would stay taken, and all that ran there later be set aside."""
+    if not isinstance(entry, Launch) or entry.run.trial not in state.trials:
+        return []
+    present = state.trials[entry.run.trial].run
+    slots = [state.slots[name] for name in entry.devices if name in state.slots]
+    over = [present.id] if present is not None else []
+    over += [slot.run for slot in slots if slot.run is not None]
+    detail = "the journal has lost how it ended (hermesd head --repair)"
+    return [
+        RunFailed(run, LOST, detail, "", state.trials[run.trial].step)
+        for run in dict.fromkeys(over)
+    ]
+
+
+def _keep(
+    entry: Event | Command, at: Time, outcome: str, target: sqlite3.Connection, done: Repaired
+) -> None:
     done.kept += 1
     # Without gaps: an entry's number is its place.
-    moved = JournalLine(done.kept, line.at, line.entry, line.outcome)
-    target.execute(schema.INSERT_ENTRY, to_row(moved))
+    line = JournalLine(done.kept, at, entry, outcome)
+    target.execute(schema.INSERT_ENTRY, to_row(line))
 
 
 def _entries(source: sqlite3.Connection, done: Repaired) -> Iterator[PointRow]:
