@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import math
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 _TRACEBACK = "Traceback (most recent call last):"
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -46,6 +48,13 @@ def one_line(text: str) -> str:
     error = next((line for line in after if not line.startswith(" ")), after[-1] if after else "")
     remark = after[-1].strip() if after and after[-1].startswith(" (") else ""
     return " ".join(part for part in (before, error.strip() or _TRACEBACK, remark) if part)
+
+
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """The one of `known` that a misspelt word most likely means, in whatever case; "" for none."""
+    by_letters = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), by_letters, 1, likeness)
+    return by_letters[near[0]] if near else ""
 
 
 def duration(seconds: float) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from pydantic import ValidationError
+
+from hermesd.core.policy import nearest as nearest
 
 VALUE_LIMIT = 80
 
@@ -43,11 +44,6 @@ def shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if len(text) <= VALUE_LIMIT else text[: VALUE_LIMIT - 1] + "…"
-
-
-def nearest(word: str, choices: Iterable[str], likeness: float = 0.5) -> str:
-    """The choice that a misspelt word most likely means, "" if none is near."""
-    return next(iter(get_close_matches(word, sorted(choices), 1, likeness)), "")
 
 
 def one_of(choices: Iterable[str]) -> str:

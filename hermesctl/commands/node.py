@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated
 
 import typer
@@ -30,7 +29,7 @@ from hermesctl.render.tables import facts_table
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Node, invite, revoke
 from hermesctl.terminal import say, stdout
-from hermesctl.text import one_line, printable
+from hermesctl.text import nearest, one_line, printable
 from hermesctl.waiting import progress
 from hermesd.security.identity import Role
 
@@ -240,6 +239,6 @@ def _named(nodes: list[Node], name: str) -> Node:
     if matches:
         shown = ", ".join(printable(n.id) for n in matches)
         raise UsageError(f"{printable(name)} is the beginning of several nodes: {shown}")
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"; did you mean {printable(near[0])}?" if near else ""
+    near = nearest(name, names)
+    hint = f"; did you mean {printable(near)}?" if near else ""
     raise NotFound(f"there is no node {printable(name)}{hint}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import difflib
 import errno
 import os
 import sys
@@ -24,7 +23,7 @@ from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error
-from hermesctl.text import cut, printable
+from hermesctl.text import cut, nearest, printable
 from hermesctl.waiting import make_room, progress
 from hermesd.misuse import Misuse, OneLineGroup
 
@@ -156,11 +155,11 @@ class NounGroup(TyperGroup):
 
     def _refuse_misspelt(self, words: Sequence[str]) -> None:
         # `pasue digits` has two words; `digits` alone is an id.
-        near = difflib.get_close_matches(words[0], self.commands, 1, 0.7) if words[1:] else []
+        near = nearest(words[0], self.commands, 0.7) if words[1:] else ""
         if near:
             raise UsageError(
                 f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}; "
-                f"did you mean {near[0]}?"
+                f"did you mean {near}?"
             )
 
 

@@ -17,10 +17,9 @@ from hermesctl.invocation import command
 from hermesctl.render.tables import cell, grid, value_text
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Study, TrialDetail, TrialState
-from hermesctl.study_file.schema import nearest
 from hermesctl.study_file.submission import Prepared
 from hermesctl.terminal import say
-from hermesctl.text import count, one_line, printable
+from hermesctl.text import count, nearest, one_line, printable
 from hermesctl.waiting import progress
 from hermesctl.yaml_text import Data
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec

@@ -63,7 +63,6 @@ from hermesctl.sdk.token import find_token
 from hermesctl.sdk.transfer import OnProgress, checkpoint_files, download, upload, work_files
 from hermesctl.sdk.versions import check_skew, client_version
 from hermesctl.study_file.load import NO_NUL, Document
-from hermesctl.study_file.schema import nearest
 from hermesctl.study_file.snapshot import CodeSnapshot, snapshot
 from hermesctl.study_file.submission import (
     Prepared,
@@ -78,7 +77,7 @@ from hermesctl.study_file.submission import (
 )
 from hermesctl.study_file.trees import tree_of, with_value
 from hermesctl.study_file.write import plugin_label, study_data
-from hermesctl.text import printable
+from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 from hermesd.security.identity import Role

@@ -5,7 +5,6 @@ Each is a folder of its own with key and certificate, that only this user may re
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermesctl.errors import NotFound, UsageError
-from hermesctl.text import printable
+from hermesctl.text import nearest, printable
 from hermesd.expecting import StateAway, StateRefused
 from hermesd.security.accounts import not_permitted
 from hermesd.security.enrolment import Membership, enrol, write_private
@@ -70,8 +69,8 @@ def context(environment: Mapping[str, str], name: str) -> Context:
     found = find(environment, name)
     if found is None:
         known = [one.name for one in contexts(environment)]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, known)
+        hint = f"; did you mean {near}?" if near else ""
         raise NotFound(f"there is no context {printable(name)}{hint}")
     return found
 

@@ -11,7 +11,6 @@ Rule: all problems are collected, each with its place, what is allowed and the n
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterable
 from typing import cast
@@ -22,15 +21,10 @@ from google.protobuf.message import Message
 from hermesctl.errors import Problem
 from hermesctl.study_file import load
 from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
+from hermesctl.text import nearest
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
 
 # What a field of the study file wants, in words, and what a wrong value was meant to be.
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of `known` that was most likely meant by `word`; empty if none is near."""
-    matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return matches[0] if matches else ""
 
 
 def with_unit(name: str, text: str) -> float | int | None:

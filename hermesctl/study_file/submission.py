@@ -7,7 +7,6 @@ is found (a sweep file kept in a folder of its own), or the script's own directo
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -23,7 +22,7 @@ from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, open_regular
 from hermesctl.study_file.schema import build_spec
 from hermesctl.study_file.trees import tree_of, with_value
-from hermesctl.text import printable
+from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 _STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
@@ -235,7 +234,7 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
             spec.program = str(program.relative_to(directory))
         else:
             scripts = [p.name for p in directory.glob("*.py") if p.is_file()]
-            near = next(iter(difflib.get_close_matches(spec.program, scripts, 1)), "")
+            near = nearest(spec.program, scripts)
             found = kind_of(directory / spec.program) or "a file elsewhere"
             refuse(f"a file below {directory}; there is {found}", "program", spec.program, near)
     if spec.python and _found_interpreter(spec.python, directory) is None:

@@ -427,6 +427,6 @@ def one_of(choices: Iterable[str]) -> str:
     return f"one of {listed}" if listed else "no settings at all"
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str], likeness: float = 0.5) -> str:
     """The choice that a misspelt word most likely means, "" if none is near."""
-    return next(iter(get_close_matches(word, sorted(choices), 1, 0.5)), "")
+    return next(iter(get_close_matches(word, sorted(choices), 1, likeness)), "")

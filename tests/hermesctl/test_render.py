@@ -42,7 +42,7 @@ from hermesctl.sdk.records import (
     TrialState,
     Usage,
 )
-from hermesctl.text import TerminalFilter
+from hermesctl.text import TerminalFilter, nearest
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
@@ -126,6 +126,13 @@ def line(**fields: object) -> str:
     fields.setdefault("kind", pb.PUBLIC_EVENT_KIND_SUSPENDED)
     one: Event = from_wire.event(event(12, **fields))  # type: ignore[arg-type]
     return " ".join(event_line(one).plain.split())
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("trian.py", "Train.py"), ("TRAIN.PY", "Train.py"), ("x", "")]
+)
+def test_the_nearest_of_some_names_is_given_as_it_is_written(word: str, meant: str) -> None:
+    assert nearest(word, ["Train.py", "eval.py"]) == meant
 
 
 def test_an_event_is_one_line() -> None:
