@@ -46,7 +46,7 @@ def list_files(
     """List the files of a trial's working copy, on the node where it ran last.
 
     What is behind a link, as the paths of `data` are, is not in it. A completed trial's working
-    copy goes when its node's disk budget is used up.
+    copy goes when its node's disk budget is used up, but for what the study file says to `keep`.
 
     Example: hermesctl trial files ls digits/13 'runs/*'
     """

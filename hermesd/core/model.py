@@ -51,6 +51,8 @@ class Program:
     conda: str = ""
     # By metric, the regular expression that finds it in a line of output.
     metrics: tuple[tuple[str, str], ...] = ()
+    # What of the working copy stays when the disk budget is used up.
+    keep: tuple[str, ...] = ()
 
     @property
     def interpreter(self) -> tuple[str, ...]:

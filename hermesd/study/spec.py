@@ -232,6 +232,7 @@ class StudySection(Section):
     retry: RetrySection = RetrySection()
     stop: StopSection = StopSection()
     data: Annotated[tuple[Path, ...], Field(max_length=1000)] = ()
+    keep: Annotated[tuple[Path, ...], Field(max_length=100)] = ()
     python: Text = ""
     seed: Annotated[int, Field(ge=0)] = 0
     pool: Text = ""

@@ -241,6 +241,7 @@ def _study(
             requirements=section.requirements,
             conda=section.conda,
             metrics=tuple(section.metrics.items()),
+            keep=section.keep,
         ),
         stop=_stop_rule(section.stop),
         submitted=0.0,

@@ -10,9 +10,11 @@ import pytest
 from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId
 from hermesd.core.node.messages import Assignment, Work
+from hermesd.node.storage import client_files
 from hermesd.node.storage.code import CodeError
 from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.deep_trees import TOO_DEEP, dig
 
 NEEDED, STALE = "a" * 64, "b" * 64
@@ -23,9 +25,9 @@ async def nothing(sha256: str) -> AsyncIterator[bytes]:
     yield b""
 
 
-def trial(root: Path, number: int, outcome: str) -> TrialFolder:
+def trial(root: Path, number: int, outcome: str, keep: tuple[str, ...] = ()) -> TrialFolder:
     folder = TrialFolder(root / "trials", root / "run", f"digits/{number}")
-    program = Program(("x",), "python", NEEDED, "/")
+    program = Program(("x",), "python", NEEDED, "/", keep=keep)
     work = Work(program, (), "loss", Goal.MINIMIZE, 1)
     launch = Launch(RunId(folder.trial, 1), ("n1/cpu0",), Quantum(), "")
     folder.begin(Assignment(launch, None, work, 60.0, 30.0))
@@ -74,15 +76,33 @@ async def test_what_can_be_had_again_goes_first(root: Path, budget: int, left: s
     assert disk.used_bytes == everything <= budget
 
 
+async def test_of_a_working_copy_that_goes_what_its_study_keeps_stays(root: Path) -> None:
+    """It is listed and sent as before, and goes with the trial."""
+    folder = trial(root, 3, "completed", keep=("best.pt", "plots", "*.csv"))
+    for name in ("best.pt", "plots/a/b.png", "logs/1.csv", "logs/2.txt"):
+        (folder.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.work / name).write_text(name)
+    (folder.work / "link.csv").symlink_to("/etc/hostname")
+    disk = DiskBudget(root, root / "run", 250_000, nothing)
+    await disk.snapshot(NEEDED)
+    assert not folder.work.exists()
+    wanted = pb.SendFile(ticket=1, trial=folder.trial, work=pb.WorkFiles())
+    pieces = [piece async for piece in client_files.chunks(wanted, folder, lambda: True)]
+    held = {piece.name: piece.data.decode() for piece in pieces if piece.name}
+    assert held == {name: name for name in ("best.pt", "logs/1.csv", "plots/a/b.png")}
+    folder.forget()
+    assert not folder.path.exists()
+
+
 async def test_what_is_used_is_known_though_nothing_starts(root: Path) -> None:
     disk = DiskBudget(root, root / "run", 1000, nothing)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         measuring = tasks.create_task(disk.measure())
-        while (disk := disk.usage()) is None:  # noqa: ASYNC110
+        while (used := disk.usage()) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         measuring.cancel()
-    assert disk.used_bytes > disk.budget_bytes
-    assert disk.evictions == 0
+    assert used.used_bytes > used.budget_bytes
+    assert used.evictions == 0
 
 
 async def test_beyond_that_nothing_is_started(root: Path) -> None:

@@ -37,6 +37,7 @@ method: random
 run_cap: 2
 seed: 11
 metric: {name: gain, goal: maximize, mode: smoothed}
+keep: [best.pt]
 metrics: {hits: 'hits ([0-9]+)'}
 signal: {name: gain, goal: maximize}
 parameters:

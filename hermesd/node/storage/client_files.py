@@ -7,15 +7,15 @@ Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import structlog
 
 from hermesd.node.driver import MachineDriver
+from hermesd.node.storage import work_files
 from hermesd.node.storage.checkpoints import MARKS, lies_within
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -87,12 +87,13 @@ async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.File
 
 async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.FileChunk]:
     """Files of the working copy, each as long as it was when it was opened. Raises OSError."""
-    root = folder.work.resolve()
+    work = folder.work if folder.work.is_dir() else folder.keep
+    root = work.resolve()
     if not folder.path.is_dir():
         raise FileNotFoundError(2, "its node has no files of it", folder.trial)
     if not root.is_dir():
         raise FileNotFoundError(2, "its working copy was removed to make room", folder.trial)
-    names = await asyncio.to_thread(work_files, root, wanted.patterns)
+    names = await asyncio.to_thread(work_files.matching, root, wanted.patterns)
     if wanted.patterns and not names:
         shown = ", ".join(wanted.patterns)
         raise FileNotFoundError(2, f"its working copy has no such file: {shown}", folder.trial)
@@ -121,29 +122,6 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
                     break
         finally:
             os.close(fd)
-
-
-def work_files(root: Path, patterns: Collection[str]) -> list[str]:
-    """The regular files below a working copy by their paths in it: those that a pattern fits, and
-    those in a folder that one does; without patterns all. Nothing behind a link is one."""
-    found = []
-    for folder, _, files in os.walk(root):
-        inside = os.path.relpath(folder, root)
-        for file in files:
-            name = file if inside == "." else os.path.join(inside, file)
-            path = os.path.join(folder, file)
-            if os.path.islink(path) or not os.path.isfile(path):
-                continue
-            if not patterns or any(_fits(name, pattern) for pattern in patterns):
-                found.append(name)
-    return sorted(found)
-
-
-def _fits(name: str, pattern: str) -> bool:
-    pattern = pattern.removeprefix("./").rstrip("/")
-    if name == pattern or name.startswith(f"{pattern}/"):
-        return True
-    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}/*")
 
 
 def _opened(root: Path, name: str) -> int:

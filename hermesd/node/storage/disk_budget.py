@@ -1,8 +1,8 @@
 """The node's disk: code snapshots, and what is taken away when the budget is used up.
 
 Rule: what goes can be had again: snapshots and virtual environments that no trial here needs, then
-the working copies of completed trials. Checkpoints, output and what a suspended trial works in
-stay; if that is too much, nothing new is started.
+the working copies of completed trials, less what their study keeps. Checkpoints, output and what a
+suspended trial works in stay; if that is too much, nothing new is started.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import structlog
 
 from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
+from hermesd.node.frames import Frame
 from hermesd.node.machine import venvs
-from hermesd.node.storage import code
-from hermesd.node.storage.trial_folder import TrialFolders, UnreadableFolder
+from hermesd.node.storage import code, work_files
+from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders, UnreadableFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 # Adding up what everything takes costs a walk over all files.
@@ -53,6 +54,8 @@ class DiskBudget:
         self._looked = 0.0
         self._used: int | None = None
         self._evictions = 0
+        # Of the working copies that may go, what is kept of them.
+        self._keeps: dict[Path, tuple[TrialFolder, tuple[str, ...]]] = {}
         for left in self.code.glob(f"{deep_trees.PARTIAL}*"):
             deep_trees.remove(left)
 
@@ -94,6 +97,9 @@ class DiskBudget:
     def _make_room(self) -> None:
         used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
+            if (keeps := self._keeps.get(path)) is not None:
+                with contextlib.suppress(OSError):  # the disk is full: what cannot be kept goes
+                    work_files.set_aside(*keeps)
             used -= _size(path)
             log.info("removed to make room", path=str(path))
             _remove(path)
@@ -108,14 +114,16 @@ class DiskBudget:
 
     def _dispensable(self) -> list[Path]:
         needed, finished = set(), []
+        self._keeps.clear()
         for folder in self.folders.all():
             try:
                 last, open_run = folder.last(), folder.journalled()
             except UnreadableFolder:
                 continue
             outcome = folder.outcome(last.run.attempt) if last else None
-            if outcome is not None and outcome["kind"] == "completed" and not open_run:
+            if last is not None and _has_completed(outcome) and not open_run:
                 finished.append(folder.work)
+                self._keeps[folder.work] = folder, last.work.program.keep
             elif last is not None:
                 needed.add(last.work.program.code_sha256)
                 if (venv := last.work.program.venv) is not None:
@@ -123,6 +131,10 @@ class DiskBudget:
         made = [*_whole(self.code, is_whole=code.is_snapshot)]
         made += _whole(self._root / "venvs", is_whole=venvs.is_whole)
         return [path for path in made if path.name not in needed] + finished
+
+
+def _has_completed(outcome: Frame | None) -> bool:
+    return outcome is not None and outcome["kind"] == "completed"
 
 
 def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:

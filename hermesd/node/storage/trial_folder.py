@@ -49,6 +49,8 @@ class TrialFolder:
         self.trial = trial
         self.path = trials / trial
         self.work = self.path / "work"
+        # Files of the working copy that outlive it.
+        self.keep = self.path / "keep"
         self.checkpoints = self.path / "checkpoints"
         self.output = self.path / "output.log"
         self.spec = self.path / "spec.json"

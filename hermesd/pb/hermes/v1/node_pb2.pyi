@@ -306,7 +306,7 @@ class Venv(_message.Message):
     def __init__(self, name: _Optional[str] = ..., python: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements", "conda", "metrics")
+    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements", "conda", "metrics", "keep")
     ARGV_FIELD_NUMBER: _ClassVar[int]
     PYTHON_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +320,7 @@ class Program(_message.Message):
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     CONDA_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     argv: _containers.RepeatedScalarFieldContainer[str]
     python: str
     code_sha256: str
@@ -333,7 +334,8 @@ class Program(_message.Message):
     requirements: str
     conda: str
     metrics: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
-    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+    keep: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Renew(_message.Message):
     __slots__ = ("trial", "attempt", "grant", "quantum", "reason", "extends")

@@ -333,7 +333,7 @@ class MetricPattern(_message.Message):
     def __init__(self, name: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class StudySpec(_message.Message):
-    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics")
+    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -360,6 +360,7 @@ class StudySpec(_message.Message):
     REQUIREMENTS_FIELD_NUMBER: _ClassVar[int]
     CONDA_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     project: str
@@ -386,7 +387,8 @@ class StudySpec(_message.Message):
     requirements: str
     conda: str
     metrics: _containers.RepeatedCompositeFieldContainer[MetricPattern]
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ...) -> None: ...
+    keep: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Quantum(_message.Message):
     __slots__ = ("seconds", "until_step", "loss", "exact", "milestones")
