@@ -435,6 +435,22 @@ def test_a_step_that_is_reported_twice_must_agree_with_itself() -> None:
     assert found.after == "0.2 then 0.25"
 
 
+def test_rows_of_a_file_are_compared_as_the_file_not_by_the_step_of_reading() -> (
+    None
+):
+    def heard(step: int) -> TrialOutput:
+        found = outcome(0.1, 0.2)
+        found.hear({"points": [[step, {"MSE": 0.5}]], "count": 1, "sampled": ["mse"]})
+        return found
+
+    assert first_difference(heard(1), heard(2)) is None
+    surer = outcome(0.1, 0.2)
+    surer.hear({"points": [[1, {"MSE": 0.5}]], "count": 1})
+    other = outcome(0.1, 0.2)
+    other.hear({"points": [[2, {"MSE": 0.5}]], "count": 1})
+    assert first_difference(surer, other) is not None
+
+
 def test_missing_steps_are_a_difference_unless_reports_were_thinned() -> None:
     whole, short = outcome(0.1, 0.2), outcome(0.1)
     found = first_difference(whole, short)

@@ -23,7 +23,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
-from trainer_shim.side_metrics import FOUND, TOLD
+from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD
 
 __all__ = [
     "NOT_FURTHER",
@@ -232,11 +232,14 @@ class Agent:
             return
         if self._is_blind and not self._began:
             self._count_round(values)
+        is_main = threading.current_thread() is threading.main_thread()
+        if source == FOUND and not is_main:
+            source = SAMPLED
         self.reporter.side.add(self.page.step + self.is_midway(), values, source)
         # Within a loop that comes with the next boundary, before one with the first.
         awaits_boundary = self.page.looping or not (self._began or self._is_blind)
         is_due = not awaits_boundary and time.monotonic() >= self.reporter.due
-        if is_due and threading.current_thread() is threading.main_thread():
+        if is_due and is_main:
             self.report_if_free()
 
     def _count_round(self, values: Mapping[str, float]) -> None:

@@ -224,6 +224,8 @@ class Reporter:
             "memory_bytes": _memory_bytes(),
             "cpu_seconds": cpu,
         }
+        if sampled := self.side.sampled():
+            message["sampled"] = sampled
         if self._passes:
             message["passes"], self._passes = self._passes[-MAX_POINTS:], []
         listed = [

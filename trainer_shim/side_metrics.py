@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # How sure it is that a value is a metric, and that it is exact.
-FOUND = 0  # looks like one: in a line that was printed, in a file
+SAMPLED = -1  # read in a file, or printed by another thread: of which step is up to the clock
+FOUND = 0  # looks like one, in a line that was printed
 TOLD = 1  # is one: the program has given it to a logger, or to `trainer_shim.log`
 ADAPTERS = 2  # is reported by a framework's adapter, or by `Trial.report`
 
@@ -44,12 +45,16 @@ class SideMetrics:
         for name in names:
             self.sources[name.lower()] = max(source, self.sources.get(name.lower(), source))
 
+    def sampled(self) -> list[str]:
+        """The names that are known from no surer source, in lower case."""
+        return sorted(name for name, source in list(self.sources.items()) if source == SAMPLED)
+
     def forget(self, source: int) -> None:
-        """What this source has told until now was none."""
+        """What this source, or one that is less sure, has told until now was none."""
         with self._lock:
-            self.sources = {name: one for name, one in self.sources.items() if one != source}
+            self.sources = {name: one for name, one in self.sources.items() if one > source}
             for step, values in self._kept.items():
-                kept = {name: told for name, told in values.items() if told[1] != source}
+                kept = {name: told for name, told in values.items() if told[1] > source}
                 self._kept[step] = kept
 
     def take(self) -> dict[int, dict[str, float]]:

@@ -20,7 +20,7 @@ from trainer_shim.metrics.files import GrowingFiles
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback
 from trainer_shim.saver import Capture, Saver
-from trainer_shim.side_metrics import FOUND
+from trainer_shim.side_metrics import SAMPLED
 
 _ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
 
@@ -107,7 +107,7 @@ class Trainee(Agent):
 
     def _note_row(self, values: dict[str, float]) -> None:
         left_out = {name.lower() for name in self.parameters}
-        self.note({k: v for k, v in values.items() if k.lower() not in left_out}, FOUND)
+        self.note({k: v for k, v in values.items() if k.lower() not in left_out}, SAMPLED)
 
 
 class _Saver(Saver):

@@ -12,7 +12,13 @@ from enum import StrEnum
 
 from hermesd.refusal import FieldError, Refused
 from hermesd.verify.arm import Arm, ArmFailed, Bench, arm
-from hermesd.verify.comparison import Difference, TrialOutput, first_difference, first_shown
+from hermesd.verify.comparison import (
+    Difference,
+    TrialOutput,
+    common,
+    first_difference,
+    first_shown,
+)
 
 TIERS = ("park", "checkpoint")
 _PASSES = 3  # so many first ones, and the last, are suspended in
@@ -153,12 +159,12 @@ async def _judged(
     outcome = run.outcome
     difference = first_difference(undisturbed, outcome)
     difference = difference or first_shown(undisturbed, again, outcome)
-    common = len(undisturbed.values.keys() & outcome.values.keys())
+    values = common(undisturbed, outcome)
     files = len(outcome.state or ()) if undisturbed.state is not None else 0
     if difference is None:
-        return TierVerdict(tier, ResumeVerdict.EQUAL, suspend_at, common, files)
+        return TierVerdict(tier, ResumeVerdict.EQUAL, suspend_at, values, files)
     why = f"{undisturbed.level}: {undisturbed.reason}"
-    return TierVerdict(tier, ResumeVerdict.DIFFERS, suspend_at, common, files, difference, why)
+    return TierVerdict(tier, ResumeVerdict.DIFFERS, suspend_at, values, files, difference, why)
 
 
 async def _suspended(

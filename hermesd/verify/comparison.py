@@ -49,7 +49,8 @@ K = TypeVar("K")
 @dataclass(slots=True)
 class TrialOutput:
     """What was heard of one run. `values` are those of each step and metric, as they were said;
-    more than one where a step was reported again, with something else."""
+    more than one where a step was reported again, with something else. Of the metrics that are
+    `sampled`, from files for instance, the step is up to the clock: files are compared as such."""
 
     values: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     level: str = "park-only"
@@ -63,10 +64,12 @@ class TrialOutput:
     files: dict[str, str] = field(default_factory=dict)  # sums of them, and of their parts
     texts: dict[str, list[str]] = field(default_factory=dict)
     signal: str = "loss"
+    sampled: set[str] = field(default_factory=set)  # in lower case
 
     def hear(self, report: Mapping[str, Any]) -> None:
         """Keep the points of a report."""
         self.passes += report.get("passes", ())
+        self.sampled.update(report.get("sampled", ()))
         self.is_thinned |= len(report["points"]) < int(report["count"])
         for step, metrics in report["points"]:
             for name, value in metrics.items():
@@ -113,15 +116,27 @@ def _timeless(line: str) -> str:
     return _NAMED_TIME.sub(r"\1\2~", _TIME.sub("~", line))
 
 
+def common(before: TrialOutput, after: TrialOutput) -> int:
+    """How many values of both runs are compared."""
+    return len(_exact(before, after).keys() & _exact(after, before).keys())
+
+
+def _exact(run: TrialOutput, beside: TrialOutput) -> dict[Key, tuple[str, ...]]:
+    """The values of a run whose steps are no matter of the clock, in either run."""
+    sampled = run.sampled | beside.sampled
+    return {key: value for key, value in run.values.items() if key[1].lower() not in sampled}
+
+
 def first_difference(before: TrialOutput, after: TrialOutput) -> Difference | None:
     """Where the runs part first; None if nowhere."""
-    keys = before.values.keys() & after.values.keys()
+    one, other = _exact(before, after), _exact(after, before)
+    keys = one.keys() & other.keys()
     if not (before.is_thinned or after.is_thinned):
-        keys = before.values.keys() | after.values.keys()
-    found = _differing(before.values, after.values, sorted(keys))
+        keys = one.keys() | other.keys()
+    found = _differing(one, other, sorted(keys))
     if found is not None:
-        (step, name), one, other = found
-        return Difference(step, name, one, other)
+        (step, name), value, another = found
+        return Difference(step, name, value, another)
     if before.step != after.step:
         return Difference(None, "steps", str(before.step), str(after.step))
     if before.state is None or after.state is None:

@@ -106,6 +106,8 @@ def test_rows_before_a_checkpoint_are_not_told_after_it(make_trial: MakeTrial) -
     trial.start(restore=checkpoint)
     trial.until("completed")
     assert all(values.keys() <= {"loss", "val_acc"} for values in points(trial).values())
+    told = [event for event in trial.events if event["kind"] == "reported"]
+    assert {name for event in told for name in event.get("sampled", ())} == {"val_acc"}
     assert all(value == step / 8 for step, value in curve(trial, "val_acc").items())
     assert {2, 4, 6} <= curve(trial, "val_acc").keys()
 
