@@ -435,9 +435,7 @@ def test_a_step_that_is_reported_twice_must_agree_with_itself() -> None:
     assert found.after == "0.2 then 0.25"
 
 
-def test_rows_of_a_file_are_compared_as_the_file_not_by_the_step_of_reading() -> (
-    None
-):
+def test_rows_of_a_file_are_compared_as_the_file_not_by_the_step_of_reading() -> None:
     def heard(step: int) -> TrialOutput:
         found = outcome(0.1, 0.2)
         found.hear({"points": [[step, {"MSE": 0.5}]], "count": 1, "sampled": ["mse"]})
