@@ -547,6 +547,13 @@ BAD = [
         spec(metrics=[pb.MetricPattern(name="acc", pattern="acc=.*")]),
         r"^metrics\.acc.*with a group for the value",
     ),
+    *(
+        (
+            spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)]),
+            r"^metrics\.acc.*takes for ever",
+        )
+        for pattern in (r"(a+)+$", r"acc=(?:\d+\.?)*(x)", r"(?:ab|a)*(b)", r"((?:x{1,99})*)y")
+    ),
     (spec(metrics=[pb.MetricPattern(name="acc")]), r"^metrics\.acc: expected a regular"),
     (spec(priority=101), r"^priority = 101: expected less than or equal to 100"),
     (spec(priority=-101), r"^priority = -101"),
@@ -606,3 +613,16 @@ def test_what_is_wrong_in_one_section_hides_no_other_and_one_setting_hides_no_ot
 def test_an_environment_that_no_program_can_have_is_refused(variable: tuple[str, str]) -> None:
     with pytest.raises(Refused, match=r"^environment"):
         draft(spec(), environment=(variable,))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"val_acc[ =:]+(?P<value>[0-9.]+)",
+        r"(?:\d{1,3},){1,4}(\d+)",
+        r"(?:[ab]|c)(\d+)",
+        r"(a|b)+?c",
+    ],
+)
+def test_patterns_of_metrics_that_cannot_take_long_are_taken(pattern: str) -> None:
+    assert draft(spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)])).points

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -38,6 +39,10 @@ from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic, shown
 
 AXES_LIMIT = 1_000
+# What `re` itself parses with; there is no public name for it since Python 3.11.
+_PARSER: Any = import_module("re._parser")
+# Repetitions up to this many times of a part of a pattern cost little whatever they repeat.
+_FEW = 8
 REPLICAS_LIMIT = 3
 # For so long a trial that hangs may keep its device from the others.
 DEADLINE_LIMIT_SECONDS = 86_400
@@ -78,7 +83,30 @@ def _pattern(text: str) -> str:
         raise ValueError(f"{expected} ({error})") from None
     if not groups:
         raise ValueError(expected)
+    if _may_explode(_PARSER.parse(text)):
+        raise ValueError(
+            "a regular expression without a repetition of what repeats or has alternatives, such as"
+            " `(a+)+` or `(a|b)*`: on some lines that takes for ever, and the program waits"
+        )
     return text
+
+
+def _may_explode(part: Any, is_repeated: bool = False) -> bool:
+    """Whether a parsed expression repeats, without a bound, what itself repeats or branches: the
+    time that it takes may then double with each character of a line."""
+    for kind, argument in part:
+        repeats = str(kind) in ("MAX_REPEAT", "MIN_REPEAT") and argument[1] > _FEW
+        if is_repeated and (repeats or str(kind) == "BRANCH"):
+            return True
+        values = argument if isinstance(argument, tuple | list) else (argument,)
+        nested = [each for value in values for each in (value if type(value) is list else [value])]
+        if any(
+            _may_explode(each, is_repeated or repeats)
+            for each in nested
+            if isinstance(each, _PARSER.SubPattern)
+        ):
+            return True
+    return False
 
 
 def _axis(name: str) -> str:
