@@ -57,7 +57,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Hermes' daemons. People use `hermesctl`.",
 )
-policies = typer.Typer(no_args_is_help=True, help="Policies: ours, and those of packages.")
+policies = typer.Typer(
+    no_args_is_help=True, help="Built-in policies and those from installed packages."
+)
 app.add_typer(policies, name="policy")
 nodes = typer.Typer()
 app.add_typer(nodes, name="node")
@@ -67,7 +69,10 @@ Config = Annotated[
 ]
 State = Annotated[Path | None, typer.Option("--state", help="Overrides state_dir.")]
 Embedded = Annotated[
-    bool, typer.Option("--embedded", help="One user's own: the socket's mode is the only guard.")
+    bool,
+    typer.Option(
+        "--embedded", help="Single-user mode: only the Unix socket's file mode guards access."
+    ),
 ]
 UntilStdinCloses = Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)]
 
@@ -80,7 +85,10 @@ def head(
     listen: Annotated[str | None, typer.Option(help="Overrides listen: host:port.")] = None,
     embedded: Embedded = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make a journal of what can be read; then end.")
+        bool,
+        typer.Option(
+            "--repair", help="Rebuild the journal from whatever can still be read, then exit."
+        ),
     ] = False,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
@@ -135,7 +143,10 @@ def join(
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Or a file with it; `-`: stdin.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="A file that holds the token; `-` reads standard input.", show_default=False
+        ),
     ] = None,
     config: Config = None,
     state: State = None,

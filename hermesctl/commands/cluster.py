@@ -198,16 +198,16 @@ async def submit(path: Path, program: Sequence[str] = ("sbatch",)) -> str:
 # As long as an invitation can be good: a job may wait that long in its queue.
 _TOKEN_DAYS = 30
 
-app = typer.Typer(no_args_is_help=True, help="Nodes that a batch system lends.")
+app = typer.Typer(no_args_is_help=True, help="Run nodes as jobs of a batch system.")
 
 
 @app.callback()
 def cluster() -> None:
-    """Nodes that a batch system lends."""
+    """Run nodes as jobs of a batch system."""
 
 
 NodesOption = Annotated[int, typer.Option(min=1, max=1000, help="How many nodes.")]
-GpusOption = Annotated[int, typer.Option(min=0, max=64, help="GPUs of each.")]
+GpusOption = Annotated[int, typer.Option(min=0, max=64, help="GPUs per node.")]
 CpusOption = Annotated[
     int, typer.Option(min=0, max=4096, help="Cores of each; slots where no GPU is asked for.")
 ]
@@ -230,7 +230,9 @@ AccountOption = Annotated[
 SbatchOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="OPTION", help="One more for sbatch: --qos=high; repeat it.", show_default=False
+        metavar="OPTION",
+        help="Another option for sbatch, such as --qos=high; repeat it.",
+        show_default=False,
     ),
 ]
 ShareOption = Annotated[
@@ -249,7 +251,7 @@ DaemonOption = Annotated[
 @app.command()
 def launch(
     of_slurm: Annotated[
-        bool, typer.Option("--slurm", help="By a job of Slurm.", show_default=False)
+        bool, typer.Option("--slurm", help="Submit a Slurm job.", show_default=False)
     ] = False,
     nodes: NodesOption = 1,
     gpus_per_node: GpusOption = 0,

@@ -142,7 +142,8 @@ def lost(
     for_good: Annotated[
         bool,
         typer.Option(
-            "--for-good", help="It does not come back, nor do its files: list it no more."
+            "--for-good",
+            help="The node and its files will never come back: remove it from the list.",
         ),
     ] = False,
     yes: YesOption = False,
@@ -197,7 +198,7 @@ def token(
     ] = "",
     days: ValidOption = 1.0,
     uses: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many machines may join by it.")
+        int, typer.Option(min=1, max=10_000, help="How many machines may join with it.")
     ] = 1,
     head: HeadOption = None,
 ) -> None:

@@ -27,9 +27,9 @@ from hermesd.security.identity import NotEnrolled, Role, said_token
 
 DAY_SECONDS = 86_400.0
 
-app = typer.Typer(cls=NounGroup, help="Those who use the head, and how they share its devices.")
+app = typer.Typer(cls=NounGroup, help="The users of the head, and how they share its devices.")
 ValidOption = Annotated[
-    float, typer.Option("--days", min=0.001, max=30, help="How long the token may be redeemed.")
+    float, typer.Option("--days", min=0.001, max=30, help="How many days the token stays valid.")
 ]
 
 
@@ -140,7 +140,8 @@ def user_token(
 def user_revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `user ls` has it.")],
     role: Annotated[
-        PersonRole | None, typer.Option("--role", help="That role alone; default: all of theirs.")
+        PersonRole | None,
+        typer.Option("--role", help="Revoke only this role; default: all of the user's roles."),
     ] = None,
     yes: YesOption = False,
     head: HeadOption = None,
@@ -172,7 +173,7 @@ def login(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Or a file that holds it, which others can't see; `-`: standard input.",
+            help="A file that holds the token, readable only by you; `-` reads standard input.",
             show_default=False,
         ),
     ] = None,

@@ -108,7 +108,9 @@ def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
 
 def tail(
     study: LatestStudyArgument = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it happens.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing events as they happen.")
+    ] = False,
     after: Annotated[
         int,
         typer.Option(
@@ -123,7 +125,8 @@ def tail(
         typer.Option("--routine", help="Include each end of a quantum, renewal and checkpoint."),
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", "-A", help="Of all studies and nodes, without end.")
+        bool,
+        typer.Option("--all", "-A", help="Events of all studies and nodes, until interrupted."),
     ] = False,
     head: HeadOption = None,
     output: Annotated[
@@ -178,9 +181,12 @@ def tail(
 
 def logs(
     trial: TrialArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")
+    ] = False,
     last: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Only the end of it, such as 64KiB.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Print only this much from the end, such as 64KiB."),
     ] = None,
     head: HeadOption = None,
 ) -> None:
@@ -213,7 +219,7 @@ def best(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="Rank by this metric, once; `study metric` does so from then on.",
+            help="Rank by this metric this time; `study metric` changes it for good.",
             show_default=False,
         ),
     ] = "",

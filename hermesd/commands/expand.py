@@ -15,7 +15,7 @@ REFUSED = 2
 
 
 def expand() -> None:
-    """Say what trials a study would have, to a `hermesctl` that no head answers."""
+    """List the trials of a study for `hermesctl` when no head answers."""
     # Most of a head, which the other commands are not to wait for.
     import getpass
 

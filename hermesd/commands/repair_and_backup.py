@@ -18,7 +18,9 @@ FAILED, REFUSED = 1, 2
 def backup(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="A tar file to be made; secret, as the head's keys."),
+        typer.Argument(
+            metavar="FILE", help="The tar file to write. Keep it secret: it holds the head's keys."
+        ),
     ],
     config: Annotated[
         Path | None, typer.Option("--config", envvar="HERMES_CONFIG", help="The TOML file.")

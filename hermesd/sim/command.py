@@ -31,7 +31,7 @@ Policy = Annotated[str, typer.Option(help="Policies, with settings, as of `herme
 
 def simulate(
     curves: Annotated[
-        list[Path] | None, typer.Option(help="Recorded curves; more files may follow.")
+        list[Path] | None, typer.Option(help="A file of recorded curves; more may follow.")
     ] = None,
     more: Annotated[
         list[Path] | None,
@@ -65,7 +65,9 @@ def simulate(
             show_default=False,
         ),
     ] = None,
-    orders: Annotated[int, typer.Option(help="Random orders, the same for every policy.")] = 200,
+    orders: Annotated[
+        int, typer.Option(help="How many random orders to try, the same for every policy.")
+    ] = 200,
     switch_cost: Annotated[
         str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
     ] = "paper",
@@ -76,9 +78,12 @@ def simulate(
         str,
         typer.Option(help="Good: way, 90 % of the way from start to best; optimum, best / 0.9."),
     ] = "way",
-    seed: Annotated[int, typer.Option(help="Decides the orders.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the random orders.")] = 0,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Default: the cores.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="How many processes to use. Default: one per core.", show_default=False
+        ),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
     charts: Annotated[
@@ -121,12 +126,14 @@ def replay(
 
 def forecast(
     export: Export,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of the study to come.")],
+    trials: Annotated[int, typer.Option(min=1, help="How many trials the planned study has.")],
     policy: Policy = "best_first",
-    devices: Annotated[int, typer.Option(min=1, help="Devices that it will have.")] = 1,
-    draws: Annotated[int, typer.Option(min=1, help="How often trials are drawn.")] = 10,
+    devices: Annotated[int, typer.Option(min=1, help="How many devices it will have.")] = 1,
+    draws: Annotated[
+        int, typer.Option(min=1, help="How many random samples of trials to simulate.")
+    ] = 10,
 ) -> None:
-    """Say when a study to come has something, by the curves of an exported one: as JSON.
+    """Forecast when a planned study has results, from an exported study's curves; prints JSON.
 
     People use `hermesctl preview`.
     """
@@ -178,7 +185,7 @@ Written = Annotated[
 
 
 def check(policy: Written) -> None:
-    """Try a policy out, with its defaults or these settings: all it promises, and a small study."""
+    """Check that a policy keeps its contract, then run a small simulated study with it."""
     from hermesd.policy import make_policy
     from hermesd.policy.check import faults
     from hermesd.refusal import Refused
