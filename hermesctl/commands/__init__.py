@@ -1,1 +1,5 @@
-"""The command line, a file for each noun; cli.py puts them together."""
+"""The commands of `hermesctl`, one file per noun; `cli.py` assembles them.
+
+They may use the rest of hermesctl; outside this room,
+only `cli.py` imports them.
+"""

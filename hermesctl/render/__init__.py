@@ -1,1 +1,4 @@
-"""Records as text, tables and moving pictures. Pure but for the terminal's own two streams."""
+"""Turns records into text, tables, charts and live displays.
+
+Functions here are pure, except those that write to the terminal. Nothing of `commands` may enter.
+"""

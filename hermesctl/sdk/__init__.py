@@ -1,1 +1,4 @@
-"""The Python SDK: clients, records, and the one channel to a head. It knows no terminal."""
+"""The Python SDK: clients, records, and the connection to a head.
+
+Nothing of the terminal may enter: no `render`, no `commands`.
+"""

@@ -1,1 +1,4 @@
-"""The text of a study file to a typed tree with positions, to a StudySpec, and back."""
+"""Reads a study file into a typed tree with positions, makes a StudySpec of it, and writes it back.
+
+Nothing here contacts a head, so neither `sdk` nor anything above it may enter.
+"""

@@ -1,1 +1,4 @@
-"""What `hermesd` does besides running its daemons; each is imported when it is asked for."""
+"""The subcommands of `hermesd` that do not run a daemon.
+
+Each is imported only when it is called.
+"""

@@ -1,4 +1,4 @@
-"""Settings of the daemons: what may be set, where it comes from, how single values are written.
+"""Settings of the daemons: the schema, the sources, and how single values are written.
 
-It starts nothing.
+No daemon and no wire format may enter; nothing here starts anything.
 """

@@ -1,1 +1,4 @@
-"""The node daemon: devices, hosts and checkpoints of one machine. Never decides who runs."""
+"""The node daemon: the devices, hosts and checkpoints of one machine.
+
+It never decides which trial runs. Neither `head` nor `sim` may enter.
+"""

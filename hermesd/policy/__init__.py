@@ -1,4 +1,8 @@
-"""Policies by name. Those that ship are one file each; `guided` is `best_first` with a model."""
+"""Scheduling policies by name, one file each; `guided` is `best_first` with a model.
+
+Policies are pure: no I/O, clock or randomness, and only the core may be imported. They may not
+import each other, except that `guided` builds on `best_first`; they share `curve` and `pace`.
+"""
 
 from __future__ import annotations
 

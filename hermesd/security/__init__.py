@@ -1,4 +1,4 @@
-"""Who is known to a head and how: names, keys, certificates, tickets, accounts.
+"""Names, keys, certificates, tickets and accounts, shared by the head, nodes and clients.
 
-Shared by the head, nodes and clients.
+The head and node daemons may not enter.
 """

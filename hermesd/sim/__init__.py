@@ -1,4 +1,5 @@
-"""Virtual time: policies compared on recorded trainings, and whole clusters with faults.
+"""Simulation in virtual time: policies compared on recorded curves, and clusters with faults.
 
-Both drive the production scheduler; `cluster` also drives the production node machine.
+Both run the production scheduler; `cluster` also runs the production node machine. The daemons,
+the wire format and gRPC may not enter.
 """

@@ -1,4 +1,7 @@
-"""From a submitted study file to trials: sections, space, command lines. Pure but for pydantic."""
+"""Expands a submitted study file into trials: its sections, search space and command lines.
+
+Pure, apart from validation by pydantic. No daemon may enter.
+"""
 
 from hermesd.study.extension import extension
 from hermesd.study.submission import (

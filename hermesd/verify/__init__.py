@@ -1,1 +1,4 @@
-"""The resume certificate: one trial run with suspends and without, compared bit for bit."""
+"""The engine of `hermesctl verify-resume`.
+
+It runs one trial with and without suspends and compares the two bit for bit.
+"""

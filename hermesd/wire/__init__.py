@@ -1,7 +1,7 @@
-"""The node stream's messages, from and to the core's events and orders.
+"""Translates the node stream's messages to and from the core's events and orders.
 
-Rule: pure translation, shared by both ends. A message that carries what the core has no word
-for (an unknown enum, no oneof, an attempt below 1) raises `Malformed`, naming the field.
+Pure, and shared by both ends. A message that the core cannot represent (an unknown enum value, an
+unset oneof, an attempt below 1) raises `Malformed`, which names the field. No daemon may enter.
 """
 
 from __future__ import annotations

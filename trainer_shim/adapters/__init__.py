@@ -1,1 +1,4 @@
-"""One adapter per framework; only here is a framework imported, in the user's process."""
+"""One adapter per framework.
+
+Only an adapter may import a framework, and only in the user's own process.
+"""

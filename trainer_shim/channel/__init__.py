@@ -1,4 +1,4 @@
-"""Between a program, its host and the node daemon.
+"""Communication between a program, its host and the node daemon.
 
-Frames, the page of shared memory, the agent's end.
+Frames, the shared memory page, and the agent's end of the channel.
 """

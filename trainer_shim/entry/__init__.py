@@ -1,1 +1,1 @@
-"""The folder that Hermes puts on PYTHONPATH; all that is in it is sitecustomize.py."""
+"""The folder that Hermes puts on PYTHONPATH. It may hold only sitecustomize.py."""

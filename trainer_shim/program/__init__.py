@@ -1,4 +1,4 @@
-"""What can be told of a program from outside.
+"""What can be learned about a program from outside.
 
-Its command line, its source files, its frameworks, its end.
+Its command line, source files, frameworks and exit.
 """

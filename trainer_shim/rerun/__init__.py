@@ -1,4 +1,4 @@
-"""What a program that is run again from its first line must find.
+"""Restores what a program must find when it is run again from its first line.
 
-Seeds, files, time of day.
+Seeds, files and time of day.
 """

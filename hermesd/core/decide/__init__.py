@@ -1,1 +1,4 @@
-"""What follows from the state: who runs next, where, and why. Pure; commands come out."""
+"""Decides, from the state, who runs next, where and why.
+
+Pure: it reads the state and returns commands.
+"""

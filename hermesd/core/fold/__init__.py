@@ -1,4 +1,4 @@
-"""What each kind of event and command does to the tables of the state.
+"""Applies each kind of event and command to the tables of the state.
 
-Pure; replay and live run the same code.
+Pure: replaying the journal and running live use the same code.
 """

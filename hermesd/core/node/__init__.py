@@ -1,4 +1,4 @@
-"""What a node does with its runs.
+"""The node's state machine: orders and facts go in, actions and events come out.
 
-A pure state machine, orders and facts in, actions and events out.
+Pure: the node daemon and the simulator carry out the actions.
 """

@@ -1,4 +1,5 @@
-"""The services that clients call: who may, what they see, what they change.
+"""The services that clients call.
 
-Decisions are the core's.
+They check the caller's rights, show what that user may see, and submit changes as events.
+Scheduling decisions belong in the core.
 """

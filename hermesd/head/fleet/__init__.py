@@ -1,4 +1,4 @@
-"""The streams to the nodes.
+"""The streams to the nodes: greeting, sessions and leases.
 
-Greeting, sessions, leases, and the guards against duplicate, stale and talkative nodes.
+It also guards against duplicate nodes, nodes with stale state, and nodes that send too much.
 """

@@ -1,4 +1,4 @@
-"""The journal and all that is read off it: store, points, replay, repair, backup.
+"""The journal and everything that reads it: store, points, replay, repair, backup.
 
-Only `store` opens the database.
+Only `store` may open the database.
 """

@@ -1,4 +1,4 @@
-"""Who may call.
+"""Decides who may call the head.
 
-Certificates, tokens, the guard before every method, the addresses the head listens on.
+Certificates, tokens, the guard before every method, and the addresses the head listens on.
 """

@@ -1,4 +1,1 @@
-"""What the machine gives.
-
-Devices, cgroups, processes, environments, the hours it may be used.
-"""
+"""What the machine provides: devices, cgroups, processes, environments, hours of availability."""

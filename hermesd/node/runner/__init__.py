@@ -1,1 +1,1 @@
-"""One trial on this node: its host started, asked, listened to and cleaned up after."""
+"""Runs one trial on this node: starts its host, sends it requests, listens to it, and cleans up."""

@@ -1,4 +1,4 @@
-"""What lies on the node's disk.
+"""What the node keeps on disk: trial folders, checkpoints and their copies, and code.
 
-Trials' folders, checkpoints and their copies, code, and the budget for all of it.
+The disk budget bounds all of it.
 """

@@ -1,4 +1,5 @@
-"""Policies of papers.
+"""Scheduling policies from published papers, one file each, with their source.
 
-One file each, with their source; `rungs` is what those that compare trials at rungs share.
+They may not import each other, except for `rungs`, which is shared by those that compare trials
+at rungs.
 """

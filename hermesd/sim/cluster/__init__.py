@@ -1,4 +1,4 @@
 """A whole cluster in virtual time, with faults.
 
-A head, nodes, hosts and disks around the very core that production runs.
+Simulated heads, nodes, hosts and disks surround the same core that production runs.
 """

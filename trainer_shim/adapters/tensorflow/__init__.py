@@ -1,4 +1,4 @@
-"""TensorFlow without Keras' `fit`.
+"""TensorFlow without Keras' `fit`: loops around a `tf.function`, and TensorFlow 1 sessions.
 
-Loops around a `tf.function`, and sessions of TensorFlow 1, script unchanged.
+Scripts need no change.
 """

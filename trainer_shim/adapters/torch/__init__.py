@@ -1,4 +1,4 @@
-"""PyTorch.
+"""PyTorch: a program's own training loops, Lightning, and the Hugging Face Trainer.
 
-Training loops of a program's own, Lightning and the Hugging Face Trainer, script unchanged.
+Scripts need no change.
 """

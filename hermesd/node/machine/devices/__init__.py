@@ -1,4 +1,7 @@
-"""What a node lends to trials. Rule: a device is lent again only when its release was seen."""
+"""The devices that a node lends to trials.
+
+A device is lent again only after its release has been observed.
+"""
 
 from __future__ import annotations
 
