@@ -65,7 +65,7 @@ def test_bad_settings_are_named_and_exit_2(arguments: tuple[str, ...], words: st
         ("simulate --processes 0", "--processes = 0: expected 1 or more"),
         ("simulate --orders=many", "--orders = many: expected a whole number"),
         ("forecast --trials 0 x", "--trials = 0: expected 1 or more"),
-        ("forecast x", "--trials: expected a value: trials of the study to come"),
+        ("forecast x", "--trials: expected a value: number of trials in the planned study"),
         ("forecast", "EXPORT: expected a value: what `hermesctl study export` wrote"),
         ("head extra", "extra: expected nothing more after `hermesd head`"),
         (

@@ -19,7 +19,7 @@ def backup(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="The tar file to write. Keep it secret: it holds the head's keys."
+            metavar="FILE", help="The tar file to write; secret, because it holds the head's keys."
         ),
     ],
     config: Annotated[

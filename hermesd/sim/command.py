@@ -126,7 +126,7 @@ def replay(
 
 def forecast(
     export: Export,
-    trials: Annotated[int, typer.Option(min=1, help="How many trials the planned study has.")],
+    trials: Annotated[int, typer.Option(min=1, help="Number of trials in the planned study.")],
     policy: Policy = "best_first",
     devices: Annotated[int, typer.Option(min=1, help="How many devices it will have.")] = 1,
     draws: Annotated[
