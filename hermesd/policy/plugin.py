@@ -52,7 +52,7 @@ class BrokenPromise(ValueError):
         self.kind = kind or words
 
 
-# --- one answer ----------------------------------------------------------------------------------
+# What one call of a plug-in answers.
 
 
 def checked_score(score: Any) -> Score:
@@ -137,7 +137,7 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# --- the class -----------------------------------------------------------------------------------
+# The plug-in's class.
 
 
 def misshapen(kind: Any, name: str) -> str:

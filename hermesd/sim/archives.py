@@ -112,7 +112,7 @@ def _same_length(path: Path, **arrays: Floats) -> None:
         raise _refused(path, f"as many trials in each array, not {said}")
 
 
-# -- trainings: base, total [N, T], step_s [N], cfg [N, 4] ----------------------------------------
+# Trainings: base, total [N, T], step_s [N], cfg [N, 4].
 
 
 def _trainings(path: Path, arrays: Mapping[str, Any], loss: Loss, iterations: int | None) -> Curves:
@@ -176,7 +176,7 @@ def _hyper(row: Floats, optimizers: list[Any]) -> tuple[tuple[str, Scalar], ...]
     )
 
 
-# -- logged runs: loss [N, K] with NaN after the end, length [N], sec_per_step [N] -----------------
+# Logged runs: loss [N, K] with NaN after the end, length [N], sec_per_step [N].
 
 
 def _logged_runs(path: Path, arrays: Mapping[str, Any], loss: Loss) -> Curves:

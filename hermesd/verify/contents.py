@@ -148,7 +148,7 @@ def _whole(file: IO[bytes]) -> bytes:
     return content
 
 
-# -- archives ------------------------------------------------------------------------------------
+# Archives.
 
 
 def _tar(_: str, file: IO[bytes]) -> Parts:
@@ -221,7 +221,7 @@ def _torch(archive: zipfile.ZipFile, name: str) -> Parts:
     return _by_key(_unpickled(io.BytesIO(archive.read(name)), storage))
 
 
-# -- pickles and JSON ----------------------------------------------------------------------------
+# Pickles and JSON.
 
 
 class _Stub:
@@ -353,7 +353,7 @@ class _Sums:
         return sorted(_sum(self.of(key), self.of(one)) for key, one in value.items())
 
 
-# -- tables --------------------------------------------------------------------------------------
+# Tables.
 
 
 def _table(name: str, file: IO[bytes]) -> Parts:
@@ -375,7 +375,7 @@ def _table(name: str, file: IO[bytes]) -> Parts:
     return {"": f"{len(rows) - 1} rows of {', '.join(header)}", **named}
 
 
-# -- TensorBoard's events ------------------------------------------------------------------------
+# TensorBoard's events.
 
 
 def _records(content: bytes) -> Iterator[bytes]:

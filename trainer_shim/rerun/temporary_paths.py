@@ -97,7 +97,7 @@ def _line() -> str | None:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-# -- shared memory -----------------------------------------------------------------------------
+# Shared memory.
 
 
 def _watch_segments(path: str) -> None:

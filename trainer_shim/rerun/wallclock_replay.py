@@ -122,7 +122,7 @@ def _keep(line: str, reading: int) -> int:
     return reading
 
 
-# -- in place of what there is ------------------------------------------------------------------
+# What replaces the originals.
 
 
 def _seconds() -> float:

@@ -162,7 +162,7 @@ class Series(NamedTuple):
     values: tuple[float, ...]
 
 
-# --- facts from hosts ---------------------------------------------------------------------
+# Facts from hosts.
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def load(folder: str, name: str) -> LoopSnapshot | None:
     return LoopSnapshot(name, whole["state"], arrays, beside)
 
 
-# -- arrays as bytes -----------------------------------------------------------------------------
+# Arrays as bytes.
 
 
 def as_array(value: Any) -> Any:
