@@ -16,6 +16,7 @@ from hermesctl.commands.options import (
     TrialArgument,
 )
 from hermesctl.commands.running import NounGroup, chosen_study, run
+from hermesctl.render.loading import loading_lines
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import checkpoints_table
 from hermesctl.sdk.async_client import AsyncClient
@@ -67,8 +68,9 @@ def download(
 ) -> None:
     """Write a trial's checkpoint as a directory of files.
 
-    Of a Keras trial whose fit is over, model.keras is among them. With --force files of the same
-    names are replaced and all others stay.
+    Of a Keras trial whose fit is over, model.keras is among them, of a PyTorch one that is over
+    model.pt and optimizer.pt, plain state_dicts; the lines that load them are printed. With --force
+    files of the same names are replaced and all others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best
     """
@@ -95,5 +97,8 @@ def download(
         say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
         for file in files:
             typer.echo(printable(str(file)))
+        there = {str(file.relative_to(folder.absolute())) for file in files}
+        if lines := loading_lines(folder, there):
+            say("\n".join(["it loads without Hermes:", *(f"  {line}" for line in lines)]))
 
     run(body, head=head, waiting="")

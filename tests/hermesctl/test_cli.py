@@ -708,6 +708,8 @@ def test_checkpoints_are_listed_and_fetched(
     assert fetched.exit_code == 0
     assert "1 file (2.0 KiB) in digits-1" in fetched.stderr
     assert fetched.stdout.strip() == str(tmp_path / "digits-1" / "model.keras")
+    assert "it loads without Hermes:\n  import keras\n" in fetched.stderr
+    assert "  model = keras.models.load_model('digits-1/model.keras')" in fetched.stderr
     refused = hermesctl("checkpoint", "download", "digits/1")
     assert refused.exit_code == ExitCode.USAGE
     assert hermesctl("checkpoint", "download", "digits/1", "--force").exit_code == 0

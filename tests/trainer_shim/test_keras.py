@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hermesctl.render.loading import loading_lines
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
@@ -217,12 +218,10 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
         trial.start()
         path = trial.until("completed")["checkpoint"]["path"]
         printed = (trial.directory / "output.log").read_text()
-    load = (
-        "import sys, keras; model = keras.models.load_model(sys.argv[1])\n"
-        "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
-    )
+    lines = loading_lines(Path(path), ["keras.arrays", "model.keras"])
+    shows = "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
     loaded = subprocess.run(
-        [sys.executable, "-c", load, f"{path}/model.keras"],
+        [sys.executable, "-c", "\n".join([*lines, shows])],
         env=runs.environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -695,7 +695,13 @@ class TorchSession:
     def keep_end(self, take: Callable[[], TorchSnapshot]) -> None:
         """As far as is known the program has come to its end: keep what `take` copies."""
         if self.agent.end is not None and self._end.is_due:
-            self._end.keep(self.steps, lambda: self.standing.taken(take))
+            self._end.keep(self.steps, lambda: self._last(take))
+
+    def _last(self, take: Callable[[], TorchSnapshot]) -> TorchSnapshot:
+        snapshot: TorchSnapshot = self.standing.taken(take)
+        snapshot.is_end = True
+        self.agent.ends_otherwise = True  # with files that no other checkpoint has
+        return snapshot
 
     def _capture(self) -> TorchSnapshot:
         gradients = self.iteration.needs_gradients

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters.torch.classes import class_name
@@ -88,6 +88,15 @@ def tensors_of(module: Any) -> list[tuple[str, Any]]:
     return [*module.named_parameters(), *module.named_buffers()]
 
 
+def _state_dict(model: Any) -> Iterator[tuple[str, Any]]:
+    """What `model.state_dict()` holds, without running what a program has made of that."""
+    yield from model.named_parameters(remove_duplicate=False)
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for name, tensor in module.named_buffers(recurse=False):
+            if name not in getattr(module, "_non_persistent_buffers_set", ()):
+                yield f"{prefix}.{name}" if prefix else name, tensor
+
+
 class Inventory:
     """The objects alive at one moment, with every tensor they train or keep, in order; of those
     made later than the `until`-th object, none."""
@@ -119,6 +128,17 @@ class Inventory:
             self.known[id(tensor)] = len(self.tensors)
             self.tensors.append(tensor)
             self.names.append(name)
+
+    def state_dicts(self) -> list[dict[str, int]]:
+        """Of each model the names in its state_dict, with the place of their tensors among all."""
+        return [
+            {
+                name: self.known[id(tensor)]
+                for name, tensor in _state_dict(model)
+                if id(tensor) in self.known
+            }
+            for model in self.models
+        ]
 
     def outline(self) -> State:
         """What must be the same again: classes, names, shapes, types, and which is whose."""

@@ -10,6 +10,7 @@ import types
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
+from trainer_shim.adapters.torch.loadable import state_dict_files
 from trainer_shim.adapters.torch.loaders import copy_loader
 from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
@@ -64,7 +65,8 @@ def copy(
         packer = packer_of(inventory)
         beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
-        snapshot = TorchSnapshot({**state, **more(inventory, packer)})
+        whole, models = {**state, **more(inventory, packer)}, inventory.state_dicts()
+        snapshot = TorchSnapshot(whole, lambda: state_dict_files(whole, models))
         if lost := beside.lost():
             raise CannotCapture(lost)
         return snapshot

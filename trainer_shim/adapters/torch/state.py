@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable
 
 from trainer_shim.adapters.torch.tensor_bytes import Raw
 from trainer_shim.checkpoint_dir import Builder
@@ -24,12 +24,16 @@ _ALIGNED = 64
 
 State = dict[str, Any]
 Tree = Any  # plain JSON, with a reference to each `Raw`
+Files = Iterable["tuple[str, memoryview]"]
 
 
 class TorchSnapshot:
-    """A state to be written."""
+    """A state to be written. `at_end` gives the files that are written besides if it is the end of
+    the training."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, at_end: Callable[[], Files] = tuple) -> None:
+        self.is_end = False
+        self._at_end = at_end
         self._raws: list[Raw] = []
         self._numbers: dict[int, int] = {}
         objects = state.get("objects", {})
@@ -57,6 +61,8 @@ class TorchSnapshot:
         builder.add(_STATE, [len(sizes).to_bytes(8, "big"), sizes, self._text])
         builder.add(_ARRAYS, _parts(self._raws[: self._trained]))
         builder.add(_BESIDE, _parts(self._raws[self._trained :]))
+        for name, content in self._at_end() if self.is_end else ():
+            builder.add(name, [content])
 
 
 def _raws_of(found: Any) -> Iterator[Raw]:

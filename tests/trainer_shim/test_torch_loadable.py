@@ -1,0 +1,82 @@
+"""What a trial of PyTorch has come to is loaded by PyTorch alone, by the lines that are printed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermesctl.render.loading import loading_lines
+from tests.trainer_shim import torch_programs as programs
+from tests.trainer_shim.suspending import Runs, suspend
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+# A buffer that is not saved, weights that two layers share, and two optimizers of two groups.
+NETWORK = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
+        self.two = nn.Linear(6, 6)
+        self.two.weight = self.one.weight
+        self.last = nn.Linear(6, 2)
+        self.register_buffer("scale", torch.ones(1), persistent=False)
+    def forward(self, x):
+        return self.last(torch.relu(self.two(self.norm(self.one(x))))) * self.scale
+
+model = Net()
+groups = [{"params": [model.last.weight], "lr": 0.1}, {"params": [model.last.bias]}]
+optimizer = torch.optim.Adam(groups, lr=0.01)
+others = [*model.one.parameters(), *model.norm.parameters()]
+optimizer_2 = torch.optim.SGD(others, 0.1, momentum=0.9)
+"""
+TRAINED = """
+for epoch in range(3):
+    for data, target in DataLoader(data, batch_size=8):
+        optimizer.zero_grad()
+        optimizer_2.zero_grad()
+        loss = nn.functional.cross_entropy(model(data), target)
+        loss.backward()
+        optimizer_2.step()
+        optimizer.step()
+torch.save([model.state_dict(), optimizer.state_dict(), optimizer_2.state_dict()], "own.pt")
+final()
+"""
+COMPARED = """
+own = torch.load("own.pt")
+torch.testing.assert_close(model.state_dict(), own[0], rtol=0, atol=0)
+def alike(one, other):
+    assert one.keys() == other.keys(), (one.keys(), other.keys())
+    assert one["param_groups"] == other["param_groups"]
+    torch.testing.assert_close(one["state"], other["state"], rtol=0, atol=0)
+alike(optimizer.state_dict(), own[1])
+alike(optimizer_2.state_dict(), own[2])
+print("ALIKE")
+"""
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+def test_models_and_optimizers_are_plain_state_dicts(tmp_path: Path, is_suspended: bool) -> None:
+    body = NETWORK + TRAINED.replace("in DataLoader(data, batch_size=8)", "in loader").replace(
+        "for epoch", "loader = DataLoader(data, batch_size=8)\nfor epoch"
+    )
+    runs = Runs(None, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("trained") as trial:
+        trial.start(limit=10 if is_suspended else None)
+        if is_suspended:
+            trial.until("parked")
+            trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        saved = Path(trial.until("completed")["checkpoint"]["path"])
+        work = trial.directory / "work"
+    names = [str(path.relative_to(saved)) for path in saved.rglob("*")]
+    assert {"model.pt", "optimizer.pt", "optimizer-2.pt"} <= set(names)
+    lines = loading_lines(saved, names)
+    assert len(lines) <= 5
+    script = "import torch\nfrom torch import nn\n" + NETWORK + "\n".join(lines) + COMPARED
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=work, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert run.stdout == "ALIKE\n"
