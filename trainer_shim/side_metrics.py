@@ -36,9 +36,10 @@ class SideMetrics:
         """Keep the values of a step; of those of one name the last."""
         with self._lock:
             self.claim(values, source)
-            self._kept.setdefault(step, {}).update(
-                {name: (value, source) for name, value in values.items()}
-            )
+            kept = self._kept.setdefault(step, {})
+            for name, value in values.items():
+                if source == self.sources[name.lower()]:
+                    kept[name] = (value, source)
 
     def claim(self, names: Iterable[str], source: int) -> None:
         """These names are told by that source, or have a surer one."""

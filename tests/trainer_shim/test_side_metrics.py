@@ -20,7 +20,7 @@ from tests.trainer_shim.driving import ROOT, Trial, Zygote
 from tests.trainer_shim.suspending import Runs, promised
 from tests.trainer_shim.test_api import VALUES
 from tests.trainer_shim.test_reporter import Told, told
-from trainer_shim.side_metrics import FOUND, TOLD, logged
+from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, logged
 
 __all__ = ["told"]
 
@@ -64,6 +64,14 @@ def test_each_name_has_its_surest_source(told: Told) -> None:
     side.add(2, {"accuracy": 0.9, "auc": 0.8}, FOUND)
     side.add(2, {"accuracy": 0.9, "f1": 0.5}, TOLD)
     assert told.report()["points"] == [[2, {"f1": 0.5}]]
+
+
+def test_a_less_sure_value_that_comes_later_replaces_nothing(told: Told) -> None:
+    told.reporter.side.add(1, {"lr": 0.5}, FOUND)
+    told.reporter.side.add(1, {"lr": 0.25, "f1": 0.1}, SAMPLED)
+    report = told.report()
+    assert report["points"] == [[1, {"lr": 0.5, "f1": 0.1}]]
+    assert report["sampled"] == ["f1"]
 
 
 def test_a_signal_that_is_told_beside_has_one_value_a_step(told: Told) -> None:
