@@ -130,8 +130,8 @@ async def test_the_kernel_holds_all_that_a_program_forks_to_its_share(
         await running(program=SPINNING, device=CPU1)
         host, worker = worker_of(shares)
         group = cpu_group(worker)
+        await becomes(lambda: bool(processes.below(host) - {worker}))  # it forks after its report
         forked = processes.below(host) - {worker}
-        assert forked
         favour(group)
         assert all(cpu_group(pid) == group for pid in forked)
         await becomes(lambda: throttled(group) > 3)
