@@ -63,6 +63,7 @@ def test_each_name_has_its_surest_source(told: Told) -> None:
     assert told.report()["points"] == [[1, {"accuracy": 0.91234, "AUC": 0.7512}]]
     side.add(2, {"accuracy": 0.9, "auc": 0.8}, FOUND)
     side.add(2, {"accuracy": 0.9, "f1": 0.5}, TOLD)
+    side.add(2, {"f1": 0.4}, FOUND)
     assert told.report()["points"] == [[2, {"f1": 0.5}]]
 
 

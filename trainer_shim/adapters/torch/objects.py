@@ -93,7 +93,7 @@ def _state_dict(model: Any) -> Iterator[tuple[str, Any]]:
     yield from model.named_parameters(remove_duplicate=False)
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, tensor in module.named_buffers(recurse=False):
-            if name not in getattr(module, "_non_persistent_buffers_set", ()):
+            if name not in module._non_persistent_buffers_set:
                 yield f"{prefix}.{name}" if prefix else name, tensor
 
 

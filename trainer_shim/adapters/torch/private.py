@@ -49,6 +49,8 @@ USES = (
     (LOADER, "_BaseDataLoaderIter.__init__", "_num_yielded"),
     # Of a scaler this is not copied: it is begun anew with each step.
     ("torch.amp", "GradScaler.__init__", "_per_optimizer_states"),
+    # The buffers that a state_dict leaves out.
+    ("torch.nn", "Module.register_buffer", "_non_persistent_buffers_set"),
 )
 # What `torch.compile` is in: a zygote imports the first before it is asked for, and a generator of
 # random numbers that one of them makes is none of the program's.
