@@ -160,6 +160,25 @@ def embedded_socket(state: Path) -> Path:
     return Path(named) if isinstance(named, str) and named.startswith("/") else state / "head.sock"
 
 
+def embedded_process(state: Path) -> int | None:
+    """The process of the embedded head that holds the state directory, ready or not."""
+    lock = state / "running.lock"
+    try:
+        pid = int(lock.read_text())
+        held = any(_is_same(descriptor, lock) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
+    except (OSError, ValueError):
+        return None
+    # The number may be somebody else's by now, who has no business with this lock.
+    return pid if held else None
+
+
+def _is_same(descriptor: Path, file: Path) -> bool:
+    try:
+        return descriptor.samefile(file)
+    except OSError:
+        return False  # closed meanwhile
+
+
 def _made(socket: Path | None) -> float:
     """When a socket was made; long ago if there is none."""
     try:

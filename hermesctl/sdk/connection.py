@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import os
 import random
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
@@ -20,7 +22,7 @@ from grpc import aio
 
 from hermesctl.errors import HermesError, NotFound, Problem, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
-from hermesctl.sdk.address import Address
+from hermesctl.sdk.address import Address, embedded_process, short_state_directory
 from hermesctl.sdk.contexts import reading_login
 from hermesctl.sdk.token import HeadToken
 from hermesctl.text import printable
@@ -197,11 +199,7 @@ class Connection:
     def _advice(self, reason: str) -> str:
         lines = [f"no head answers at {self.address}: {reason}"]
         if self.address.embedded:
-            lines += [
-                f"start one for yourself:   {command('local start')}   (or add --local)",
-                f"or log in to another's:   {command('login HOST:PORT TOKEN')}",
-                "or name a socket of here: --head unix:PATH, or HERMES_HEAD",
-            ]
+            lines += _embedded_advice(short_state_directory(os.environ))
         elif self.address.socket is not None:
             lines.append("is `hermesd head` running, and may you open its socket?")
         elif self.address.membership is not None:
@@ -209,6 +207,20 @@ class Connection:
         else:
             lines.append("is `hermesd head` running there, or the tunnel to it?")
         return "\n".join(lines)
+
+
+def _embedded_advice(state: Path) -> list[str]:
+    """What to do where one's own head does not answer."""
+    if (pid := embedded_process(state)) is not None:
+        log = printable(str(state / "local.log"))
+        return [
+            f"its process {pid} is there: {log} says why it does not serve, such as a full disk"
+        ]
+    return [
+        f"start one for yourself:   {command('local start')}   (or add --local)",
+        f"or log in to another's:   {command('login HOST:PORT TOKEN')}",
+        "or name a socket of here: --head unix:PATH, or HERMES_HEAD",
+    ]
 
 
 def _channel(address: Address) -> aio.Channel:

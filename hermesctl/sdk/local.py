@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
-from hermesctl.sdk.address import embedded_head, short_state_directory
+from hermesctl.sdk.address import embedded_head, embedded_process, short_state_directory
 from hermesctl.sdk.connection import Connection
 from hermesctl.text import printable, size
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -58,7 +58,7 @@ async def find(environment: Mapping[str, str]) -> LocalHead:
     state = short_state_directory(environment)
     address = embedded_head(environment)
     assert address.socket is not None
-    return LocalHead(state, address.socket, _pid(state), await _answers(address.socket))
+    return LocalHead(state, address.socket, embedded_process(state), await _answers(address.socket))
 
 
 async def start(
@@ -118,7 +118,7 @@ async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> boo
     it does not end in time.
     """
     state = short_state_directory(environment)
-    pid = _pid(state)
+    pid = embedded_process(state)
     if pid is None:
         return False
     try:
@@ -206,25 +206,6 @@ async def _answers(socket: Path) -> bool:
         return False
     writer.close()
     return True
-
-
-def _pid(state: Path) -> int | None:
-    """The process that holds the state directory, ready or not."""
-    lock = state / "running.lock"
-    try:
-        pid = int(lock.read_text())
-        held = any(_is_same(descriptor, lock) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
-    except (OSError, ValueError):
-        return None
-    # The number may be somebody else's by now, who has no business with this lock.
-    return pid if held else None
-
-
-def _is_same(descriptor: Path, file: Path) -> bool:
-    try:
-        return descriptor.samefile(file)
-    except OSError:
-        return False  # closed meanwhile
 
 
 async def _ended(descriptor: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import tarfile
 import uuid
 from contextlib import aclosing
@@ -208,6 +209,21 @@ async def test_no_socket_is_said_at_once(state: Path) -> None:
     async with AsyncClient(patience_seconds=1e9) as client:
         with pytest.raises(Unreachable, match=r"no such socket\n.*hermesctl local start"):
             await client.nodes()
+
+
+async def test_a_local_head_that_is_there_and_does_not_serve_is_not_to_be_started(
+    state: Path,
+) -> None:
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "running.lock").open("w") as lock:
+        lock.write(str(os.getpid()))
+        lock.flush()
+        async with AsyncClient(patience_seconds=0) as client:
+            with pytest.raises(Unreachable) as caught:
+                await client.nodes()
+    said = str(caught.value)
+    assert f"its process {os.getpid()} is there: {state / 'local.log'} says why" in said
+    assert "local start" not in said
 
 
 async def test_a_socket_that_nobody_serves_is_named(serving: HeadThread) -> None:
