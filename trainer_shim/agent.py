@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import socket
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, Callable, NamedTuple
 from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message, number
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
+from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
@@ -66,7 +66,7 @@ class Agent:
 
     def __init__(
         self,
-        channel: socket.socket,
+        channel: ByteStream,
         page: ControlPage,
         trial: str,
         attempt: int,

@@ -12,7 +12,6 @@ import atexit
 import fcntl
 import json
 import os
-import socket
 import sys
 from collections.abc import Mapping
 
@@ -20,7 +19,8 @@ from trainer_shim import current_agent
 from trainer_shim.adapters import registry
 from trainer_shim.agent import Agent
 from trainer_shim.channel import frames
-from trainer_shim.channel.page import ControlPage
+from trainer_shim.channel.page import PAGE_NAME, ControlPage
+from trainer_shim.channel.pipes import Pipes
 from trainer_shim.metrics import streams
 from trainer_shim.program import command_line, framework_scan
 from trainer_shim.spec import Spec
@@ -30,7 +30,7 @@ from trainer_shim.trainee import Trainee
 ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
 UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
-_CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FD", "HERMES_PAGE_FD", "HERMES_SEED"
+_CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
 _LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
 _OURS = (
@@ -46,10 +46,10 @@ _OURS = (
 )
 
 
-def environment(channel: int, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
+def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
     """What a program is given so that a Python below it can be reached; see `_OURS`."""
     values = (
-        channel,
+        f"{channel.reads},{channel.writes}",
         page,
         spec.checkpoints,
         spec.cwd,
@@ -84,7 +84,7 @@ def claim() -> Agent | None:
     except OSError:
         return None
     agent = _agent(channel, page, os.environ)
-    for fd in inherited:
+    for fd in (channel.reads, channel.writes, page.fd):
         os.set_inheritable(fd, False)
     _own_environment()
     if page.step:
@@ -97,10 +97,10 @@ def claim() -> Agent | None:
     return agent
 
 
-def _agent(channel: int, page: ControlPage, environ: Mapping[str, str]) -> Trainee:
+def _agent(channel: Pipes, page: ControlPage, environ: Mapping[str, str]) -> Trainee:
     seed = environ.get(_SEED)
     return Trainee(
-        socket.socket(fileno=channel),
+        channel,
         page,
         trial=environ["HERMES_TRIAL"],
         attempt=int(environ["HERMES_ATTEMPT"]),
@@ -115,15 +115,20 @@ def _agent(channel: int, page: ControlPage, environ: Mapping[str, str]) -> Train
     )
 
 
-def _inherited() -> tuple[int, int] | None:
+def _inherited() -> tuple[Pipes, int] | None:
     """The descriptors of channel and page, if those that started this process left them open."""
     try:
-        channel, page = int(os.environ[_CHANNEL]), int(os.environ[_PAGE])
-        is_channel = os.readlink(f"/proc/self/fd/{channel}").startswith("socket:")
-        is_page = os.readlink(f"/proc/self/fd/{page}").startswith("/memfd:hermes-page")
+        reads, writes = map(int, os.environ[_CHANNEL].split(","))
+        page = int(os.environ[_PAGE])
+        is_channel = all(_link(fd).startswith("pipe:") for fd in (reads, writes))
+        is_page = PAGE_NAME in _link(page)
     except (KeyError, ValueError, OSError):
         return None
-    return (channel, page) if is_channel and is_page else None
+    return (Pipes(reads, writes), page) if is_channel and is_page else None
+
+
+def _link(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def _own_environment() -> None:
@@ -141,10 +146,9 @@ def _judge() -> None:
     program = command_line.split(words).program
     inherited = _inherited()
     if program and inherited is not None and framework_scan.is_blind(program[0]):
-        with socket.socket(fileno=os.dup(inherited[0])) as channel:
-            said = {"level": "park-only", "reason": UNSEEN, "framework": "none"}
-            frames.send(channel, {"kind": "fidelity", **said})
-            frames.send(channel, {"kind": "blind"})
+        said = {"level": "park-only", "reason": UNSEEN, "framework": "none"}
+        frames.send(inherited[0], {"kind": "fidelity", **said})
+        frames.send(inherited[0], {"kind": "blind"})
 
 
 def _close(agent: Agent) -> None:

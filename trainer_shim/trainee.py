@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from typing import Any, Callable
 
 from trainer_shim import checkpoint_dir
@@ -16,6 +15,7 @@ from trainer_shim.agent import NOT_SAVED, Agent
 from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import ControlPage
+from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.metrics.files import GrowingFiles
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback
@@ -30,7 +30,7 @@ class Trainee(Agent):
 
     def __init__(
         self,
-        channel: socket.socket,
+        channel: ByteStream,
         page: ControlPage,
         *,
         checkpoints: str,

@@ -7,10 +7,10 @@ forked says nothing.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 
 from trainer_shim.channel.frames import Message, receive, send
+from trainer_shim.channel.pipes import ByteStream
 
 HOST_GONE = 75
 _LETTERS = 4000  # of a text: the words of an error may be of any length
@@ -19,7 +19,7 @@ _LETTERS = 4000  # of a text: the words of an error may be of any length
 class AgentChannel:
     """The frames on `channel`; `read` of those that the page's `mail` counts were taken out."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: ByteStream) -> None:
         self.read = 0
         self._channel = channel
         self._early: list[Message] = []

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import struct
 from typing import Any
+
+from trainer_shim.channel.pipes import ByteStream
 
 MAX_FRAME_BYTES = 64 * 1024
 # What a host adds to an agent's message before it sends it on: number, attempt, time.
@@ -82,27 +83,27 @@ def _parse(body: bytes) -> Message:
     return message
 
 
-def send(sock: socket.socket, message: Message) -> None:
-    """Send one frame on a blocking socket."""
-    sock.sendall(encode(message))
+def send(stream: ByteStream, message: Message) -> None:
+    """Send one frame on a blocking stream."""
+    stream.sendall(encode(message))
 
 
-def receive(sock: socket.socket) -> Message | None:
-    """The next frame of a blocking socket; None at the end of the stream."""
-    head = _exactly(sock, _LENGTH.size)
+def receive(stream: ByteStream) -> Message | None:
+    """The next frame of a blocking stream; None at the end of the stream."""
+    head = _exactly(stream, _LENGTH.size)
     if head is None:
         return None
     (length,) = _LENGTH.unpack(head)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"frame length {length}, expected at most {MAX_FRAME_BYTES}")
-    body = _exactly(sock, length)
+    body = _exactly(stream, length)
     return None if body is None else _parse(body)
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes | None:
+def _exactly(stream: ByteStream, count: int) -> bytes | None:
     parts = bytearray()
     while len(parts) < count:
-        part = sock.recv(count - len(parts))
+        part = stream.recv(count - len(parts))
         if not part:
             return None
         parts += part
@@ -112,13 +113,13 @@ def _exactly(sock: socket.socket, count: int) -> bytes | None:
 class FrameConnection:
     """A non-blocking end of a channel: frames come in by `read`, go out by `send`.
 
-    What the peer does not take at once is kept and sent by `flush` when the socket is
+    What the peer does not take at once is kept and sent by `flush` when the stream is
     writable again (`wants_write`).
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self.sock = sock
+    def __init__(self, stream: ByteStream) -> None:
+        stream.setblocking(False)
+        self.stream = stream
         self.closed = False
         self._decoder = Decoder()
         self._out = bytearray()
@@ -128,7 +129,7 @@ class FrameConnection:
         messages: list[Message] = []
         while not self.closed:
             try:
-                data = self.sock.recv(MAX_FRAME_BYTES)
+                data = self.stream.recv(MAX_FRAME_BYTES)
             except BlockingIOError:
                 break
             except OSError:
@@ -140,15 +141,15 @@ class FrameConnection:
         return messages
 
     def send(self, message: Message) -> None:
-        """Queue one frame and send what the socket takes now."""
+        """Queue one frame and send what the stream takes now."""
         self._out += encode(message)
         self.flush()
 
     def flush(self) -> None:
-        """Send as much of the queue as the socket takes."""
+        """Send as much of the queue as the stream takes."""
         while self._out and not self.closed:
             try:
-                sent = self.sock.send(self._out)
+                sent = self.stream.send(self._out)
             except BlockingIOError:
                 return
             except OSError:
@@ -162,6 +163,6 @@ class FrameConnection:
         return bool(self._out) and not self.closed
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the stream."""
         self.closed = True
-        self.sock.close()
+        self.stream.close()

@@ -14,6 +14,7 @@ import mmap
 import os
 
 NO_LIMIT = 2**64 - 1
+PAGE_NAME = "hermes-page"
 _SIZE = 4096
 _MAIL, _LOOPING = 0, 1  # 32-bit words, at bytes 0 and 4
 # 64-bit words, from byte 8 on; the agent looks at `_NEAREST` alone, the lesser of the two after it.
@@ -32,7 +33,7 @@ class ControlPage:
     @classmethod
     def create(cls) -> ControlPage:
         """A new page; `fd` is closed on exec unless made inheritable."""
-        fd = os.memfd_create("hermes-page")
+        fd = os.memfd_create(PAGE_NAME)
         os.ftruncate(fd, _SIZE)
         page = cls(fd)
         page.words64[_MARK] = NO_LIMIT

@@ -24,7 +24,7 @@ def _run_the_users() -> None:
 
 
 def _look_for_a_trial() -> None:
-    if "HERMES_CHANNEL_FD" in os.environ and sys.version_info >= (3, 9):
+    if "HERMES_CHANNEL_FDS" in os.environ and sys.version_info >= (3, 9):
         try:
             from trainer_shim import child_interpreters
         except ImportError:

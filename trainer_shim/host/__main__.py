@@ -66,11 +66,11 @@ class Host:
             events = selectors.EVENT_READ
             if self._daemon.wants_write:
                 events |= selectors.EVENT_WRITE
-            wanted[self._daemon.sock.fileno()] = ("daemon", events)
+            wanted[self._daemon.stream.fileno()] = ("daemon", events)
         worker = self.trial.worker
         if worker is not None:
             if not worker.channel.closed:
-                wanted[worker.channel.sock.fileno()] = ("agent", selectors.EVENT_READ)
+                wanted[worker.channel.stream.fileno()] = ("agent", selectors.EVENT_READ)
             if worker.pipe is not None:
                 wanted[worker.pipe] = ("output", selectors.EVENT_READ)
             wanted[worker.pidfd] = ("exit", selectors.EVENT_READ)
@@ -110,8 +110,8 @@ class Host:
 
     def _drop_daemon(self) -> None:
         if self._daemon is not None:
-            if self._watched.pop(self._daemon.sock.fileno(), None) is not None:
-                self._selector.unregister(self._daemon.sock)
+            if self._watched.pop(self._daemon.stream.fileno(), None) is not None:
+                self._selector.unregister(self._daemon.stream)
             self._daemon.close()
             self._daemon = None
             self._attached = self._rested = False
@@ -258,7 +258,7 @@ class Host:
         self._selector.close()
         self._listener.close()
         if self._daemon is not None:
-            self._daemon.sock.close()
+            self._daemon.stream.close()
         self.trial.log.close()
         self.trial.output.close()
 

@@ -86,14 +86,14 @@ def take_cores(cores: list[int] | None, named: str | None) -> None:
 
 def _exec(launch: ProgramLaunch) -> None:
     spec = launch.spec
-    channel, page = launch.channel.fileno(), launch.page.fd
+    channel, page = launch.channel, launch.page.fd
     inherited = child_interpreters.environment(channel, page, spec, launch.restore)
     paths = filter(None, [child_interpreters.ENTRY, spec.env.get("PYTHONPATH"), _HERE])
     environment = {**os.environ, **inherited, "PYTHONPATH": os.pathsep.join(paths)}
     # Sets of strings must iterate in the same order in every process of a trial.
     environment.setdefault("PYTHONHASHSEED", "0")
-    os.set_inheritable(channel, True)
-    os.set_inheritable(page, True)
+    for fd in (channel.reads, channel.writes, page):
+        os.set_inheritable(fd, True)
     agent = _agent(launch)
     agent.files.clear(launch.restore is None)
     reason = _out_of_reach(spec.argv)

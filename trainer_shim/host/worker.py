@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from dataclasses import dataclass
 
 from trainer_shim.channel.agent_channel import HOST_GONE
 from trainer_shim.channel.frames import FrameConnection, Message
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
+from trainer_shim.channel.pipes import Pipes, pipe_pair
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import die_with_parent, enter_cgroup
 from trainer_shim.host.output import Output
@@ -24,7 +24,7 @@ class ProgramLaunch:
     attempt: int
     restore: str | None
     cores: list[int] | None
-    channel: socket.socket
+    channel: Pipes
     page: ControlPage
 
 
@@ -74,7 +74,7 @@ def fork_worker(
 ) -> Worker | ProgramLaunch:
     """Fork. The parent gets the Worker; the child, already in its cgroup, session and working
     directory, with the output pipe as its standard output, gets the ProgramLaunch."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = pipe_pair()
     read_end, write_end = output.pipe()
     page = ControlPage.create()
     page.limit = NO_LIMIT if limit is None else limit
