@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Protocol, Union
+from typing import Protocol
 
 
 class ByteStream(Protocol):
@@ -18,7 +18,7 @@ class ByteStream(Protocol):
         """At most this many bytes; none at the stream's end."""
         ...
 
-    def send(self, data: Union[bytes, bytearray], /) -> int:
+    def send(self, data: bytes | bytearray, /) -> int:
         """Send what is taken at once; how much that was."""
         ...
 
@@ -50,7 +50,7 @@ class Pipes:
         """At most this many bytes; none when the other end is closed."""
         return os.read(_pipe(self.reads), size)
 
-    def send(self, data: Union[bytes, bytearray], /) -> int:
+    def send(self, data: bytes | bytearray, /) -> int:
         """Write what the pipe takes; how much that was."""
         return os.write(_pipe(self.writes), data)
 
