@@ -348,7 +348,7 @@ def test_rungs_of_hyperband_by_s() -> None:
 def test_an_extension_changes_what_is_given_and_the_command_line() -> None:
     made, trials = draft(spec(stop=pb.Stop(max_steps=10, target=0.5))).accepted("d", "me", 0.0)
     epochs = pb.NamedValue(name="epochs", value=value(20))
-    rule, changed, lines = study.extension(made, trials, pb.Stop(max_steps=20), [epochs])
+    rule, changed, lines = study.extension(made, trials, pb.Stop(max_steps=20), [], [epochs])
     assert rule == StopRule(max_steps=20, target=0.5)
     assert changed == (("epochs", 20),)
     assert lines[0] == ("python", "train.py", "--lr=0.1", "--batch=16", "--epochs=20")
@@ -363,6 +363,24 @@ def test_an_extension_needs_something_to_change() -> None:
         study.extension(made, trials, pb.Stop(max_steps=0), [])
     with pytest.raises(Refused, match=r"parameters\.x\.value = None: expected text"):
         study.extension(made, trials, pb.Stop(), [pb.NamedValue(name="x")])
+
+
+def test_an_extension_takes_a_name_that_it_does_not_know_only_as_a_new_one() -> None:
+    made, trials = draft(spec()).accepted("d", "me", 0.0)
+    slip = [pb.NamedValue(name="lrr", value=value(0.5))]
+    words = (
+        r"parameters\.lrr = 0\.5: expected one of batch, lr; .*--new lrr=VALUE \(did you mean lr\?"
+    )
+    with pytest.raises(Refused, match=words):
+        study.extension(made, trials, pb.Stop(), slip)
+    assert study.extension(made, trials, pb.Stop(), [], slip)[1] == (("lrr", 0.5),)
+
+
+def test_an_argument_of_the_command_itself_is_known() -> None:
+    command = ["python", "train.py", "--epochs", "5", "${args}"]
+    made, trials = draft(spec(command=command)).accepted("d", "me", 0.0)
+    longer = [pb.NamedValue(name="epochs", value=value(9))]
+    assert study.extension(made, trials, pb.Stop(), longer)[1] == (("epochs", 9),)
 
 
 def test_an_extension_keeps_what_was_searched_and_shortens_nothing() -> None:

@@ -216,6 +216,15 @@ RaiseOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+NewOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--new",
+        metavar="NAME=VALUE",
+        help="Give the program an argument that is no parameter of the study; repeat it.",
+        show_default=False,
+    ),
+]
 MetricOption: TypeAlias = Annotated[
     str | None,
     typer.Option(

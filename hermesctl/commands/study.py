@@ -18,6 +18,7 @@ from hermesctl.commands.options import (
     GoalOption,
     HeadOption,
     NameOption,
+    NewOption,
     OutputOption,
     PoliciesOption,
     RaiseOption,
@@ -26,6 +27,7 @@ from hermesctl.commands.options import (
     YesOption,
 )
 from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run
+from hermesctl.errors import UsageError
 from hermesctl.render.documents import study_document
 from hermesctl.render.live import said_last
 from hermesctl.render.output import Format, emit, plain, row
@@ -36,7 +38,7 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.transfer import write_file
 from hermesctl.study_file.load import Document
 from hermesctl.study_file.submission import from_changed_spec
-from hermesctl.study_file.trees import parse_assignments, tree_of, with_flags
+from hermesctl.study_file.trees import named_values, parse_assignments, tree_of, with_flags
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
 from hermesctl.waiting import progress
@@ -167,10 +169,16 @@ def retry(study: StudyArgument, head: HeadOption = None) -> None:
 
 
 @app.command()
-def extend(study: StudyArgument, settings: RaiseOption = None, head: HeadOption = None) -> None:
+def extend(
+    study: StudyArgument,
+    settings: RaiseOption = None,
+    new: NewOption = None,
+    head: HeadOption = None,
+) -> None:
     """Let trials go on for longer, finished ones from their last checkpoint.
 
-    A key is a hyper-parameter, or a rule under `stop`.
+    A key is a hyper-parameter, or a rule under `stop`. A trial whose program has ended by itself
+    needs a length that rises.
 
     Example: hermesctl study extend digits --set epochs=20
 
@@ -178,10 +186,13 @@ def extend(study: StudyArgument, settings: RaiseOption = None, head: HeadOption 
 
     Example: hermesctl study extend digits --set epochs=30 --set learning_rate=0.0001
     """
+    if not settings and not new:
+        raise UsageError("expected --set KEY=VALUE, for example --set stop.max_seconds=2h")
     rules, values = parse_assignments(settings or [], "stop")
+    arguments = named_values("--new", new or [])
 
     async def body(client: AsyncClient) -> None:
-        extended = await client.extend(study, stop=rules, parameters=values)
+        extended = await client.extend(study, stop=rules, parameters=values, new=arguments)
         say(f"{count(len(extended), 'trial')} extended")
 
     run(body, head=head)

@@ -586,22 +586,23 @@ class AsyncClient:
         *targets: Target | Mapping[str, object],
         stop: Changes | None = None,
         parameters: Changes | None = None,
+        new: Changes | None = None,
     ) -> list[str]:
         """Let trials go on for longer; returns those that will.
 
         `targets` are studies, trials or their ids. `stop` raises stop rules, by the keys of the
         study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
-        ({"epochs": 20}), and may stand right after the targets instead. Finished trials go on
-        from their last checkpoint. Raises UsageError for what can't be meant, StudyFileError for
-        values that won't do, NotFound, and Refused where a trial can't be extended.
+        ({"epochs": 20}), and may stand right after the targets instead; `new` gives the program
+        arguments that the study has no parameter for. Finished trials go on from their last
+        checkpoint; one whose program has ended by itself needs a length that rises. Raises
+        UsageError for what can't be meant, StudyFileError for values that won't do, NotFound, and
+        Refused where a trial can't be extended.
         """
-        chosen, rules, values = extension(targets, stop, parameters)
+        requests = extension(targets, stop, parameters, new)
         await self._check_version()
         ids: list[str] = []
-        for selection in chosen:
-            request = pb.ExtendStudyRequest(
-                request_id=new_request_id(), selection=selection, stop=rules, parameters=values
-            )
+        for request in requests:
+            request.request_id = new_request_id()
             ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
         return ids
 

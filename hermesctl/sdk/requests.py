@@ -15,12 +15,11 @@ from google.protobuf.message import Message
 from hermesctl.errors import Problem, StudyFileError, UsageError
 from hermesctl.sdk.records import Study, Submission, Trial
 from hermesctl.study_file.load import Table
-from hermesctl.study_file.schema import build_extension, expectation, short_enum_name
+from hermesctl.study_file.schema import build_stop, build_values, expectation, short_enum_name
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import cut, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop
 
 StudyRef: TypeAlias = str | Study | Submission
 TrialRef: TypeAlias = str | Trial
@@ -130,9 +129,9 @@ def selections(targets: tuple[object, ...]) -> list[pb.Selection]:
 
 
 def extension(
-    targets: tuple[object, ...], stop: object, parameters: object
-) -> tuple[list[pb.Selection], Stop | None, list[NamedValue]]:
-    """What to extend, the new stop rules if there are any, and new values of parameters.
+    targets: tuple[object, ...], stop: object, parameters: object, new: object = None
+) -> list[pb.ExtendStudyRequest]:
+    """What asks for an extension, one request a study, without their ids.
 
     A mapping among `targets` is one of parameters. Raises UsageError, StudyFileError.
     """
@@ -144,18 +143,25 @@ def extension(
     chosen = selections(tuple(t for t in targets if not isinstance(t, Mapping)))
     if not chosen:
         raise UsageError("extend: expected a study, a trial or the id of one, then what to change")
-    rules = None if stop is None else _changes("stop", stop, '{"max_steps": 1000}')
-    message, values, problems = build_extension(
-        tree_of(rules, "stop") if isinstance(rules, Mapping) else rules,
-        _tree(given[0]) if given else None,
+    rules, problems = (
+        (None, [])
+        if stop is None
+        else build_stop(_tree("stop", _changes("stop", stop, '{"max_steps": 1000}')))
     )
-    if problems:
+    values, wrong = build_values(_tree("parameters", given[0] if given else {}))
+    named = {} if new is None else _changes("new", new, '{"epochs": 20}')
+    arguments, also_wrong = build_values(_tree("parameters", named))
+    if problems := [*problems, *wrong, *also_wrong]:
         raise StudyFileError(problems)
-    return chosen, message if stop else None, values
+    change = pb.ExtendStudyRequest(stop=rules, parameters=values, new_parameters=arguments)
+    requests = [pb.ExtendStudyRequest(selection=each) for each in chosen]
+    for request in requests:
+        request.MergeFrom(change)
+    return requests
 
 
-def _tree(parameters: Changes) -> Table:
-    return parameters if isinstance(parameters, Table) else tree_of(parameters, "parameters")
+def _tree(source: str, changes: Changes) -> Table:
+    return changes if isinstance(changes, Table) else tree_of(changes, source)
 
 
 def _changes(name: str, value: object, example: str) -> Changes:

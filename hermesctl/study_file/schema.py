@@ -119,20 +119,21 @@ def build_spec(root: Node) -> tuple[StudySpec, list[Problem], list[str]]:
     return spec, builder.problems, builder.notes
 
 
-def build_extension(
-    stop: Node | None, parameters: Node | None
-) -> tuple[Stop, list[NamedValue], list[Problem]]:
-    """What an extension raises: the stop rules and new values of hyper-parameters."""
+def build_stop(rules: Node) -> tuple[Stop, list[Problem]]:
+    """The stop rules that a tree stands for, and the problems found."""
     builder = _Builder()
-    rules = Stop()
-    values: list[NamedValue] = []
-    if stop is not None:
-        builder.submessage(rules, stop, "stop")
-    if isinstance(parameters, Table):
-        for entry in parameters.entries:
-            values.append(NamedValue(name=entry.key))
-            builder.submessage(values[-1].value, entry.node, f"parameters.{entry.key}")
-    return rules, values, builder.problems
+    stop = Stop()
+    builder.submessage(stop, rules, "stop")
+    return stop, builder.problems
+
+
+def build_values(parameters: Table) -> tuple[list[NamedValue], list[Problem]]:
+    """The values of hyper-parameters that a tree stands for, and the problems found."""
+    builder = _Builder()
+    values = [NamedValue(name=entry.key) for entry in parameters.entries]
+    for value, entry in zip(values, parameters.entries, strict=True):
+        builder.submessage(value.value, entry.node, f"parameters.{entry.key}")
+    return values, builder.problems
 
 
 def short_enum_name(enum: EnumDescriptor, number: int) -> str:

@@ -96,21 +96,33 @@ def _setting(text: str, source: str) -> Node:
 def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:
     """`--set` flags as two tables: those below `section`, and the rest; None where empty.
 
-    Raises UsageError where there is none, or one names a parameter as a study file does.
+    Raises UsageError where one names a parameter as a study file does.
     """
-    if not flags:
-        raise UsageError(f"expected --set KEY=VALUE, for example --set {section}.max_seconds=2h")
+    place = Place("--set")
+    inside = [flag for flag in flags if flag.partition("=")[0].partition(".")[0] == section]
+    if any("." not in flag.partition("=")[0] for flag in inside):
+        raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
+    rules = with_flags(Table((), place), settings=inside).entries
+    rest = named_values("--set", [flag for flag in flags if flag not in inside])
+    table = rules[0].node if rules else None
+    assert table is None or isinstance(table, Table)
+    return table, rest if rest.entries else None
+
+
+def named_values(option: str, flags: Sequence[str]) -> Table:
+    """`NAME=VALUE` flags as a table; a name with dots is a name like any other.
+
+    Raises UsageError where one names a parameter as a study file does.
+    """
+    table = Table((), Place(option))
     for flag in flags:
         if flag.startswith("parameters."):
             raise UsageError(
-                f"--set {printable(flag)}: expected a parameter by its name: --set NAME=VALUE"
+                f"{option} {printable(flag)}: expected a parameter by its name: {option} NAME=VALUE"
             )
-    tree = with_flags(Table((), Place("--set")), settings=flags)
-    inside = next((e.node for e in tree.entries if e.key == section), None)
-    rest = Table(tuple(e for e in tree.entries if e.key != section), tree.place)
-    if inside is not None and not isinstance(inside, Table):
-        raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
-    return inside, rest if rest.entries else None
+        name, text = _split(option, flag, "NAME=VALUE, for example epochs=20")
+        table = with_value(table, [name], _setting(text, f"{option} {flag}"))
+    return table
 
 
 def _mapping(old: TreeEntry | None, place: Place) -> Table:

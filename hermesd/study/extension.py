@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
-from hermesd.refusal import FieldError, Refused, nearest, shown
+from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.study import argv, space
 from hermesd.study.spec import StopSection, plain, read, read_stop
 from hermesd.study.submission import spec_of
-
-# How alike names are that differ by a slip: lr and lr2 are not, epoch and epochs are.
-ALIKE = 0.85
 
 
 def extension(
@@ -21,24 +18,27 @@ def extension(
     trials: Iterable[TrialSpec],
     stop: pb.Stop,
     parameters: Sequence[pb.NamedValue],
+    new: Sequence[pb.NamedValue] = (),
 ) -> tuple[StopRule, space.Point, tuple[tuple[str, ...], ...]]:
     """The stop rule, the changed parameters and each trial's command line after an extension.
 
     What `stop` leaves unset stays as it is. What a trial has learnt it has learnt with its point of
     the search, and so long: raises Refused for a parameter that is searched, and for a length that
-    would be less. A new one may be given, since programs have arguments that the study leaves as
-    they are; a name that is nearly that of a known one is refused. Whether a value that is no
-    length can be put into effect shows in the program, where the agent sees to it.
+    would be less. `new` are arguments of the program that the study has left as they are; among
+    `parameters` such a name is refused, since it may be a slip. Whether a value that is no length
+    can be put into effect shows in the program, where the agent sees to it.
     """
     given = plain(stop)
-    if not given and not parameters:
+    if not given and not parameters and not new:
         raise Refused(FieldError("stop", "", "a limit to raise, or a parameter to set"))
     before = {name: getattr(study.stop, name) for name in StopSection.model_fields}
     checked = read_stop(stop)
     rule = StopRule(**{**before, **{name: getattr(checked, name) for name in given}})
-    changed = _changed(parameters)
+    changed = _changed([*parameters, *new])
     section, trials = read(spec_of(study)), tuple(trials)
-    _check(changed, section.parameters, trials)
+    # What stands in the command itself is the program's argument beyond doubt.
+    fixed = {word[2:].partition("=")[0] for word in section.command if word.startswith("--")}
+    _check(changed, {value.name for value in new} | fixed, section.parameters, trials)
     environment = dict(study.program.environment)
     lines = tuple(
         argv.build(
@@ -55,17 +55,20 @@ def extension(
 
 def _check(
     changed: Mapping[str, Scalar],
+    new: Container[str],
     searched: Mapping[str, Mapping[str, object]],
     trials: Sequence[TrialSpec],
 ) -> None:
     """Refuse what `changed` would make untrue of what the trials have come to."""
     errors = []
+    known = {*searched, *(had for trial in trials for had, _ in trial.parameters)}
     for name, value in changed.items():
         longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
-        known = {*searched, *(had for trial in trials for had, _ in trial.parameters)}
-        near = "" if name in known else nearest(name, known, ALIKE)
-        if near:
-            expected = "a parameter of the study, or a name that is not nearly one"
+        near = ""
+        if name not in known and name not in new:
+            near = nearest(name, known)
+            ours = one_of(known) if known else "no parameter, as the study has none"
+            expected = f"{ours}; another argument of the program is --new {name}=VALUE"
         elif "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
         elif is_length(name) and isinstance(value, (int, float)) and value < longest:

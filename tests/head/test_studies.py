@@ -243,7 +243,7 @@ async def test_a_study_is_extended_when_it_is_finished(head: World) -> None:
     change = pb.ExtendStudyRequest(
         request_id=request_id(),
         selection=pb.Selection(study="digits"),
-        parameters=[types.NamedValue(name="epochs", value=value(20))],
+        new_parameters=[types.NamedValue(name="epochs", value=value(20))],
     )
     code, words = await status(head.control.ExtendStudy(change))
     assert code is CODE.FAILED_PRECONDITION

@@ -13,7 +13,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, World, request_id, status, world
-from tests.study_specs import spec
+from tests.study_specs import spec, value
 
 CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
@@ -359,9 +359,11 @@ async def test_a_trial_whose_loss_is_not_finite_is_not_extended(head: World, nod
     assert (await head.trial("digits/1")).state != types.TRIAL_STATE_WAITING
 
 
-async def completed(head: World, node: Node, kept: types.Checkpoint | None) -> None:
+async def completed(
+    head: World, node: Node, kept: types.Checkpoint | None, axes: dict[str, dict[str, object]] = ONE
+) -> None:
     """A trial that has done 10 steps in half a second."""
-    await head.submit(spec(ONE))
+    await head.submit(spec(axes))
     launch = await node.start()
     await node.report(launch, 1, [0.5])
     run = {"trial": launch.trial, "attempt": launch.attempt}
@@ -391,6 +393,34 @@ async def test_a_trial_is_not_extended_to_less_than_it_has_done(
     assert code is CODE.INVALID_ARGUMENT
     assert words in said
     assert (await head.trial("digits/1")).state == types.TRIAL_STATE_COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("changed", "new", "words"),
+    [
+        ({"lr": 0.05}, {}, "expected a length beside it, --set epochs=N (it had 5): digits/1 has"),
+        ({"epochs": 5}, {}, "parameters.epochs = 5: expected a length beside it, --set epochs=N"),
+        ({"lr": 0.05, "epochs": 6}, {}, ""),
+        ({}, {"nesterov": True}, "parameters.nesterov = True: expected a length beside it"),
+        ({}, {"budget": 3}, ""),
+    ],
+)
+async def test_a_trial_that_has_completed_needs_a_length_to_go_on(
+    head: World, node: Node, changed: dict[str, object], new: dict[str, object], words: str
+) -> None:
+    await completed(head, node, KEPT, {"lr": {"value": 0.001}, "epochs": {"value": 5}})
+    change = pb.ExtendStudyRequest(request_id=request_id(), selection=ALL)
+    for name, wanted in changed.items():
+        change.parameters.add(name=name, value=value(wanted))
+    for name, wanted in new.items():
+        change.new_parameters.add(name=name, value=value(wanted))
+    if words:
+        code, said = await status(head.control.ExtendStudy(change))
+        assert (code, words in said) == (CODE.INVALID_ARGUMENT, True), said
+        assert (await head.trial("digits/1")).state == types.TRIAL_STATE_COMPLETED
+    else:
+        assert (await head.control.ExtendStudy(change)).trials == ["digits/1"]
+        assert (await node.expect("launch")).launch.trial == "digits/1"
 
 
 async def test_a_trial_without_an_end_to_go_on_from_is_not_extended(

@@ -632,6 +632,9 @@ def test_pause_resume_retry_extend(head: FakeHead) -> None:
     (request,) = head.of(pb.ExtendStudyRequest)
     assert request.stop.max_steps == 100
     assert request.parameters[0].name == "epochs"
+    hermesctl("study", "extend", "digits", "--new", "trainer.max_epochs=9")
+    (argument,) = head.of(pb.ExtendStudyRequest)[-1].new_parameters
+    assert (argument.name, argument.value.int_value) == ("trainer.max_epochs", 9)
     bad = hermesctl("study", "extend", "digits", "--set", "stop.max_stpes=1")
     assert bad.exit_code == ExitCode.USAGE
     assert "did you mean max_steps?" in bad.stderr

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hermesd import study as studies
 from hermesd.core.events import Event, Extended, MetricChosen, Removed, Submitted
-from hermesd.core.model import Phase, StopRule, Study, StudyId, Time
+from hermesd.core.lengths import is_length
+from hermesd.core.model import Phase, Scalar, StopRule, Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
@@ -28,7 +29,7 @@ from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import scalar_of
 
@@ -82,6 +83,33 @@ def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
         errors.append(FieldError("stop.max_seconds", shown(rule.max_seconds), expected))
     if errors:
         raise Refused(*errors)
+
+
+def see_that_it_lengthens(
+    changed: Mapping[str, Scalar], stop: Stop, trials: Sequence[Trial]
+) -> None:
+    """See that a trial whose program has ended by itself is given more to do. Raises Refused.
+
+    A new value of another parameter says nothing to a program that has nothing left to train. What
+    is no length by its name may be one all the same, if it is a larger whole number than before.
+    """
+    done = next((trial for trial in trials if trial.phase is Phase.COMPLETED), None)
+    if stop.ByteSize() or done is None:
+        return
+    had = dict(done.spec.parameters)
+    if any(_may_lengthen(had.get(name), name, value) for name, value in changed.items()):
+        return
+    length = next(filter(is_length, had), "")
+    beside = f"--set {length}=N (it had {had[length]})" if length else "--new epochs=N or its like"
+    expected = f"a length beside it, {beside}: {done.id} has completed, and would train no further"
+    raise Refused(*(FieldError(f"parameters.{n}", shown(v), expected) for n, v in changed.items()))
+
+
+def _may_lengthen(before: Scalar | None, name: str, value: Scalar) -> bool:
+    whole = type(value) is int and type(before) in (int, type(None))
+    if not (whole or is_length(name)) or isinstance(value, (bool, str)):
+        return False
+    return before is None or (isinstance(before, (int, float)) and value > before)
 
 
 NEXT_UP = 10
@@ -269,9 +297,14 @@ class StudiesService:
             study = state.studies[study_id]
             chosen = extensible(study, [state.trials[trial] for trial in trials])
             rule, parameters, lines = studies.extension(
-                study, [trial.spec for trial in chosen], request.stop, request.parameters
+                study,
+                [trial.spec for trial in chosen],
+                request.stop,
+                request.parameters,
+                request.new_parameters,
             )
             see_that_it_raises(rule, chosen)
+            see_that_it_lengthens(dict(parameters), request.stop, chosen)
             within_quota(state, study.owner, who.user, len(chosen))
             ids = tuple(trial.id for trial in chosen)
             return Extended(study_id, ids, rule, parameters, lines, key)

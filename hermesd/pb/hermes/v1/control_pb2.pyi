@@ -724,16 +724,18 @@ class RetryTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExtendStudyRequest(_message.Message):
-    __slots__ = ("request_id", "selection", "stop", "parameters")
+    __slots__ = ("request_id", "selection", "stop", "parameters", "new_parameters")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    NEW_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     selection: Selection
     stop: _types_pb2.Stop
     parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
-    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., stop: _Optional[_Union[_types_pb2.Stop, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+    new_parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., stop: _Optional[_Union[_types_pb2.Stop, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
 
 class ExtendStudyResponse(_message.Message):
     __slots__ = ("trials",)
