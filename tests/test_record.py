@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hermesd import record
 from hermesd.core.commands import Launch
 from hermesd.core.events import (
+    Added,
     Extended,
     Paused,
     PoolsConfigured,
@@ -37,7 +38,7 @@ st.register_type_strategy(str, TEXT)
 ENTRIES = st.one_of([st.from_type(kind) for kind in record.KINDS.values()])
 
 
-WITH_SETTINGS = Submitted | Extended | PoolsConfigured
+WITH_SETTINGS = Submitted | Added | Extended | PoolsConfigured
 
 
 def with_scalars(entry: Any) -> bool:

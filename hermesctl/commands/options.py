@@ -16,6 +16,7 @@ from hermesctl.errors import HermesError
 from hermesctl.render.output import Format
 from hermesctl.sdk.address import HEAD_VARIABLE
 from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.study_file.load import INT32_MAX
 
 _COMPLETION_PATIENCE_SECONDS = 0.0
 
@@ -213,6 +214,26 @@ RaiseOption: TypeAlias = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Raise a limit or set a parameter: stop.max_steps=2000, epochs=20; repeat it.",
+        show_default=False,
+    ),
+]
+ValueOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Give a parameter this value alone; repeat it.",
+        show_default=False,
+    ),
+]
+TrialsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        min=1,
+        max=INT32_MAX,
+        metavar="N",
+        help="How many trials to draw at random, or of a grid at most.",
         show_default=False,
     ),
 ]

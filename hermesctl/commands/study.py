@@ -16,6 +16,7 @@ from hermesctl.commands.options import (
     FileToOption,
     ForceOption,
     GoalOption,
+    GridOption,
     HeadOption,
     NameOption,
     NewOption,
@@ -24,6 +25,8 @@ from hermesctl.commands.options import (
     RaiseOption,
     SetOption,
     StudyArgument,
+    TrialsOption,
+    ValueOption,
     YesOption,
 )
 from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run
@@ -38,11 +41,17 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.transfer import write_file
 from hermesctl.study_file.load import Document
 from hermesctl.study_file.submission import from_changed_spec
-from hermesctl.study_file.trees import named_values, parse_assignments, tree_of, with_flags
+from hermesctl.study_file.trees import (
+    named_values,
+    parse_assignments,
+    parse_axes,
+    tree_of,
+    with_flags,
+)
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import changed, count, printable, size
 from hermesctl.waiting import progress
-from hermesctl.yaml_text import to_yaml
+from hermesctl.yaml_text import Data, to_yaml
 
 app = typer.Typer(
     cls=NounGroup, help="List, show and change studies. Without a verb: the list, or one study."
@@ -194,6 +203,44 @@ def extend(
     async def body(client: AsyncClient) -> None:
         extended = await client.extend(study, stop=rules, parameters=values, new=arguments)
         say(f"{count(len(extended), 'trial')} extended")
+
+    run(body, head=head)
+
+
+@app.command()
+def add(
+    study: StudyArgument,
+    settings: ValueOption = None,
+    grid: GridOption = None,
+    new: NewOption = None,
+    trials: TrialsOption = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Give a study further trials, also one that has finished.
+
+    What is not given is as in the study: its other axes make a grid of those points that no trial
+    has, or are drawn, `--trials` times.
+
+    Example: hermesctl study add digits --set learning_rate=3e-4
+
+    Example: hermesctl study add digits --grid learning_rate=3e-4,1e-5 --set optimizer=adam
+
+    Example: hermesctl study add random-digits --set learning_rate=3e-4 --trials 20
+    """
+    axes, arguments = parse_axes(settings or [], grid or []), named_values("--new", new or [])
+
+    async def body(client: AsyncClient) -> None:
+        added = await client.add(study, axes, new=arguments, count=trials)
+        for note in added.notes:
+            say(f"note: {printable(note)}")
+        if output.for_people:
+            first, last = printable(added.trials[0].id), printable(added.trials[-1].id)
+            which = first if first == last else f"{first} to {last}"
+            say(f"{count(len(added.trials), 'trial')} added: {which}")
+        rows = [row(trial) for trial in added.trials]
+        document: dict[str, Data] = {"study": added.study, "trials": rows}
+        emit(stdout(), output, document, rows, lambda wide: trials_table(added.trials, "", wide))
 
     run(body, head=head)
 

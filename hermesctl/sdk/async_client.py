@@ -49,6 +49,7 @@ from hermesctl.sdk.requests import (
     StudyRef,
     Target,
     TrialRef,
+    addition,
     asked,
     extension,
     path_of,
@@ -605,6 +606,33 @@ class AsyncClient:
             request.request_id = new_request_id()
             ids += (await self.connection.call(self.connection.stub.ExtendStudy, request)).trials
         return ids
+
+    async def add(
+        self,
+        study: StudyRef,
+        parameters: Changes | None = None,
+        *,
+        new: Changes | None = None,
+        count: int | None = None,
+    ) -> Submission:
+        """Give a study further trials, also one that has finished; the answer has them alone.
+
+        `parameters` are values or axes in the place of the study's of those names, as in a study
+        file: {"lr": 3e-4}, {"lr": [1e-4, 3e-4]}, {"lr": {"min": 0.1, "max": 0.5}}; all others are
+        the study's own. `new` are arguments of the program that the study has no parameter for. A
+        grid gives the points that no trial has, at most `count`; of a random search `count` more
+        are drawn. Raises UsageError and StudyFileError for what won't do, NotFound, and Refused
+        where the quota does not allow them.
+        """
+        request = addition(parameters, new)
+        request.MergeFrom(asked(pb.AddTrialsRequest, study=study_id(study), count=count))
+        await self._check_version()
+        request.request_id = new_request_id()
+        answer = await self.connection.call(
+            self.connection.stub.AddTrials, request, timeout_seconds=_SUBMIT_TIMEOUT_SECONDS
+        )
+        trials = tuple(map(from_wire.trial, answer.trials))
+        return Submission(answer.study, trials, "", tuple(answer.notes))
 
     async def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""

@@ -355,6 +355,25 @@ class Client:
         """
         return self._run(self._client.extend(*targets, stop=stop, parameters=parameters, new=new))
 
+    def add(
+        self,
+        study: StudyRef,
+        parameters: Changes | None = None,
+        *,
+        new: Changes | None = None,
+        count: int | None = None,
+    ) -> Submission:
+        """Give a study further trials, also one that has finished; the answer has them alone.
+
+        `parameters` are values or axes in the place of the study's of those names, as in a study
+        file: {"lr": 3e-4}, {"lr": [1e-4, 3e-4]}, {"lr": {"min": 0.1, "max": 0.5}}; all others are
+        the study's own. `new` are arguments of the program that the study has no parameter for. A
+        grid gives the points that no trial has, at most `count`; of a random search `count` more
+        are drawn. Raises UsageError and StudyFileError for what won't do, NotFound, and Refused
+        where the quota does not allow them.
+        """
+        return self._run(self._client.add(study, parameters, new=new, count=count))
+
     def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
     ) -> MetricChoice:

@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     CANCELLED = "cancelled"
     PAUSED = "paused"
     RESUMED = "resumed"
+    ADDED = "added"
     EXTENDED = "extended"
     RETRIED = "retried"
     REMOVED = "removed"

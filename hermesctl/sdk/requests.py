@@ -15,7 +15,13 @@ from google.protobuf.message import Message
 from hermesctl.errors import Problem, StudyFileError, UsageError
 from hermesctl.sdk.records import Study, Submission, Trial
 from hermesctl.study_file.load import Table
-from hermesctl.study_file.schema import build_stop, build_values, expectation, short_enum_name
+from hermesctl.study_file.schema import (
+    build_parameters,
+    build_stop,
+    build_values,
+    expectation,
+    short_enum_name,
+)
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import cut, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -158,6 +164,24 @@ def extension(
     for request in requests:
         request.MergeFrom(change)
     return requests
+
+
+def addition(parameters: object, new: object) -> pb.AddTrialsRequest:
+    """What asks for further trials at these axes; the rest is to be filled in.
+
+    Raises UsageError, StudyFileError.
+    """
+    request = pb.AddTrialsRequest()
+    problems: list[Problem] = []
+    given = {"parameters": (parameters, request.parameters), "new": (new, request.new_parameters)}
+    for name, (value, field) in given.items():
+        if value is not None:
+            axes, wrong = build_parameters(_tree(name, _changes(name, value, '{"lr": [0.1, 0.2]}')))
+            field.extend(axes)
+            problems += wrong
+    if problems:
+        raise StudyFileError(problems)
+    return request
 
 
 def _tree(source: str, changes: Changes) -> Table:

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from hermesctl.errors import Problem
+from hermesctl.errors import Place, Problem
 from hermesctl.study_file import load
 from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
 from hermesctl.text import nearest
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop, StudySpec, Value
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Parameter, Stop, StudySpec, Value
 
 # What a field of the study file wants, in words, and what a wrong value was meant to be.
 
@@ -134,6 +135,24 @@ def build_values(parameters: Table) -> tuple[list[NamedValue], list[Problem]]:
     for value, entry in zip(values, parameters.entries, strict=True):
         builder.submessage(value.value, entry.node, f"parameters.{entry.key}")
     return values, builder.problems
+
+
+def build_parameters(axes: Table) -> tuple[list[Parameter], list[Problem]]:
+    """The axes that a tree stands for, as a study file has them, and the problems found. A bare
+    value is the only one of its axis, a list all of them."""
+    builder = _Builder()
+    spec = StudySpec()
+    entries = tuple(replace(entry, node=_axis(entry.node, entry.place)) for entry in axes.entries)
+    field = _fields(spec)["parameters"]
+    builder.repeated(spec, field, Table(entries, axes.place), "parameters")
+    return list(spec.parameters), builder.problems
+
+
+def _axis(node: Node, place: Place) -> Node:
+    if isinstance(node, Table | BrokenYaml):
+        return node
+    key = "values" if isinstance(node, Items) else "value"
+    return Table((TreeEntry(key, place, node),), place)
 
 
 def short_enum_name(enum: EnumDescriptor, number: int) -> str:

@@ -125,6 +125,23 @@ def named_values(option: str, flags: Sequence[str]) -> Table:
     return table
 
 
+def parse_axes(values: Sequence[str], grid: Sequence[str]) -> Table:
+    """`--set` and `--grid` flags as the parameters of a study file, each name once.
+
+    Raises UsageError for a flag that has not its form.
+    """
+    axes = with_flags(Table((), Place("--grid")), grid=grid).entries
+    given = axes[0].node if axes else Table((), Place("--set"))
+    assert isinstance(given, Table)
+    for entry in named_values("--set", values).entries:
+        if any(entry.key == other.key for other in given.entries):
+            raise UsageError(
+                f"{printable(entry.key)}: expected --set or --grid of a name, not both"
+            )
+        given = with_value(given, [entry.key], entry.node)
+    return given
+
+
 def _mapping(old: TreeEntry | None, place: Place) -> Table:
     match old:
         case TreeEntry(node=Table() as table):

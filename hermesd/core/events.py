@@ -209,6 +209,15 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """A study has further trials; one that was finished is so no longer."""
+
+    study: StudyId
+    trials: tuple[TrialSpec, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetricChosen:
     """A person has the study's leaderboard rank by this metric from now on."""
 
@@ -436,6 +445,7 @@ Event: TypeAlias = (
     | Unpaused
     | Cancelled
     | Retried
+    | Added
     | Extended
     | MetricChosen
     | Removed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hermesd.core.commands import Command, Copy, Drop, Look
 from hermesd.core.events import (
+    Added,
     Cancelled,
     Copied,
     DeviceFailed,
@@ -78,7 +79,7 @@ class State(Tables):
                 fold_copy_event(self, event, now)
             case Looked():
                 fold_look(self, event)
-            case Submitted() | Removed() | Extended() | MetricChosen() | Retried():
+            case Submitted() | Added() | Removed() | Extended() | MetricChosen() | Retried():
                 fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled():
                 fold_selection_event(self, event, now)

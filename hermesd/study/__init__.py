@@ -3,6 +3,7 @@
 Pure, apart from validation by pydantic. No daemon may enter.
 """
 
+from hermesd.study.addition import Addition, addition
 from hermesd.study.extension import extension
 from hermesd.study.submission import (
     Draft,
@@ -15,8 +16,10 @@ from hermesd.study.submission import (
 )
 
 __all__ = [
+    "Addition",
     "Draft",
     "Submission",
+    "addition",
     "draft",
     "extension",
     "fingerprint",

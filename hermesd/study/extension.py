@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
@@ -64,20 +64,25 @@ def _check(
     known = {*searched, *(had for trial in trials for had, _ in trial.parameters)}
     for name, value in changed.items():
         longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
-        near = ""
         if name not in known and name not in new:
-            near = nearest(name, known)
-            ours = one_of(known) if known else "no parameter, as the study has none"
-            expected = f"{ours}; another argument of the program is --new {name}=VALUE"
-        elif "value" not in searched.get(name, {"value": None}):
+            errors.append(unknown(name, shown(value), known))
+            continue
+        if "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
         elif is_length(name) and isinstance(value, (int, float)) and value < longest:
             expected = f"at least {longest:g}: the trials have that behind them"
         else:
             continue
-        errors.append(FieldError(f"parameters.{name}", shown(value), expected, near))
+        errors.append(FieldError(f"parameters.{name}", shown(value), expected))
     if errors:
         raise Refused(*errors)
+
+
+def unknown(name: str, value: str, known: Collection[str]) -> FieldError:
+    """The error for a name that is no parameter of the study, and was not said to be new."""
+    ours = one_of(known) if known else "no parameter, as the study has none"
+    expected = f"{ours}; another argument of the program is --new {name}=VALUE"
+    return FieldError(f"parameters.{name}", value, expected, nearest(name, known))
 
 
 def _number(trial: TrialSpec, name: str) -> float | None:

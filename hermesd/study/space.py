@@ -398,10 +398,10 @@ def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
     return [tuple(zip(axes, point, strict=True)) for point in islice(product(*columns), cap)]
 
 
-def draws(axes: Mapping[str, Axis], count: int, seed: int) -> list[Point]:
-    """`count` random points."""
+def draws(axes: Mapping[str, Axis], count: int, seed: int, first: int = 1) -> list[Point]:
+    """`count` random points, those of the trials from number `first` on."""
     points = []
-    for number in range(1, count + 1):
+    for number in range(first, first + count):
         random = np.random.default_rng([seed, number])
         points.append(tuple((name, axis.draw(random)) for name, axis in axes.items()))
     return points

@@ -174,18 +174,28 @@ class Draft:
     ) -> tuple[Study, tuple[TrialSpec, ...]]:
         """The study as it is journalled, and its trials, numbered from 1."""
         study = replace(self.study, id=study_id, owner=owner, submitted=now)
-        specs = tuple(
-            TrialSpec(
-                id=f"{study_id}/{number}",
-                study=study_id,
-                number=number,
-                stages=(Stage(None, point),),
-                argv=line,
-                seed=trial_seed(self.seed, number),
-            )
-            for number, (point, line) in enumerate(zip(self.points, self.argvs, strict=True), 1)
+        return study, numbered(study_id, self.points, self.argvs, self.seed)
+
+
+def numbered(
+    study_id: StudyId,
+    points: Iterable[space.Point],
+    argvs: Iterable[tuple[str, ...]],
+    seed: int,
+    first: int = 1,
+) -> tuple[TrialSpec, ...]:
+    """The trials of a study at these points, numbered from `first`."""
+    return tuple(
+        TrialSpec(
+            id=f"{study_id}/{number}",
+            study=study_id,
+            number=number,
+            stages=(Stage(None, point),),
+            argv=line,
+            seed=trial_seed(seed, number),
         )
-        return study, specs
+        for number, (point, line) in enumerate(zip(points, argvs, strict=True), first)
+    )
 
 
 def draft(submission: Submission) -> Draft:

@@ -31,7 +31,7 @@ PLUGINS = [
     Plugin("moody"),
 ]
 NODES = ("n", "m", "k")
-TRIALS = [f"{study}/{number}" for study in "st" for number in range(3)]
+TRIALS = [f"{study}/{number}" for study in "st" for number in range(4)]
 
 RULES = (
     RetryRule("out of memory", RetryAction.NOT_HERE),

@@ -64,6 +64,7 @@ from hermesd.core.model import (
     Study,
     Tier,
     Time,
+    TrialId,
     TrialSpec,
 )
 from hermesd.core.placement import make_placement
@@ -99,8 +100,14 @@ def study(name: str = "s", **changes: Any) -> Study:
 
 def submitted(trials: int = 1, name: str = "s", **changes: Any) -> Submitted:
     """A study of trials s/0, s/1 ..."""
-    specs = [TrialSpec(f"{name}/{n}", name, n, (Stage(None, ()),), (), n) for n in range(trials)]
-    return Submitted(study(name, **changes), tuple(specs), f"submit {name}")
+    specs = tuple(trial_spec(f"{name}/{n}") for n in range(trials))
+    return Submitted(study(name, **changes), specs, f"submit {name}")
+
+
+def trial_spec(trial: TrialId) -> TrialSpec:
+    """A trial by its id, at no point of any space."""
+    name, _, number = trial.rpartition("/")
+    return TrialSpec(trial, name, int(number), (Stage(None, ()),), (), int(number))
 
 
 def joined(

@@ -19,6 +19,7 @@ from hermesd.core.commands import Command, Kill, Launch
 from hermesd.core.decide.relocation import expected
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
+    Added,
     Cancelled,
     Checkpointed,
     Copied,
@@ -96,7 +97,15 @@ from tests.core.machine_choices import (
     steps,
     stranded,
 )
-from tests.core.playbook import LEASE, checkpoint, joined, reported, submitted, tables
+from tests.core.playbook import (
+    LEASE,
+    checkpoint,
+    joined,
+    reported,
+    submitted,
+    tables,
+    trial_spec,
+)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -244,6 +253,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def ask(self, kind: Any, trials: tuple[TrialId, ...], request: str) -> None:
         self.tell(kind(trials, request))
+
+    @rule(trials=some_trials, request=requests)
+    def add(self, trials: tuple[TrialId, ...], request: str) -> None:
+        """Trials that its study has not, or has already, or that are another study's."""
+        specs = tuple(trial_spec(trial) for trial in trials)
+        self.tell(Added(trials[0][0], specs, request))
 
     @rule(trials=some_trials, request=requests)
     def extend(self, trials: tuple[TrialId, ...], request: str) -> None:

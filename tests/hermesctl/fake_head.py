@@ -242,6 +242,13 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         return pb.ExtendStudyResponse(trials=self._selected(request))
 
+    async def AddTrials(self, request: Any, context: Any) -> pb.AddTrialsResponse:
+        await self._begin(request, context)
+        study = await self._study(request.study, context)
+        return pb.AddTrialsResponse(
+            study=study.id, trials=self.trials[study.id], notes=["1 more is there"]
+        )
+
     async def SetMetric(self, request: Any, context: Any) -> pb.SetMetricResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)

@@ -413,6 +413,29 @@ async def test_a_head_cannot_write_elsewhere(head: FakeHead, tmp_path: Path, nam
     assert not list((tmp_path / "out").iterdir())
 
 
+async def test_trials_are_added_by_values_lists_and_axes(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    async with AsyncClient() as client:
+        added = await client.add(
+            "digits",
+            {"lr": 3e-4, "units": [16, 32], "drop": {"min": 0.1, "max": 0.5}},
+            new={"momentum": 0.9},
+            count=20,
+        )
+        with pytest.raises(StudyFileError, match=r"parameters\.drop\.mim: unknown key.*min"):
+            await client.add("digits", {"drop": {"mim": 0.1}})
+        with pytest.raises(UsageError, match="count: -: expected a whole number"):
+            await client.add("digits", {"lr": 1}, count="-")  # type: ignore[arg-type]
+    assert ([one.id for one in added.trials], added.notes) == (["digits/1"], ("1 more is there",))
+    (request,) = head.of(pb.AddTrialsRequest)
+    lr, units, drop = request.parameters
+    assert (lr.name, lr.value.double_value) == ("lr", 3e-4)
+    assert [each.int_value for each in units.values] == [16, 32]
+    assert (drop.min.double_value, drop.max.double_value) == (0.1, 0.5)
+    assert (request.new_parameters[0].name, request.count) == ("momentum", 20)
+    assert not pb.AddTrialsRequest().HasField("count")
+
+
 async def test_extend_speaks_the_study_files_words(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     async with AsyncClient() as client:

@@ -157,6 +157,13 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
             "expected a parameter by its name: --set NAME=VALUE",
         ),
         (["study", "extend", "digits", "--set", "stop=3"], USAGE, "expected stop.KEY=VALUE"),
+        (
+            ["study", "add", "digits", "--set", "lr=1", "--grid", "lr=1,2"],
+            USAGE,
+            "lr: expected --set or --grid of a name, not both",
+        ),
+        (["study", "add", "digits", "--set", "lr"], USAGE, "expected NAME=VALUE, for example"),
+        (["study", "add", "digits", "--trials", "0"], USAGE, "--trials"),
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (["stauts"], USAGE, "stauts: expected one of the commands submit, preview, status, "),

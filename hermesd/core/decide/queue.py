@@ -267,7 +267,7 @@ class StudyQueue:
         # Running trials by the sort of their device, from when it first mattered.
         self._staying: dict[Sort, SortedCandidates] | None = None
         self._line_of: dict[TrialId, SortedCandidates] = {}
-        members = state.members[study]
+        self.members = members = state.members[study]
         self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
         self._note([state.trials[trial_id] for trial_id in members])
 
@@ -548,7 +548,8 @@ class Queues:
 
     def _queue(self, study_id: StudyId) -> StudyQueue:
         queue = self._queues.get(study_id)
-        if queue is None:
+        # Of a study that has grown the queue is made anew: its ranking may look at parts of it.
+        if queue is None or queue.members is not self.state.members[study_id]:
             policy = self._make_policy(self.state.policy_of(study_id))
             placement = self.placement(study_id)
             queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import assert_never, cast
 
 from hermesd.core import progress, tables
 from hermesd.core.events import (
+    Added,
     Cancelled,
     Extended,
     MetricChosen,
@@ -17,14 +18,16 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Goal, MetricMode, Phase, StudyId, Time, TrialId
+from hermesd.core.model import Goal, MetricMode, Phase, Study, StudyId, Time, TrialId, TrialSpec
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Ending, Trial
 
 
 def fold_study_event(
-    state: Tables, event: Submitted | Removed | Extended | MetricChosen | Retried, now: Time
+    state: Tables,
+    event: Submitted | Added | Removed | Extended | MetricChosen | Retried,
+    now: Time,
 ) -> None:
     match event:
         case Submitted(study, specs, request_id):
@@ -32,32 +35,25 @@ def fold_study_event(
                 raise Rejected(f"study {study.id!r} exists")
             state.request(request_id, (spec.id for spec in specs))
             state.studies[study.id] = study
-            state.members[study.id] = tuple(spec.id for spec in specs)
+            state.members[study.id] = ()
             state.active[study.id] = {}
             state.facts[study.id] = Facts()
-            up = study.signal_goal is Goal.MAXIMIZE
-            for spec in specs:
-                state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up))
+            _enter(state, study, specs, now)
+        case Added(study_id, specs, request_id):
+            study = state.study(study_id)
+            ids = {spec.id for spec in specs}
+            if len(ids) < len(specs) or not ids.isdisjoint(state.trials):
+                raise Rejected(f"trials of {study_id!r} exist")
+            if any(spec.study != study_id for spec in specs):
+                raise Rejected(f"trials of another study than {study_id!r}")
+            state.request(request_id, (spec.id for spec in specs))
+            _enter(state, study, specs, now)
         case Removed(study_id, request_id):
             state.study(study_id)
             if state.active[study_id]:
                 raise Rejected(f"study {study_id!r} has unfinished trials")
             state.request(request_id, ())
-            for trial_id in state.members.pop(study_id):
-                tables.forget(state, state.trials[trial_id])
-                for node in state.nodes.values():
-                    if not node.left:
-                        state.releases[trial_id, node.id] = True
-                del state.trials[trial_id]
-                state.versions.pop(trial_id, None)
-                state.dirty.pop(trial_id, None)
-                state.parked.pop(trial_id, None)
-            state.ended.pop(study_id, None)
-            for key in [key for key in state.excluded if key[0] == study_id]:
-                del state.excluded[key]
-            ended = state.studies, state.active, state.facts, state.fallen, state.served
-            for table in ended:
-                cast(dict[StudyId, object], table).pop(study_id, None)
+            _forget(state, study_id)
         case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
             study = state.study(study_id)
             _all_final(state, trial_ids)
@@ -91,6 +87,33 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _enter(state: Tables, study: Study, specs: Sequence[TrialSpec], now: Time) -> None:
+    """The study has these trials from now on, behind those that it has."""
+    state.members[study.id] += tuple(spec.id for spec in specs)
+    up = study.signal_goal is Goal.MAXIMIZE
+    for spec in specs:
+        state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up))
+
+
+def _forget(state: Tables, study_id: StudyId) -> None:
+    """Nothing of the study is known any more."""
+    for trial_id in state.members.pop(study_id):
+        tables.forget(state, state.trials[trial_id])
+        for node in state.nodes.values():
+            if not node.left:
+                state.releases[trial_id, node.id] = True
+        del state.trials[trial_id]
+        state.versions.pop(trial_id, None)
+        state.dirty.pop(trial_id, None)
+        state.parked.pop(trial_id, None)
+    state.ended.pop(study_id, None)
+    for key in [key for key in state.excluded if key[0] == study_id]:
+        del state.excluded[key]
+    ended = state.studies, state.active, state.facts, state.fallen, state.served
+    for table in ended:
+        cast(dict[StudyId, object], table).pop(study_id, None)
 
 
 def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:

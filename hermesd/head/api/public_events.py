@@ -25,6 +25,7 @@ from hermesd.core.commands import (
     WriteDown,
 )
 from hermesd.core.events import (
+    Added,
     Cancelled,
     Checkpointed,
     Copied,
@@ -130,6 +131,10 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield event
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
+        case Added(study_id, specs):
+            words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
+            kind = pb.PUBLIC_EVENT_KIND_ADDED
+            yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
         case Removed(study_id):
             yield pb.PublicEvent(study=study_id, kind=pb.PUBLIC_EVENT_KIND_REMOVED)
         case Paused() | Unpaused() | Retried() | Extended():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hermesd import study as studies
-from hermesd.core.events import Event, Extended, MetricChosen, Removed, Submitted
+from hermesd.core.events import Added, Event, Extended, MetricChosen, Removed, Submitted
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Phase, Scalar, StopRule, Study, StudyId, Time
 from hermesd.core.state import State
@@ -113,6 +113,10 @@ def _may_lengthen(before: Scalar | None, name: str, value: Scalar) -> bool:
 
 
 NEXT_UP = 10
+
+
+class _Grown(Exception):
+    """The study has other trials than those that were looked at."""
 
 
 class _Identical(Exception):
@@ -285,6 +289,43 @@ class StudiesService:
         waits = waits_for(state, study, now, asker())
         told = notices(self.head.scheduler, study, now) + self.setback.notices(study.id)
         return views.study_view(state, study, board, waits, told)
+
+    async def AddTrials(self, request: pb.AddTrialsRequest, context: Any) -> pb.AddTrialsResponse:
+        while True:
+            try:
+                return await self._add(request, asker())
+            except _Grown:
+                continue  # by another request, and the numbers of these are taken
+
+    async def _add(self, request: pb.AddTrialsRequest, who: Asker) -> pb.AddTrialsResponse:
+        key = key_of(request, who)
+        state = self.head.state
+        study = state.studies[names.study_id(state, request.study, who)]
+        members = state.members[study.id]
+        added = studies.Addition(())
+        if key not in state.requests:
+            added = await asyncio.to_thread(
+                studies.addition,
+                study,
+                [state.trials[trial].spec for trial in members],
+                request.parameters,
+                request.new_parameters,
+                request.count if request.HasField("count") else None,
+            )
+
+        def compose(state: State, now: Time) -> Event:
+            if state.members.get(study.id) is not members:
+                raise _Grown
+            within_quota(state, study.owner, who.user, len(added.trials))
+            return Added(study.id, added.trials, key)
+
+        trials = await carry_out(self.head, key, compose)
+        known = [state.trials[trial] for trial in trials if trial in state.trials]
+        if not known:
+            raise NotNow("the study of this request was removed since")
+        return pb.AddTrialsResponse(
+            study=study.id, trials=_unranked(state, known), notes=added.notes
+        )
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any

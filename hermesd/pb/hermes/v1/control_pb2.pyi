@@ -42,6 +42,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_TRUSTED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_YIELDED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_ADDED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_METRIC_CHOSEN: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_PARK_LOST: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_STALLED: _ClassVar[PublicEventKind]
@@ -77,6 +78,7 @@ PUBLIC_EVENT_KIND_QUARANTINED: PublicEventKind
 PUBLIC_EVENT_KIND_TRUSTED: PublicEventKind
 PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
 PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
+PUBLIC_EVENT_KIND_ADDED: PublicEventKind
 PUBLIC_EVENT_KIND_METRIC_CHOSEN: PublicEventKind
 PUBLIC_EVENT_KIND_PARK_LOST: PublicEventKind
 PUBLIC_EVENT_KIND_STALLED: PublicEventKind
@@ -742,6 +744,30 @@ class ExtendStudyResponse(_message.Message):
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     trials: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AddTrialsRequest(_message.Message):
+    __slots__ = ("request_id", "study", "parameters", "new_parameters", "count")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    NEW_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    study: str
+    parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.Parameter]
+    new_parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.Parameter]
+    count: int
+    def __init__(self, request_id: _Optional[str] = ..., study: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.Parameter, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.Parameter, _Mapping]]] = ..., count: _Optional[int] = ...) -> None: ...
+
+class AddTrialsResponse(_message.Message):
+    __slots__ = ("study", "trials", "notes")
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    study: str
+    trials: _containers.RepeatedCompositeFieldContainer[Trial]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SetMetricRequest(_message.Message):
     __slots__ = ("request_id", "study", "metric")

@@ -124,6 +124,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.FromString,
                 _registered_method=True)
+        self.AddTrials = channel.unary_unary(
+                '/hermes.v1.ControlService/AddTrials',
+                request_serializer=hermes_dot_v1_dot_control__pb2.AddTrialsRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.AddTrialsResponse.FromString,
+                _registered_method=True)
         self.ExtendStudy = channel.unary_unary(
                 '/hermes.v1.ControlService/ExtendStudy',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.SerializeToString,
@@ -294,6 +299,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddTrials(self, request, context):
+        """Gives a study further trials: points of its space, or of one in which some axes are others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExtendStudy(self, request, context):
         """Raises stop limits or changes parameters of trials that go on from their checkpoints.
         """
@@ -451,6 +463,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.RetryTrials,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.SerializeToString,
+            ),
+            'AddTrials': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddTrials,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.AddTrialsRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.AddTrialsResponse.SerializeToString,
             ),
             'ExtendStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.ExtendStudy,
@@ -989,6 +1006,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/RetryTrials',
             hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddTrials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/AddTrials',
+            hermes_dot_v1_dot_control__pb2.AddTrialsRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.AddTrialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

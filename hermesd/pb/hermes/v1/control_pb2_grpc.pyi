@@ -56,6 +56,8 @@ class ControlServiceStub:
     StopTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]
     RetryTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+    AddTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]
+    """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
@@ -100,6 +102,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     StopTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]  # type: ignore[assignment]
     RetryTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]  # type: ignore[assignment]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+    AddTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]  # type: ignore[assignment]
+    """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
@@ -249,6 +253,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RetryTrialsResponse, _abc.Awaitable[_control_pb2.RetryTrialsResponse]]:
         """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+
+    @_abc_1.abstractmethod
+    def AddTrials(
+        self,
+        request: _control_pb2.AddTrialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AddTrialsResponse, _abc.Awaitable[_control_pb2.AddTrialsResponse]]:
+        """Gives a study further trials: points of its space, or of one in which some axes are others."""
 
     @_abc_1.abstractmethod
     def ExtendStudy(

@@ -1,0 +1,111 @@
+"""Which trials a study gets when it is to have more: points of its space, or of a changed one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from hermesd.core.model import Study, TrialSpec
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import FieldError, Refused
+from hermesd.study import argv, space
+from hermesd.study.extension import unknown
+from hermesd.study.spec import plain, read
+from hermesd.study.submission import TRIALS_LIMIT, numbered, spec_of
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The further trials of a study, and what to say of them."""
+
+    trials: tuple[TrialSpec, ...]
+    notes: tuple[str, ...] = ()
+
+
+def addition(
+    study: Study,
+    trials: Sequence[TrialSpec],
+    parameters: Sequence[pb.Parameter],
+    new: Sequence[pb.Parameter] = (),
+    count: int | None = None,
+) -> Addition:
+    """Further points of the study's space, in which `parameters` stand in the place of its own.
+
+    `new` are arguments of the program that are no parameters yet. A grid gives those of its points
+    that no trial has, at most `count`. Where an axis is drawn, `count` points are: those that the
+    study would have had with a larger `run_cap`, where no axis was changed. Raises Refused, with
+    every error found.
+    """
+    given = [*parameters, *new]
+    plain(pb.StudySpec(parameters=given))  # raises for a name that is there twice
+    spec = spec_of(study)
+    known = {each.name for each in spec.parameters}
+    known |= {name for trial in trials for name, _ in trial.parameters}
+    allowed = known | {each.name for each in new}
+    if errors := [unknown(each.name, "", known) for each in parameters if each.name not in allowed]:
+        raise Refused(*errors)
+    changed = {each.name: each for each in given}
+    axes = [changed.pop(each.name, each) for each in spec.parameters]
+    del spec.parameters[:]
+    spec.parameters.extend([*axes, *changed.values()])
+    section = read(spec)
+    chosen = {each.name for each in given}
+    points, notes = _points(
+        space.axes(section.parameters),
+        chosen if section.method == "random" else None,
+        section.seed,
+        trials,
+        count,
+    )
+    environment = dict(study.program.environment)
+    lines = [
+        argv.build(section.command, section.program, section.python, environment, point)
+        for point in points
+    ]
+    first = len(trials) + 1
+    return Addition(numbered(study.id, points, lines, section.seed, first), notes)
+
+
+def _points(
+    axes: Mapping[str, space.Axis],
+    chosen: Collection[str] | None,
+    seed: int,
+    trials: Sequence[TrialSpec],
+    count: int | None,
+) -> tuple[list[space.Point], tuple[str, ...]]:
+    """The points, and what to say of them. `chosen` are the axes that a random search is given by
+    hand; None: the study is a grid."""
+    room = TRIALS_LIMIT - len(trials)
+    if count is not None and not 1 <= count <= room:
+        expected = f"1 to {room}, as a study has at most {TRIALS_LIMIT} trials"
+        raise Refused(FieldError("count", str(count), expected))
+    drawn = [
+        name
+        for name, axis in axes.items()
+        if axis.size is None or (chosen is not None and name not in chosen and axis.size > 1)
+    ]
+    if drawn and count is None:
+        expected = f"how many trials to draw (--trials 20), as {drawn[0]} is drawn at random"
+        raise Refused(FieldError("count", "", expected))
+    if drawn and count is not None:
+        return space.draws(axes, count, seed, first=len(trials) + 1), ()
+    # Of so many, as many as are wanted are new.
+    enough = None if count is None else len(trials) + count
+    had = {_key(trial.parameters): trial for trial in trials}
+    grid = space.grid(axes, enough, TRIALS_LIMIT)
+    fresh = [point for point in grid if _key(point) not in had]
+    if not fresh:
+        first = had[_key(grid[0])].id
+        expected = f"a point that no trial of the study has; {first} is there already"
+        raise Refused(FieldError("parameters", "", expected))
+    if len(fresh[:count]) > room:
+        expected = f"at most {room} more, as a study has at most {TRIALS_LIMIT} trials"
+        raise Refused(FieldError("parameters", f"{len(fresh)} points", expected))
+    twice = len(grid) - len(fresh) if count is None else 0
+    notes = (f"{twice} more of these points are trials of the study already",) if twice else ()
+    return fresh[:count], notes
+
+
+def _key(point: space.Point) -> frozenset[tuple[str, type, object]]:
+    """The same for the same values of the same types, in whichever order."""
+    return frozenset((name, type(value), value) for name, value in point)

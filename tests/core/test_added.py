@@ -1,0 +1,80 @@
+"""A study that grows: its new trials are like those that it was submitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import Added, Removed, Retried
+from hermesd.core.model import Plugin
+from hermesd.core.placement import make_placement
+from hermesd.policy import SHIPPED, make_policy
+from tests.core.playbook import (
+    LEASE,
+    Playbook,
+    completed,
+    play,
+    reported,
+    started,
+    trial_spec,
+)
+
+
+def added(*numbers: int, request: str = "more", study: str = "s") -> Added:
+    return Added(study, tuple(trial_spec(f"s/{number}") for number in numbers), request)
+
+
+def test_a_finished_study_goes_on_with_its_new_trials() -> None:
+    book = play().tell(started("s/0#1"), completed("s/0#1", 3))
+    assert not book.state.active["s"]
+    book.tell(added(1, 2)).expect("launch s/0#1 on n/0", "launch s/1#1 on n/0")
+    assert book.state.members["s"] == ("s/0", "s/1", "s/2")
+    assert set(book.state.active["s"]) == {"s/1", "s/2"}
+    assert book.state.requests["more"] == ("s/1", "s/2")
+    assert book.trial("s/1").submitted == book.now
+    book.refuses(Removed("s", "away"), "unfinished")
+
+
+def test_what_cannot_be_added_changes_nothing() -> None:
+    book = play(2)
+    before = dict(book.state.trials)
+    book.refuses(added(1, 2), "exist")
+    book.refuses(added(2, 2), "exist")
+    book.refuses(added(2, study="t"), "no study")
+    book.refuses(Added("s", (trial_spec("t/9"),), "other"), "another study")
+    assert book.state.trials == before
+    book.tell(added(2))
+    book.refuses(added(3), "before")
+    book.refuses(Retried(("s/2",), "again"), "not finished")
+
+
+def order(book: Playbook, scheduler: Scheduler) -> Sequence[str]:
+    return scheduler.next_up("s", 100, book.now)
+
+
+@pytest.mark.parametrize("policy", sorted(each.name for each in SHIPPED))
+@given(
+    losses=st.lists(st.floats(0.01, 10.0), min_size=1, max_size=4),
+    begin=st.sampled_from([1, 2, 35]),
+    more=st.lists(st.sampled_from([1, 30]), min_size=1, max_size=2),
+)
+@settings(max_examples=25)
+def test_a_policy_sees_a_grown_study_as_one_that_was_always_so(
+    policy: str, losses: list[float], begin: int, more: list[int]
+) -> None:
+    """Whatever a policy keeps of its study, it ranks as one that sees all for the first time."""
+    book = play(begin, policy=Plugin(policy))
+    book.tell(started("s/0#1"))
+    for step, loss in enumerate(losses, 1):
+        book.tell(reported("s/0#1", step, [loss]))
+    known = begin
+    for count in more:
+        book.tell(added(*range(known, known + count), request=f"to {known}"))
+        known += count
+    fresh = Scheduler(book.state, make_policy, make_placement, LEASE)
+    assert order(book, book.scheduler) == order(book, fresh)
+    assert len(book.state.members["s"]) == known

@@ -1,0 +1,50 @@
+"""A study that grows while it runs and after it has ended, by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermesctl.errors import ExitCode
+from tests.e2e.cluster import running
+from tests.e2e.test_try_out import hermesctl, project
+
+
+@pytest.mark.timeout(120)
+async def test_trials_are_added_to_a_running_and_to_a_finished_study(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    async with running(tmp_path_factory.mktemp("h")) as cluster:
+
+        async def rates(*words: str) -> dict[str, tuple[float, str]]:
+            _, out, _ = await hermesctl(cluster, "trial", "ls", *words, "-o", "json")
+            trials: list[dict[str, Any]] = json.loads(out)["trials"]
+            return {each["id"]: (each["params"]["rate"], each["state"]) for each in trials}
+
+        file = str(project(tmp_path / "study", 20, "val_acc"))
+        await hermesctl(cluster, "submit", file)
+        code, _, err = await hermesctl(cluster, "study", "add", "train", "--set", "rate=0.125")
+        assert (code, err) == (0, "1 trial added: train/3\n")
+        cluster.kill(cluster.pids("head"))
+        await cluster.finished("train")
+        done = {"train/1": (0.5, "completed"), "train/2": (0.25, "completed")}
+        done["train/3"] = (0.125, "completed")
+        assert await rates("train") == done
+
+        code, _, err = await hermesctl(cluster, "study", "add", "train", "--set", "rte=1")
+        assert code == ExitCode.USAGE
+        assert "did you mean rate?" in err
+        code, _, err = await hermesctl(cluster, "study", "add", "train", "--set", "rate=0.25")
+        assert code == ExitCode.USAGE
+        assert "a point that no trial of the study has; train/2 is there already" in err
+        assert await rates("train") == done
+
+        await hermesctl(cluster, "study", "add", "train", "--grid", "rate=0.75,1.0")
+        await cluster.finished("train")
+        done |= {"train/4": (0.75, "completed"), "train/5": (1.0, "completed")}
+        assert await rates("train") == done
+        best = json.loads((await hermesctl(cluster, "best", "train", "-o", "json"))[1])
+        assert best["trials"][0]["id"] == "train/5"

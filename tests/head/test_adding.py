@@ -1,0 +1,84 @@
+"""AddTrials over a real socket: a study grows, once for each request, within its quota."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from hermesd.config.schema import UserTerms
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.head.heads import Node, events, request_id, status, world
+from tests.study_specs import parameter, spec
+
+CODE = grpc.StatusCode
+ONE = {"lr": {"value": 1.0}}
+
+
+def more(name: str = "lr", study: str = "digits", **axis: Any) -> pb.AddTrialsRequest:
+    axes = [parameter(name, axis)]
+    return pb.AddTrialsRequest(request_id=request_id(), study=study, parameters=axes)
+
+
+async def test_a_finished_study_grows_and_survives_the_head(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE))
+        await node.complete(await node.start())
+        await node.settle()
+        request = more(values=[1.0, 2.0, 3.0])
+        first = await head.control.AddTrials(request)
+        assert [trial.id for trial in first.trials] == ["digits/2", "digits/3"]
+        assert [trial.argv[-1] for trial in first.trials] == ["--lr=2.0", "--lr=3.0"]
+        assert list(first.notes) == ["1 more of these points are trials of the study already"]
+        again = await head.control.AddTrials(request)
+        assert [trial.id for trial in again.trials] == ["digits/2", "digits/3"]
+        assert (await node.expect("launch")).launch.trial == "digits/2"
+        assert not (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study.finished
+        event = (await events(head, pb.PUBLIC_EVENT_KIND_ADDED))[-1]
+        node.call.cancel()
+        assert (event.study, event.reason) == ("digits", "digits/2 to digits/3")
+    async with world(tmp_path) as head:
+        assert list(head.state.members["digits"]) == ["digits/1", "digits/2", "digits/3"]
+        assert [trial.id for trial in (await head.control.AddTrials(request)).trials] == [
+            "digits/2",
+            "digits/3",
+        ]
+
+
+async def test_what_will_not_do_is_refused_whole(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        await head.submit(spec(ONE))
+        for request, code, words in (
+            (more("lrr", value=2.0), CODE.INVALID_ARGUMENT, "did you mean lr?"),
+            (more(value=1.0), CODE.INVALID_ARGUMENT, "digits/1 is there already"),
+            (more(study="digist", value=2.0), CODE.NOT_FOUND, "did you mean digits?"),
+        ):
+            refused, said = await status(head.control.AddTrials(request))
+            assert (refused, words in said) == (code, True), said
+        assert list(head.state.members["digits"]) == ["digits/1"]
+
+
+async def test_requests_at_the_same_time_give_no_number_twice(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        await head.submit(spec(ONE))
+        requests = [more(value=float(number)) for number in range(2, 12)]
+        answers = await asyncio.gather(*map(head.control.AddTrials, requests))
+        ids = [trial.id for answer in answers for trial in answer.trials]
+        assert sorted(ids) == sorted(f"digits/{number}" for number in range(2, 12))
+        rates = [dict(head.state.trials[each].spec.parameters)["lr"] for each in ids]
+        assert rates == [float(number) for number in range(2, 12)]
+
+
+async def test_more_trials_than_the_quota_has_are_refused_whole(tmp_path: Path) -> None:
+    quota = {getpass.getuser(): UserTerms(max_unfinished_trials=3)}
+    async with world(tmp_path, users=quota) as head:
+        await head.submit(spec(ONE))
+        refused, words = await status(head.control.AddTrials(more(values=[2.0, 3.0, 4.0])))
+        assert refused is CODE.RESOURCE_EXHAUSTED
+        assert "your quota is 3 unfinished trials: you have 1, and this would be 3 more" in words
+        assert len((await head.control.AddTrials(more(values=[2.0, 3.0]))).trials) == 2
