@@ -177,7 +177,7 @@ def release(
 
     What failed there is forgotten. Without this a quarantine ends by itself.
 
-    Example: hermesctl node release gpu2/cpu:0
+    Example: hermesctl node release gpu2/cpu0
     """
 
     async def body(client: AsyncClient) -> None:

@@ -709,7 +709,7 @@ class AsyncClient:
         return from_wire.node(answer.node)
 
     async def release(self, place: str) -> Node:
-        """Take a node (with all its devices) or a device (`gpu2/cpu:0`) out of quarantine.
+        """Take a node (with all its devices) or a device (`gpu2/cpu0`) out of quarantine.
 
         What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
         """
