@@ -29,6 +29,7 @@ from hermesctl.sdk.client import Client
 from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.forecast import Forecast, Preview
 from hermesctl.sdk.records import (
+    ChangedTrials,
     Checkpoint,
     Curve,
     Device,
@@ -56,6 +57,7 @@ from hermesctl.sdk.records import (
 
 __all__ = [
     "AsyncClient",
+    "ChangedTrials",
     "Checkpoint",
     "Client",
     "Curve",

@@ -213,7 +213,8 @@ RaiseOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Raise a limit or set a parameter: stop.max_steps=2000, epochs=20; repeat it.",
+        help="Set a limit, a parameter or a bound: stop.max_steps=2000, epochs=20, run_cap=40;"
+        " repeat it.",
         show_default=False,
     ),
 ]

@@ -184,25 +184,39 @@ def extend(
     new: NewOption = None,
     head: HeadOption = None,
 ) -> None:
-    """Let trials go on for longer, finished ones from their last checkpoint.
+    """Let trials go on for longer, finished ones from their last checkpoint; or change what a study
+    that runs is to do.
 
-    A key is a hyper-parameter, or a rule under `stop`. A trial whose program has ended by itself
-    needs a length that rises.
+    A key is a hyper-parameter, for finished trials, or one of the study file: a rule under `stop`,
+    `run_cap`, or, of a random search, a setting of an axis. A trial whose program has ended by
+    itself needs a length that rises. Trials that have not begun are drawn again between new bounds.
 
     Example: hermesctl study extend digits --set epochs=20
 
     Example: hermesctl study extend digits --set stop.max_seconds=2h
 
     Example: hermesctl study extend digits --set epochs=30 --set learning_rate=0.0001
+
+    Example: hermesctl study extend draws --set run_cap=40 --set parameters.learning_rate.max=0.01
     """
     if not settings and not new:
         raise UsageError("expected --set KEY=VALUE, for example --set stop.max_seconds=2h")
-    rules, values = parse_assignments(settings or [], "stop")
+    given = parse_assignments(settings or [])
     arguments = named_values("--new", new or [])
 
     async def body(client: AsyncClient) -> None:
-        extended = await client.extend(study, stop=rules, parameters=values, new=arguments)
-        say(f"{count(len(extended), 'trial')} extended")
+        extended = await client.extend(
+            study,
+            stop=given.stop,
+            parameters=given.values,
+            new=arguments,
+            run_cap=given.run_cap,
+            axes=given.axes,
+        )
+        if not extended.notes:
+            say(f"{count(len(extended), 'trial')} extended")
+        for note in extended.notes:
+            say(printable(note))
 
     run(body, head=head)
 

@@ -19,6 +19,7 @@ from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap
 from hermesctl.sdk.forecast import Preview
 from hermesctl.sdk.loop_thread import LoopThread
 from hermesctl.sdk.records import (
+    ChangedTrials,
     Curve,
     Explanation,
     Invited,
@@ -27,7 +28,6 @@ from hermesctl.sdk.records import (
     MetricChoice,
     Node,
     ServerInfo,
-    Stopped,
     Study,
     StudyDetail,
     Submission,
@@ -326,7 +326,7 @@ class Client:
         """Let paused trials compete for devices again; returns those that were paused."""
         return self._run(self._client.resume(*targets))
 
-    def stop(self, *targets: Target) -> Stopped:
+    def stop(self, *targets: Target) -> ChangedTrials:
         """End trials, their results stay; returns those that were not over, and in its `notes` what
         was lost with them. Works with a head of any version.
         """
@@ -342,18 +342,28 @@ class Client:
         stop: Changes | None = None,
         parameters: Changes | None = None,
         new: Changes | None = None,
-    ) -> list[str]:
-        """Let trials go on for longer; returns those that will.
+        run_cap: int | None = None,
+        axes: Changes | None = None,
+    ) -> ChangedTrials:
+        """Let trials go on for longer, or change what a study is to do; returns those changed.
 
-        `targets` are studies, trials or their ids. `stop` raises stop rules, by the keys of the
+        `targets` are studies, trials or their ids. `stop` sets stop rules, by the keys of the
         study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
         ({"epochs": 20}), and may stand right after the targets instead; `new` gives the program
         arguments that the study has no parameter for. Finished trials go on from their last
-        checkpoint; one whose program has ended by itself needs a length that rises. Raises
-        UsageError for what can't be meant, StudyFileError for values that won't do, NotFound, and
-        Refused where a trial can't be extended.
+        checkpoint; one whose program has ended by itself needs a length that rises.
+
+        A study that runs goes by new stop rules at once. `run_cap` is how many trials it is to
+        have, `axes` sets bounds of a random search ({"lr": {"max": 0.01}}): trials that have not
+        begun are drawn again, or ended if they are too many. The `notes` of the answer say what
+        became of them. Raises UsageError for what can't be meant, StudyFileError for values that
+        won't do, NotFound, and Refused where a trial can't be extended.
         """
-        return self._run(self._client.extend(*targets, stop=stop, parameters=parameters, new=new))
+        return self._run(
+            self._client.extend(
+                *targets, stop=stop, parameters=parameters, new=new, run_cap=run_cap, axes=axes
+            )
+        )
 
     def add(
         self,

@@ -172,8 +172,8 @@ class TrialState(StrEnum):
         return self in (self.STARTING, self.RUNNING, self.SUSPENDING)
 
 
-class Stopped(list[str]):
-    """The ids of the trials that were stopped; `notes` say what was lost with them."""
+class ChangedTrials(list[str]):
+    """The ids of the trials that were changed; `notes` say what became of them."""
 
     def __init__(self) -> None:
         super().__init__()

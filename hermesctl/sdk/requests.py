@@ -17,12 +17,12 @@ from hermesctl.sdk.records import Study, Submission, Trial
 from hermesctl.study_file.load import Table
 from hermesctl.study_file.schema import (
     build_parameters,
-    build_stop,
+    build_spec,
     build_values,
     expectation,
     short_enum_name,
 )
-from hermesctl.study_file.trees import tree_of
+from hermesctl.study_file.trees import tree_of, with_value
 from hermesctl.text import cut, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -134,8 +134,16 @@ def selections(targets: tuple[object, ...]) -> list[pb.Selection]:
     return chosen + [asked(pb.Selection, study=study) for study in studies]
 
 
+_LIMIT, _BOUND = '{"max_steps": 1000}', '{"lr": {"max": 0.01}}'
+
+
 def extension(
-    targets: tuple[object, ...], stop: object, parameters: object, new: object = None
+    targets: tuple[object, ...],
+    parameters: object,
+    new: object,
+    stop: object,
+    run_cap: object,
+    axes: object,
 ) -> list[pb.ExtendStudyRequest]:
     """What asks for an extension, one request a study, without their ids.
 
@@ -149,21 +157,36 @@ def extension(
     chosen = selections(tuple(t for t in targets if not isinstance(t, Mapping)))
     if not chosen:
         raise UsageError("extend: expected a study, a trial or the id of one, then what to change")
-    rules, problems = (
-        (None, [])
-        if stop is None
-        else build_stop(_tree("stop", _changes("stop", stop, '{"max_steps": 1000}')))
-    )
+    file, problems = _part_of_file(stop, run_cap, axes)
     values, wrong = build_values(_tree("parameters", given[0] if given else {}))
     named = {} if new is None else _changes("new", new, '{"epochs": 20}')
     arguments, also_wrong = build_values(_tree("parameters", named))
     if problems := [*problems, *wrong, *also_wrong]:
         raise StudyFileError(problems)
-    change = pb.ExtendStudyRequest(stop=rules, parameters=values, new_parameters=arguments)
+    change = pb.ExtendStudyRequest(
+        stop=file.stop if file.HasField("stop") else None,
+        run_cap=file.run_cap if file.HasField("run_cap") else None,
+        axes=file.parameters,
+        parameters=values,
+        new_parameters=arguments,
+    )
     requests = [pb.ExtendStudyRequest(selection=each) for each in chosen]
     for request in requests:
         request.MergeFrom(change)
     return requests
+
+
+def _part_of_file(
+    stop: object, run_cap: object, axes: object
+) -> tuple[types.StudySpec, list[Problem]]:
+    """The parts of a study file that say so much, and the problems found."""
+    root = tree_of({} if run_cap is None else {"run_cap": run_cap}, "run_cap")
+    if stop is not None:
+        root = with_value(root, ["stop"], _tree("stop", _changes("stop", stop, _LIMIT)))
+    if axes is not None:
+        root = with_value(root, ["parameters"], _tree("axes", _changes("axes", axes, _BOUND)))
+    spec, problems, _ = build_spec(root)
+    return spec, problems
 
 
 def addition(parameters: object, new: object) -> pb.AddTrialsRequest:

@@ -23,7 +23,7 @@ from hermesctl.errors import Place, Problem
 from hermesctl.study_file import load
 from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
 from hermesctl.text import nearest
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Parameter, Stop, StudySpec, Value
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Parameter, StudySpec, Value
 
 # What a field of the study file wants, in words, and what a wrong value was meant to be.
 
@@ -118,14 +118,6 @@ def build_spec(root: Node) -> tuple[StudySpec, list[Problem], list[str]]:
     elif not isinstance(root, BrokenYaml):
         builder.refuse(root, "a mapping with keys such as `program` and `parameters`", "")
     return spec, builder.problems, builder.notes
-
-
-def build_stop(rules: Node) -> tuple[Stop, list[Problem]]:
-    """The stop rules that a tree stands for, and the problems found."""
-    builder = _Builder()
-    stop = Stop()
-    builder.submessage(stop, rules, "stop")
-    return stop, builder.problems
 
 
 def build_values(parameters: Table) -> tuple[list[NamedValue], list[Problem]]:

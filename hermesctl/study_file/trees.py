@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import NamedTuple
 
 from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.study_file.load import (
@@ -93,20 +94,49 @@ def _setting(text: str, source: str) -> Node:
     return parse_value(text, source)
 
 
-def parse_assignments(flags: Sequence[str], section: str) -> tuple[Table | None, Table | None]:
-    """`--set` flags as two tables: those below `section`, and the rest; None where empty.
+class Assignments(NamedTuple):
+    """What `--set` flags change of a study: its stop rules, values of parameters, the number of its
+    trials, settings of axes. None: nothing of it."""
 
-    Raises UsageError where one names a parameter as a study file does.
+    stop: Table | None
+    values: Table | None
+    run_cap: int | None
+    axes: Table | None
+
+
+def parse_assignments(flags: Sequence[str]) -> Assignments:
+    """`--set` flags, sorted: those under `stop` and `parameters`, `run_cap`, and parameters by
+    their names.
+
+    Raises UsageError for a flag that has not its form, or names a parameter's value as a study file
+    does.
     """
-    place = Place("--set")
-    inside = [flag for flag in flags if flag.partition("=")[0].partition(".")[0] == section]
-    if any("." not in flag.partition("=")[0] for flag in inside):
-        raise UsageError(f"--set {section}: expected {section}.KEY=VALUE")
-    rules = with_flags(Table((), place), settings=inside).entries
-    rest = named_values("--set", [flag for flag in flags if flag not in inside])
-    table = rules[0].node if rules else None
-    assert table is None or isinstance(table, Table)
-    return table, rest if rest.entries else None
+    table = values = Table((), Place("--set"))
+    for flag in flags:
+        path, text = _split("--set", flag, "key=value, for example stop.max_seconds=2h")
+        section, _, rest = path.partition(".")
+        node = _setting(text, f"--set {flag}")
+        if section == "stop" and not rest:
+            raise UsageError("--set stop: expected stop.KEY=VALUE")
+        if section == "parameters":
+            # A parameter's own name may have dots.
+            name, _, setting = rest.rpartition(".")
+            if not name or setting in ("value", "values"):
+                expected = "a parameter by its name: --set NAME=VALUE"
+                raise UsageError(f"--set {printable(flag)}: expected {expected}")
+            table = with_value(table, ["parameters", name, setting], node)
+        elif section == "stop" or path == "run_cap":
+            table = with_value(table, path.split("."), node)
+        else:
+            values = with_value(values, [path], node)
+    found = {entry.key: entry.node for entry in table.entries}
+    stop, axes, cap = found.get("stop"), found.get("parameters"), found.get("run_cap")
+    assert isinstance(stop, Table | None)
+    assert isinstance(axes, Table | None)
+    run_cap = cap.value if isinstance(cap, Scalar) else cap
+    if not isinstance(run_cap, int | None) or isinstance(run_cap, bool):
+        raise UsageError("--set run_cap: expected a whole number, how many trials there are to be")
+    return Assignments(stop, values if values.entries else None, run_cap, axes)
 
 
 def named_values(option: str, flags: Sequence[str]) -> Table:

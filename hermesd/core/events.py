@@ -195,9 +195,12 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """The study's stop rule was raised or parameters were changed; finished trials go on.
+    """What a study is to do was changed: its stop rule, its parameters, its space.
 
-    `argv` holds the new command line of each trial, in the order of `trials`.
+    `trials` are finished ones that go on, `argv` has the new command line of each. `source` is the
+    study file's content from now on; empty: as it was. `redrawn` are trials that have not begun, at
+    other points; `added` are further ones; `ended` are unfinished ones that are to end, each with
+    the reason.
     """
 
     study: StudyId
@@ -206,6 +209,10 @@ class Extended:
     parameters: tuple[tuple[str, Scalar], ...]
     argv: tuple[tuple[str, ...], ...]
     request_id: str
+    source: bytes = b""
+    redrawn: tuple[TrialSpec, ...] = ()
+    added: tuple[TrialSpec, ...] = ()
+    ended: tuple[tuple[TrialId, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Pure, apart from validation by pydantic. No daemon may enter.
 """
 
 from hermesd.study.addition import Addition, addition
+from hermesd.study.change import StudyChange, change
 from hermesd.study.extension import extension
 from hermesd.study.submission import (
     Draft,
@@ -18,8 +19,10 @@ from hermesd.study.submission import (
 __all__ = [
     "Addition",
     "Draft",
+    "StudyChange",
     "Submission",
     "addition",
+    "change",
     "draft",
     "extension",
     "fingerprint",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.decide.scheduler import Scheduler
-from hermesd.core.events import Added, Removed, Retried
-from hermesd.core.model import Plugin
+from hermesd.core.events import Added, Extended, Removed, Retried
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Phase, Plugin, StopRule
 from hermesd.core.placement import make_placement
 from hermesd.policy import SHIPPED, make_policy
 from tests.core.playbook import (
@@ -21,6 +23,7 @@ from tests.core.playbook import (
     reported,
     started,
     trial_spec,
+    written,
 )
 
 
@@ -50,6 +53,46 @@ def test_what_cannot_be_added_changes_nothing() -> None:
     book.tell(added(2))
     book.refuses(added(3), "before")
     book.refuses(Retried(("s/2",), "again"), "not finished")
+
+
+def changed(stop: StopRule | None = None, **changes: Any) -> Extended:
+    """A study that runs is changed."""
+    return Extended("s", (), stop or StopRule(), (), (), "change", **changes)
+
+
+def test_a_running_study_goes_by_its_new_rule() -> None:
+    book = play(3, stop=StopRule(max_steps=100)).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 5, [1.0])).heard()
+    lower = changed(StopRule(max_steps=9), ended=(("s/2", "too many"),), source=b"new")
+    book.tell(lower).expect()
+    assert book.state.studies["s"].stop == StopRule(max_steps=9)
+    assert book.state.studies["s"].source == b"new"
+    assert (book.trial("s/2").phase, book.trial("s/2").reason) == (Phase.STOPPED, "too many")
+    book.tell(reported("s/0#1", 9, [0.9])).expect("stop s/0#1")
+
+
+def test_a_trial_that_is_past_the_new_rule_gives_its_device_back() -> None:
+    book = play(2, stop=StopRule(max_steps=100)).tell(started("s/0#1"))
+    book.tell(reported("s/0#1", 50, [1.0])).heard()
+    reason = "stop.max_steps = 9 is reached"
+    book.tell(changed(StopRule(max_steps=9), ended=(("s/0", reason),))).expect("stop s/0#1")
+    book.tell(written("s/0#1", 50)).expect("launch s/1#1 on n/0")
+    assert (book.trial().phase, book.trial().reason) == (Phase.STOPPED, reason)
+
+
+def test_a_trial_that_has_not_begun_is_drawn_again_and_no_other() -> None:
+    book = play(2)
+    other = replace(trial_spec("s/1"), argv=("other",))
+    book.tell(changed(redrawn=(other,)))
+    assert book.trial("s/1").spec == other
+    begun = replace(trial_spec("s/0"), argv=("other",))
+    for event, words in (
+        (replace(changed(redrawn=(begun,)), request_id="r1"), "s/0 has begun"),
+        (replace(changed(ended=(("t/0", ""),)), request_id="r2"), "no trial 't/0'"),
+        (replace(changed(added=(other,)), request_id="r3"), "exist"),
+        (changed(), "before"),
+    ):
+        book.refuses(event, words)
 
 
 def order(book: Playbook, scheduler: Scheduler) -> Sequence[str]:

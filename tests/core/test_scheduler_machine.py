@@ -268,6 +268,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tell(Extended(study, theirs, StopRule(), (("epochs", 9),), argv, request))
 
     @rule(
+        trials=some_trials,
+        add=st.booleans(),
+        most=st.sampled_from([None, 3, 6]),
+        request=requests,
+    )
+    def change(
+        self, trials: tuple[TrialId, ...], add: bool, most: int | None, request: str
+    ) -> None:
+        """As the head does to a study that runs: some at other points, or new, or to end."""
+        study, known = trials[0][0], self.state.trials
+        theirs = [trial for trial in trials if trial[0] == study]
+        specs = tuple(replace(trial_spec(trial), argv=("other",)) for trial in theirs)
+        ended = tuple((trial, "no more") for trial in theirs[1:] if trial in known)
+        event = Extended(
+            study, (), StopRule(max_steps=most), (), (), request, source=b"changed", ended=ended
+        )
+        part = {"added": specs} if add else {"redrawn": specs[:1]}
+        self.tell(replace(event, **part))
+
+    @rule(
         name=st.sampled_from("st"),
         metric=st.sampled_from(["loss", "acc"]),
         mode=st.sampled_from(MetricMode),

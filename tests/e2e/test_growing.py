@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermesctl.errors import ExitCode
+from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import running
 from tests.e2e.test_try_out import hermesctl, project
 
@@ -48,3 +49,38 @@ async def test_trials_are_added_to_a_running_and_to_a_finished_study(
         assert await rates("train") == done
         best = json.loads((await hermesctl(cluster, "best", "train", "-o", "json"))[1])
         assert best["trials"][0]["id"] == "train/5"
+
+
+@pytest.mark.timeout(120)
+async def test_a_running_study_is_given_a_limit_more_trials_and_other_bounds(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    async with running(tmp_path_factory.mktemp("h"), slots=1) as cluster:
+        file = str(project(tmp_path / "study", 1_000_000, "val_acc"))
+        draws = ["--set", "method=random", "--set", "run_cap=2", "--set", "schedule.policy=fifo"]
+        axis = ["--set", "parameters.rate={min: 0.5, max: 1.0}"]
+        code, _, err = await hermesctl(cluster, "submit", file, *draws, *axis)
+        assert code == 0, err
+
+        async def one_trains() -> bool:
+            return await cluster.steps("train") > 10
+
+        await cluster.until(one_trains)
+        change = ["run_cap=3", "parameters.rate.min=0.9", "stop.max_steps=10"]
+        words = [word for each in change for word in ("--set", each)]
+        code, _, err = await hermesctl(cluster, "study", "extend", "train", *words)
+        assert (code, "1 trial added" in err, "max_steps = 10 is reached" in err) == (0, True, True)
+        cluster.kill(cluster.pids("head"))
+        done = await cluster.finished("train")
+        assert len(done.trials) == 3
+        assert all(trial.state == types_pb2.TRIAL_STATE_STOPPED for trial in done.trials)
+        rates = [trial.parameters[0].value.double_value for trial in done.trials]
+        assert all(rate >= 0.9 for rate in rates[1:]), rates
+        _, out, _ = await hermesctl(cluster, "study", "show", "train", "--file")
+        assert "run_cap: 3" in out
+        assert "max_steps: 10" in out
+
+        slip = ["study", "extend", "train", "--set", "parameters.rte.max=2"]
+        code, _, err = await hermesctl(cluster, *slip)
+        assert code == ExitCode.USAGE
+        assert "did you mean rate?" in err

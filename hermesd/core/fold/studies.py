@@ -41,11 +41,7 @@ def fold_study_event(
             _enter(state, study, specs, now)
         case Added(study_id, specs, request_id):
             study = state.study(study_id)
-            ids = {spec.id for spec in specs}
-            if len(ids) < len(specs) or not ids.isdisjoint(state.trials):
-                raise Rejected(f"trials of {study_id!r} exist")
-            if any(spec.study != study_id for spec in specs):
-                raise Rejected(f"trials of another study than {study_id!r}")
+            _new(state, study, specs)
             state.request(request_id, (spec.id for spec in specs))
             _enter(state, study, specs, now)
         case Removed(study_id, request_id):
@@ -54,18 +50,8 @@ def fold_study_event(
                 raise Rejected(f"study {study_id!r} has unfinished trials")
             state.request(request_id, ())
             _forget(state, study_id)
-        case Extended(study_id, trial_ids, stop, parameters, argvs, request_id):
-            study = state.study(study_id)
-            _all_final(state, trial_ids)
-            state.request(request_id, trial_ids)
-            state.studies[study_id] = replace(study, stop=stop)
-            changed = dict(parameters)
-            for trial_id, argv in zip(trial_ids, argvs, strict=True):
-                spec = state.trials[trial_id].spec
-                values = {**dict(spec.parameters), **changed}
-                stages = (spec.stages[0]._replace(values=tuple(values.items())),)
-                spec = replace(spec, stages=stages, argv=argv)
-                _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
+        case Extended():
+            _extend(state, event, now)
         case MetricChosen(study_id, metric, goal, mode, request_id):
             study = state.study(study_id)
             if mode is MetricMode.SMOOTHED and metric != study.signal:
@@ -87,6 +73,52 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _extend(state: Tables, event: Extended, now: Time) -> None:
+    study = state.study(event.study)
+    _all_final(state, event.trials)
+    _new(state, study, event.added)
+    for spec in event.redrawn:
+        before = state.trial(spec.id)
+        if before.spec.study != study.id or before.attempt or before.phase is not Phase.WAITING:
+            raise Rejected(f"{spec.id} has begun, or is another study's")
+    for trial_id, _ in event.ended:
+        if state.trial(trial_id).spec.study != study.id:
+            raise Rejected(f"{trial_id} is another study's")
+    others = (*event.redrawn, *event.added)
+    changed = (*event.trials, *(spec.id for spec in others), *(trial for trial, _ in event.ended))
+    state.request(event.request_id, dict.fromkeys(changed))
+    study = replace(study, stop=event.stop, source=event.source or study.source)
+    state.studies[study.id] = study
+    for trial_id, argv in zip(event.trials, event.argv, strict=True):
+        spec = state.trials[trial_id].spec
+        values = {**dict(spec.parameters), **dict(event.parameters)}
+        stages = (spec.stages[0]._replace(values=tuple(values.items())),)
+        spec = replace(spec, stages=stages, argv=argv)
+        _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
+    for spec in event.redrawn:
+        state.put(replace(state.trials[spec.id], spec=spec))
+    _enter(state, study, event.added, now)
+    for trial_id, reason in event.ended:
+        _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
+
+
+def _end(state: Tables, trial: Trial, now: Time, ending: Ending) -> None:
+    """The trial ends; one that is on a device once it has given that back."""
+    if trial.phase is Phase.WAITING:
+        state.put(progress.ended(trial, now, ending))
+    elif not trial.phase.final:
+        state.put(replace(trial, ending=ending))
+
+
+def _new(state: Tables, study: Study, specs: Sequence[TrialSpec]) -> None:
+    """See that these can become trials of the study. Raises Rejected."""
+    ids = {spec.id for spec in specs}
+    if len(ids) < len(specs) or not ids.isdisjoint(state.trials):
+        raise Rejected(f"trials of {study.id!r} exist")
+    if any(spec.study != study.id for spec in specs):
+        raise Rejected(f"trials of another study than {study.id!r}")
 
 
 def _enter(state: Tables, study: Study, specs: Sequence[TrialSpec], now: Time) -> None:
@@ -162,8 +194,4 @@ def fold_selection_event(state: Tables, event: Paused | Unpaused | Cancelled, no
             case Unpaused():
                 state.put(replace(trial, paused=False))
             case Cancelled():
-                ending = Ending(Phase.CANCELLED, "stopped by a person")
-                if trial.phase is Phase.WAITING:
-                    state.put(progress.ended(trial, now, ending))
-                else:
-                    state.put(replace(trial, ending=ending))
+                _end(state, trial, now, Ending(Phase.CANCELLED, "stopped by a person"))

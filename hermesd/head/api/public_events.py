@@ -7,7 +7,7 @@ as one that began at the start.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hermesd.core.commands import (
     Bind,
@@ -63,7 +63,7 @@ from hermesd.core.events import (
     Unpaused,
     Yielded,
 )
-from hermesd.core.model import Phase, RunId, Study, study_of
+from hermesd.core.model import Phase, RunId, Study, StudyId, TrialSpec, study_of
 from hermesd.core.state import State
 from hermesd.head.api.views import quantum_view, signed
 from hermesd.head.journal import outcomes
@@ -132,15 +132,15 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
         case Added(study_id, specs):
-            words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
-            kind = pb.PUBLIC_EVENT_KIND_ADDED
-            yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
+            yield _added(study_id, specs)
         case Removed(study_id):
             yield pb.PublicEvent(study=study_id, kind=pb.PUBLIC_EVENT_KIND_REMOVED)
         case Paused() | Unpaused() | Retried() | Extended():
             kind = _SELECTIONS[type(line.entry)]
             for trial in line.entry.trials:
                 yield pb.PublicEvent(trial=trial, kind=kind)
+            if isinstance(line.entry, Extended) and line.entry.added:
+                yield _added(line.entry.study, line.entry.added)
         case MetricChosen(study_id, metric, goal, mode):
             words = f"ranked by {metric}: {goal}, {mode}"
             kind = pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN
@@ -177,6 +177,11 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             )
         case _:
             yield _run_event(line.entry, state)
+
+
+def _added(study: StudyId, specs: Sequence[TrialSpec]) -> pb.PublicEvent:
+    words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
+    return pb.PublicEvent(study=study, kind=pb.PUBLIC_EVENT_KIND_ADDED, reason=words)
 
 
 def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> pb.PublicEvent:

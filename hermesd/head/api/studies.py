@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hermesd import study as studies
-from hermesd.core.events import Added, Event, Extended, MetricChosen, Removed, Submitted
-from hermesd.core.lengths import is_length
-from hermesd.core.model import Phase, Scalar, StopRule, Study, StudyId, Time
+from hermesd.core.events import Added, Event, MetricChosen, Removed, Submitted
+from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
+from hermesd.head.api.extending import extended
 from hermesd.head.api.notices import foretold, notices, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
@@ -29,88 +29,9 @@ from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Stop
+from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import scalar_of
-
-# Whether trials can go on from what they have come to: what is known of it before they are
-# asked.
-#
-# Rule: a trial that would only be run for nothing, or from its beginning, is not extended at all.
-
-
-def extensible(study: Study, trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Those that can go on, all but the ones whose loss was not finite.
-
-    Raises:
-        NotNow: a trial is not finished, has nothing to go on from, or none is left.
-    """
-    if busy := [trial for trial in trials if not trial.phase.final]:
-        raise NotNow(
-            f"{len(busy)} of {len(trials)} trials are not finished ({busy[0].id} is"
-            f" {busy[0].phase}): wait for them, or name those that are"
-        )
-    if study.stop.on_nan:
-        trials = [trial for trial in trials if not trial.not_finite]
-    if not trials:
-        raise NotNow("the losses of these trials are not finite (stop.on_nan)")
-    if endless := [trial for trial in trials if _has_no_end(trial)]:
-        first, others = endless[0], len(trials) - len(endless)
-        raise NotNow(
-            f"{len(endless)} of {len(trials)} trials have no checkpoint to go on from ({first.id}"
-            f" is {first.fidelity}: {first.fidelity_reason or 'nothing more is known'})"
-            + (": name the others" if others else "; to run them again: study clone")
-        )
-    return tuple(trials)
-
-
-def _has_no_end(trial: Trial) -> bool:
-    """Whether it has a result and nothing from which that could go on."""
-    return trial.phase in (Phase.COMPLETED, Phase.STOPPED) and trial.checkpoint is None
-
-
-def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
-    """See that no trial would be over at once by the stop rule. Raises Refused."""
-    furthest = max(trials, key=lambda trial: trial.step)
-    longest = max(trials, key=lambda trial: trial.use.busy_seconds)
-    errors = []
-    if rule.max_steps is not None and furthest.step >= rule.max_steps:
-        expected = f"more than {furthest.step}, the steps that {furthest.id} has done"
-        errors.append(FieldError("stop.max_steps", shown(rule.max_steps), expected))
-    seconds = longest.use.busy_seconds
-    if rule.max_seconds is not None and seconds >= rule.max_seconds:
-        expected = f"more than {seconds:.3g}, the seconds that {longest.id} has trained"
-        errors.append(FieldError("stop.max_seconds", shown(rule.max_seconds), expected))
-    if errors:
-        raise Refused(*errors)
-
-
-def see_that_it_lengthens(
-    changed: Mapping[str, Scalar], stop: Stop, trials: Sequence[Trial]
-) -> None:
-    """See that a trial whose program has ended by itself is given more to do. Raises Refused.
-
-    A new value of another parameter says nothing to a program that has nothing left to train. What
-    is no length by its name may be one all the same, if it is a larger whole number than before.
-    """
-    done = next((trial for trial in trials if trial.phase is Phase.COMPLETED), None)
-    if stop.ByteSize() or done is None:
-        return
-    had = dict(done.spec.parameters)
-    if any(_may_lengthen(had.get(name), name, value) for name, value in changed.items()):
-        return
-    length = next(filter(is_length, had), "")
-    beside = f"--set {length}=N (it had {had[length]})" if length else "--new epochs=N or its like"
-    expected = f"a length beside it, {beside}: {done.id} has completed, and would train no further"
-    raise Refused(*(FieldError(f"parameters.{n}", shown(v), expected) for n, v in changed.items()))
-
-
-def _may_lengthen(before: Scalar | None, name: str, value: Scalar) -> bool:
-    whole = type(value) is int and type(before) in (int, type(None))
-    if not (whole or is_length(name)) or isinstance(value, (bool, str)):
-        return False
-    return before is None or (isinstance(before, (int, float)) and value > before)
-
 
 NEXT_UP = 10
 
@@ -332,25 +253,17 @@ class StudiesService:
     ) -> pb.ExtendStudyResponse:
         who = asker()
         key = key_of(request, who)
+        notes: list[str] = []
 
         def compose(state: State, now: Time) -> Event:
             study_id, trials = names.selected(state, request.selection, who)
-            study = state.studies[study_id]
-            chosen = extensible(study, [state.trials[trial] for trial in trials])
-            rule, parameters, lines = studies.extension(
-                study,
-                [trial.spec for trial in chosen],
-                request.stop,
-                request.parameters,
-                request.new_parameters,
-            )
-            see_that_it_raises(rule, chosen)
-            see_that_it_lengthens(dict(parameters), request.stop, chosen)
-            within_quota(state, study.owner, who.user, len(chosen))
-            ids = tuple(trial.id for trial in chosen)
-            return Extended(study_id, ids, rule, parameters, lines, key)
+            event, notes[:] = extended(state, study_id, trials, request)
+            more = len(event.trials) + len(event.added)
+            within_quota(state, state.studies[study_id].owner, who.user, more)
+            return replace(event, request_id=key)
 
-        return pb.ExtendStudyResponse(trials=await carry_out(self.head, key, compose))
+        trials = await carry_out(self.head, key, compose)
+        return pb.ExtendStudyResponse(trials=trials, notes=notes)
 
     async def SetMetric(self, request: pb.SetMetricRequest, context: Any) -> pb.SetMetricResponse:
         who = asker()

@@ -226,7 +226,7 @@ def _trials_of(entry: record.Entry) -> tuple[str, ...] | None:
         return (run.trial,)
     if (trial := getattr(entry, "trial", None)) is not None:
         return (trial,)
-    if (trials := getattr(entry, "trials", None)) is not None:
+    if trials := getattr(entry, "trials", ()):
         return tuple(trial if isinstance(trial, str) else trial.id for trial in trials)
     if (study := getattr(entry, "study", None)) is not None:
         return (f"{study}/",)

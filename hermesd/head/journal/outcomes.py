@@ -14,6 +14,7 @@ from hermesd.core.events import (
     Cancelled,
     DeviceFailed,
     Event,
+    Extended,
     Forgiven,
     NodeDrained,
     NodeJoined,
@@ -104,6 +105,8 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
     match entry:
         case Cancelled(chosen):
             touched = list(chosen)
+        case Extended():
+            touched = [trial for trial, _ in entry.ended]
         case NodeJoined(node) | NodeLost(node):
             touched = [s.run.trial for s in state.slots.values() if s.run and s.device.node == node]
             touched += _of_strict_studies(state, touched)

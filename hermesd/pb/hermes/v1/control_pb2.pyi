@@ -726,24 +726,30 @@ class RetryTrialsResponse(_message.Message):
     def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExtendStudyRequest(_message.Message):
-    __slots__ = ("request_id", "selection", "stop", "parameters", "new_parameters")
+    __slots__ = ("request_id", "selection", "stop", "parameters", "new_parameters", "run_cap", "axes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SELECTION_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     NEW_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    RUN_CAP_FIELD_NUMBER: _ClassVar[int]
+    AXES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     selection: Selection
     stop: _types_pb2.Stop
     parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
     new_parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
-    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., stop: _Optional[_Union[_types_pb2.Stop, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ...) -> None: ...
+    run_cap: int
+    axes: _containers.RepeatedCompositeFieldContainer[_types_pb2.Parameter]
+    def __init__(self, request_id: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., stop: _Optional[_Union[_types_pb2.Stop, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., run_cap: _Optional[int] = ..., axes: _Optional[_Iterable[_Union[_types_pb2.Parameter, _Mapping]]] = ...) -> None: ...
 
 class ExtendStudyResponse(_message.Message):
-    __slots__ = ("trials",)
+    __slots__ = ("trials", "notes")
     TRIALS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     trials: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, trials: _Optional[_Iterable[str]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trials: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AddTrialsRequest(_message.Message):
     __slots__ = ("request_id", "study", "parameters", "new_parameters", "count")

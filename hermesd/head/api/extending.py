@@ -1,0 +1,198 @@
+"""What an ExtendStudy comes to: which trials go on, are new, are at other points, or end.
+
+Rule: a trial that would only be run for nothing, or from its beginning, is not extended at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hermesd import study as studies
+from hermesd.core.events import Extended
+from hermesd.core.lengths import is_length
+from hermesd.core.model import Phase, Scalar, StopRule, Study, StudyId, TrialId
+from hermesd.core.progress import stop_reason
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.head.refusals import NotNow
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1.types_pb2 import Stop
+from hermesd.refusal import FieldError, Refused, shown
+
+
+def extended(
+    state: State, study_id: StudyId, trials: Sequence[TrialId], request: pb.ExtendStudyRequest
+) -> tuple[Extended, list[str]]:
+    """The event, without its request, and what to say of it.
+
+    New values of parameters are for finished trials alone. Without them a study goes on running by
+    its new rules, and of its finished trials those go on that only the old ones had stopped.
+
+    Raises:
+        NotNow: a trial that is given other parameters is not finished, or cannot go on.
+        Refused: what is asked for will not do.
+    """
+    study = state.studies[study_id]
+    members = [state.trials[trial] for trial in state.members[study_id]]
+    chosen: Sequence[Trial] = [state.trials[trial] for trial in trials]
+    values = [*request.parameters, *request.new_parameters]
+    of_all = request.HasField("run_cap") or bool(request.axes)
+    if of_all and request.selection.trials:
+        expected = "none: run_cap and the axes are those of all its trials"
+        raise Refused(FieldError("selection.trials", ", ".join(trials), expected))
+    runs_on = not values and (of_all or any(not trial.phase.final for trial in chosen))
+    if runs_on:
+        rule = study.stop
+        if request.stop.ByteSize() or not of_all:
+            rule = studies.extension(study, (), request.stop, ())[0]
+        if rule == study.stop and not of_all:
+            raise Refused(FieldError("stop", "", "another limit than the study has"))
+        chosen = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
+        parameters: tuple[tuple[str, Scalar], ...] = ()
+        lines = tuple(trial.spec.argv for trial in chosen)
+    else:
+        chosen = extensible(study, chosen)
+        rule, parameters, lines = studies.extension(
+            study,
+            [trial.spec for trial in chosen],
+            request.stop,
+            request.parameters,
+            request.new_parameters,
+        )
+        see_that_it_raises(rule, chosen)
+        see_that_it_lengthens(dict(parameters), request.stop, chosen)
+    change = studies.change(
+        study,
+        [trial.spec for trial in members],
+        {trial.id for trial in members if not _is_untouched(trial)},
+        request.stop,
+        request.run_cap if request.HasField("run_cap") else None,
+        request.axes,
+    )
+    ended = dict.fromkeys(change.surplus, f"run_cap = {request.run_cap}")
+    for trial in members if runs_on else ():
+        reason = stop_reason(trial, replace(study, stop=rule))
+        if reason and not trial.phase.final and trial.ending is None:
+            ended[trial.id] = reason
+    event = Extended(
+        study=study_id,
+        trials=tuple(trial.id for trial in chosen),
+        stop=rule,
+        parameters=parameters,
+        argv=lines,
+        request_id="",
+        source=change.source,
+        redrawn=change.redrawn,
+        added=change.added,
+        ended=tuple(ended.items()),
+    )
+    going = sum(not trial.phase.final for trial in members) - len(ended)
+    return event, list(_told(event, going if rule != study.stop else 0) if runs_on else ())
+
+
+def _is_untouched(trial: Trial) -> bool:
+    return trial.phase is Phase.WAITING and not trial.attempt and trial.ending is None
+
+
+def _was_stopped_by(study: Study, rule: StopRule, trial: Trial) -> bool:
+    """Whether the study's own rule has stopped the trial, this one would not have, and it has
+    something to go on from."""
+    return (
+        trial.phase is Phase.STOPPED
+        and trial.checkpoint is not None
+        and stop_reason(trial, study) is not None
+        and stop_reason(trial, replace(study, stop=rule)) is None
+    )
+
+
+def _told(event: Extended, going: int) -> Iterator[str]:
+    """What becomes of the study's trials, `going` of which go by another stop rule."""
+    if event.trials:
+        yield f"{_trials(len(event.trials))} that the rule had stopped: on from the last checkpoint"
+    if going:
+        yield f"{_trials(going)} unfinished: by the new rule from now on"
+    if event.redrawn:
+        yield f"{_trials(len(event.redrawn))} not begun: drawn again"
+    if event.added:
+        yield f"{_trials(len(event.added))} added"
+    for reason, number in Counter(reason for _, reason in event.ended).items():
+        yield f"{_trials(number)} ended: {reason}"
+
+
+def _trials(number: int) -> str:
+    return f"{number} trial{'' if number == 1 else 's'}"
+
+
+def extensible(study: Study, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Those that can go on, all but the ones whose loss was not finite.
+
+    Raises:
+        NotNow: a trial is not finished, has nothing to go on from, or none is left.
+    """
+    if busy := [trial for trial in trials if not trial.phase.final]:
+        raise NotNow(
+            f"{len(busy)} of {len(trials)} trials are not finished ({busy[0].id} is"
+            f" {busy[0].phase}): wait for them, or name those that are"
+        )
+    if study.stop.on_nan:
+        trials = [trial for trial in trials if not trial.not_finite]
+    if not trials:
+        raise NotNow("the losses of these trials are not finite (stop.on_nan)")
+    if endless := [trial for trial in trials if _has_no_end(trial)]:
+        first, others = endless[0], len(trials) - len(endless)
+        raise NotNow(
+            f"{len(endless)} of {len(trials)} trials have no checkpoint to go on from ({first.id}"
+            f" is {first.fidelity}: {first.fidelity_reason or 'nothing more is known'})"
+            + (": name the others" if others else "; to run them again: study clone")
+        )
+    return tuple(trials)
+
+
+def _has_no_end(trial: Trial) -> bool:
+    """Whether it has a result and nothing from which that could go on."""
+    return trial.phase in (Phase.COMPLETED, Phase.STOPPED) and trial.checkpoint is None
+
+
+def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
+    """See that no trial would be over at once by the stop rule. Raises Refused."""
+    furthest = max(trials, key=lambda trial: trial.step)
+    longest = max(trials, key=lambda trial: trial.use.busy_seconds)
+    errors = []
+    if rule.max_steps is not None and furthest.step >= rule.max_steps:
+        expected = f"more than {furthest.step}, the steps that {furthest.id} has done"
+        errors.append(FieldError("stop.max_steps", shown(rule.max_steps), expected))
+    seconds = longest.use.busy_seconds
+    if rule.max_seconds is not None and seconds >= rule.max_seconds:
+        expected = f"more than {seconds:.3g}, the seconds that {longest.id} has trained"
+        errors.append(FieldError("stop.max_seconds", shown(rule.max_seconds), expected))
+    if errors:
+        raise Refused(*errors)
+
+
+def see_that_it_lengthens(
+    changed: Mapping[str, Scalar], stop: Stop, trials: Sequence[Trial]
+) -> None:
+    """See that a trial whose program has ended by itself is given more to do. Raises Refused.
+
+    A new value of another parameter says nothing to a program that has nothing left to train. What
+    is no length by its name may be one all the same, if it is a larger whole number than before.
+    """
+    done = next((trial for trial in trials if trial.phase is Phase.COMPLETED), None)
+    if stop.ByteSize() or done is None:
+        return
+    had = dict(done.spec.parameters)
+    if any(_may_lengthen(had.get(name), name, value) for name, value in changed.items()):
+        return
+    length = next(filter(is_length, had), "")
+    beside = f"--set {length}=N (it had {had[length]})" if length else "--new epochs=N or its like"
+    expected = f"a length beside it, {beside}: {done.id} has completed, and would train no further"
+    raise Refused(*(FieldError(f"parameters.{n}", shown(v), expected) for n, v in changed.items()))
+
+
+def _may_lengthen(before: Scalar | None, name: str, value: Scalar) -> bool:
+    whole = type(value) is int and type(before) in (int, type(None))
+    if not (whole or is_length(name)) or isinstance(value, (bool, str)):
+        return False
+    return before is None or (isinstance(before, (int, float)) and value > before)

@@ -1,0 +1,101 @@
+"""What becomes of a study whose file is changed while it runs: its stop rule, how many trials it
+has, and between which bounds they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from hermesd.core.model import Stage, Study, TrialId, TrialSpec
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import FieldError, Refused, nearest, one_of
+from hermesd.study import argv, space
+from hermesd.study.addition import addition
+from hermesd.study.spec import StudySection, plain, read
+from hermesd.study.submission import TRIALS_LIMIT, spec_of
+
+
+@dataclass(frozen=True, slots=True)
+class StudyChange:
+    """The study file from now on; trials at other points, further ones, and those too many."""
+
+    source: bytes
+    redrawn: tuple[TrialSpec, ...] = ()
+    added: tuple[TrialSpec, ...] = ()
+    surplus: tuple[TrialId, ...] = ()
+
+
+def change(
+    study: Study,
+    trials: Sequence[TrialSpec],
+    begun: Collection[TrialId],
+    stop: pb.Stop,
+    run_cap: int | None,
+    axes: Sequence[pb.Parameter],
+) -> StudyChange:
+    """What follows from other stop rules, another number of trials and other settings of axes.
+
+    What is not set stays as it is. A trial that has `begun` keeps its point, and so does one whose
+    point was given by hand; the others are drawn again by their number. More trials are those that
+    a study of that `run_cap` would have had. Raises Refused.
+    """
+    spec = spec_of(study)
+    before = read(spec)
+    if stop.ByteSize():
+        _overwrite(spec.stop, stop)
+    if run_cap is not None:
+        if run_cap == len(trials) or not 1 <= run_cap <= TRIALS_LIMIT:
+            expected = f"1 to {TRIALS_LIMIT}, but for {len(trials)}, which it has"
+            raise Refused(FieldError("run_cap", str(run_cap), expected))
+        spec.run_cap = run_cap
+    _set_axes(spec, before, axes)
+    after = read(spec)
+    changed = replace(study, source=spec.SerializeToString(deterministic=True))
+    kept = [trial for trial in trials if run_cap is None or trial.number <= run_cap]
+    surplus = [each.id for each in trials[len(kept) :] if each.id not in begun]
+    fresh = [trial for trial in kept if trial.id not in begun] if axes else []
+    redrawn = _redrawn(study, before, after, fresh)
+    more = 0 if run_cap is None else run_cap - len(trials)
+    added = addition(changed, trials, (), count=more).trials if more > 0 else ()
+    return StudyChange(changed.source, redrawn, added, tuple(surplus))
+
+
+def _overwrite(message: pb.Stop | pb.Parameter, given: pb.Stop | pb.Parameter) -> None:
+    """Set what is given; lists are not joined."""
+    for field, _ in given.ListFields():
+        message.ClearField(field.name)
+    message.MergeFrom(given)  # type: ignore[arg-type]
+
+
+def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Parameter]) -> None:
+    if not axes:
+        return
+    plain(pb.StudySpec(parameters=axes))  # raises for a name that is there twice
+    if section.method != "random":
+        names = ", ".join(f"parameters.{axis.name}" for axis in axes)
+        expected = "a random search; a grid is given further points by `study add`"
+        raise Refused(FieldError(names, "", expected))
+    known = {axis.name: axis for axis in spec.parameters}
+    if errors := [
+        FieldError(f"parameters.{axis.name}", "", one_of(known), nearest(axis.name, known))
+        for axis in axes
+        if axis.name not in known
+    ]:
+        raise Refused(*errors)
+    for axis in axes:
+        _overwrite(known[axis.name], axis)
+
+
+def _redrawn(
+    study: Study, before: StudySection, after: StudySection, trials: Sequence[TrialSpec]
+) -> tuple[TrialSpec, ...]:
+    """Those of the trials whose draw is another one now, at that."""
+    old, new = space.axes(before.parameters), space.axes(after.parameters)
+    environment = dict(study.program.environment)
+    found = []
+    for trial in trials:
+        drawn, point = (space.draws(axes, 1, before.seed, trial.number)[0] for axes in (old, new))
+        if trial.parameters == drawn != point:
+            line = argv.build(after.command, after.program, after.python, environment, point)
+            found.append(replace(trial, stages=(Stage(None, point),), argv=line))
+    return tuple(found)

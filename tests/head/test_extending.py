@@ -1,0 +1,139 @@
+"""ExtendStudy of a study that runs, over a real socket: new rules, more trials, other bounds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, events, request_id, status, world
+from tests.study_specs import parameter, spec, value
+
+CODE = grpc.StatusCode
+ALL = pb.Selection(study="digits")
+TWO = {"lr": {"values": [1.0, 2.0]}}
+DRAWN = {"lr": {"min": 0.0, "max": 1.0}}
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+async def node(head: World) -> AsyncIterator[Node]:
+    node = Node(head)
+    await node.hello()
+    yield node
+    node.call.cancel()
+
+
+async def changed(head: World, **fields: Any) -> pb.ExtendStudyResponse:
+    request = pb.ExtendStudyRequest(request_id=request_id(), selection=ALL, **fields)
+    return await head.control.ExtendStudy(request)
+
+
+def bounds(name: str = "lr", **axis: Any) -> list[types.Parameter]:
+    return [parameter(name, axis)]
+
+
+async def test_a_running_study_goes_by_a_lower_limit_at_once(head: World, node: Node) -> None:
+    await head.submit(spec(TWO, stop=types.Stop(max_steps=100)))
+    launch = await node.start()
+    await node.report(launch, 50, [0.5])
+    await node.settle()
+    answer = await changed(head, stop=types.Stop(max_steps=20))
+    assert list(answer.trials) == ["digits/1"]
+    assert list(answer.notes) == [
+        "1 trial unfinished: by the new rule from now on",
+        "1 trial ended: stop.max_steps = 20 is reached",
+    ]
+    assert (await node.expect("stop")).stop.trial == "digits/1"
+    study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+    assert study.spec.stop.max_steps == 20
+    assert "another limit" in (await status(changed(head, stop=types.Stop(max_steps=20))))[1]
+
+
+async def test_a_higher_limit_takes_up_what_the_old_one_had_stopped(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec(TWO, stop=types.Stop(max_steps=10)))
+    launch = await node.start()
+    await node.report(launch, 10, [0.5])
+    await node.expect("stop")
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    kept = types.Checkpoint(id="digits/1@c10", trial="digits/1", attempt=1, step=10, nodes=["box"])
+    await node.say(
+        run_suspended=node_pb2.RunSuspended(
+            **run, tier=types.TIER_CHECKPOINT, step=10, checkpoint=kept
+        )
+    )
+    await node.settle()
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_STOPPED
+    answer = await changed(head, stop=types.Stop(max_steps=30))
+    assert list(answer.trials) == ["digits/1"]
+    assert answer.notes[0] == "1 trial that the rule had stopped: on from the last checkpoint"
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_WAITING
+
+
+async def test_a_random_search_gets_more_trials_between_other_bounds(
+    head: World, node: Node, tmp_path: Path
+) -> None:
+    drawn = spec(DRAWN, method=types.SEARCH_METHOD_RANDOM, run_cap=3)
+    before = {trial.id: trial.argv[-1] for trial in (await head.submit(drawn)).trials}
+    await node.start()
+    request = pb.ExtendStudyRequest(
+        request_id=request_id(), selection=ALL, run_cap=5, axes=bounds(max=0.001)
+    )
+    answer = await head.control.ExtendStudy(request)
+    assert sorted(answer.trials) == ["digits/2", "digits/3", "digits/4", "digits/5"]
+    assert list(answer.notes) == ["2 trials not begun: drawn again", "2 trials added"]
+    assert (await head.control.ExtendStudy(request)).trials == answer.trials
+    rates = {
+        trial.spec.id: dict(trial.spec.parameters)["lr"] for trial in head.state.trials.values()
+    }
+    assert len(rates) == 5
+    assert before["digits/1"] == f"--lr={rates.pop('digits/1')}"
+    assert all(rate <= 0.001 for rate in rates.values())
+    told = (await events(head, pb.PUBLIC_EVENT_KIND_ADDED))[-1]
+    assert told.reason == "digits/4 to digits/5"
+
+
+async def test_fewer_trials_end_those_that_have_not_begun(head: World, node: Node) -> None:
+    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}))
+    await node.start()
+    answer = await changed(head, run_cap=2)
+    assert list(answer.notes) == ["1 trial ended: run_cap = 2"]
+    assert (await head.trial("digits/3")).state == types.TRIAL_STATE_STOPPED
+    stopped = (await events(head, pb.PUBLIC_EVENT_KIND_STOPPED))[-1]
+    assert (stopped.trial, stopped.reason) == ("digits/3", "run_cap = 2")
+
+
+async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> None:
+    await head.submit(spec(TWO))
+    await node.start()
+    await node.settle()
+    before = dict(head.state.trials)
+    named = pb.Selection(trials=["digits/1"])
+    epochs = [types.NamedValue(name="epochs", value=value(9))]
+    for fields, code, words in (
+        ({"axes": bounds(max=3.0)}, CODE.INVALID_ARGUMENT, "given further points by `study add`"),
+        ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "but for 2, which it has"),
+        ({"stop": types.Stop(max_steps=0)}, CODE.INVALID_ARGUMENT, "stop.max_steps = 0"),
+        ({"new_parameters": epochs}, CODE.FAILED_PRECONDITION, "2 of 2 trials are not finished"),
+        ({"run_cap": 1, "selection": named}, CODE.INVALID_ARGUMENT, "those of all its trials"),
+        ({}, CODE.INVALID_ARGUMENT, "a limit to raise, or a parameter to set"),
+    ):
+        request = pb.ExtendStudyRequest(
+            **{"request_id": request_id(), "selection": ALL, **fields}  # type: ignore[arg-type]
+        )
+        refused, said = await status(head.control.ExtendStudy(request))
+        assert (refused, words in said) == (code, True), said
+    assert dict(head.state.trials) == before
