@@ -26,6 +26,7 @@ from hermesctl.errors import (
 )
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.client import Client
+from hermesctl.sdk.comparison import ComparedStudy, StudyComparison
 from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.forecast import Forecast, Preview
 from hermesctl.sdk.records import (
@@ -60,6 +61,7 @@ __all__ = [
     "ChangedTrials",
     "Checkpoint",
     "Client",
+    "ComparedStudy",
     "Curve",
     "Device",
     "Event",
@@ -83,6 +85,7 @@ __all__ = [
     "ServerInfo",
     "SnapshotError",
     "Study",
+    "StudyComparison",
     "StudyDetail",
     "StudyFileError",
     "Submission",

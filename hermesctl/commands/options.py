@@ -129,6 +129,15 @@ GoalOption: TypeAlias = Annotated[
         autocompletion=lambda: ["minimize", "maximize"],
     ),
 ]
+RankOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        help="Rank by this metric this time; `study metric` changes it for good.",
+        show_default=False,
+    ),
+]
 ByOption: TypeAlias = Annotated[
     str,
     typer.Option(

@@ -23,14 +23,17 @@ from hermesctl.commands.options import (
     OutputOption,
     PoliciesOption,
     RaiseOption,
+    RankOption,
     SetOption,
     StudyArgument,
     TrialsOption,
     ValueOption,
     YesOption,
+    complete_study,
 )
 from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run
 from hermesctl.errors import UsageError
+from hermesctl.render.comparison_views import comparison_view
 from hermesctl.render.documents import study_document
 from hermesctl.render.live import said_last
 from hermesctl.render.output import Format, emit, plain, row
@@ -371,6 +374,39 @@ def export(
             console = stdout()
             async for data in content:
                 write_bytes(console, data)
+
+    run(body, head=head)
+
+
+@app.command()
+def compare(
+    studies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY STUDY...",
+            help="Studies' ids, or unique prefixes of them.",
+            autocompletion=complete_study,
+            show_default=False,
+        ),
+    ],
+    metric: RankOption = "",
+    goal: GoalOption = "",
+    by: ByOption = "",
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show studies side by side: the best of each, how soon it was found, and what differs.
+
+    The values by time are the best of any trial so far, those by step the best trial's own. Ranked
+    by the metric of the first.
+
+    Example: hermesctl study compare digits digits-asha
+    """
+
+    async def body(client: AsyncClient) -> None:
+        found = await client.compare(*studies, metric=metric, goal=goal, by=by)
+        rows = [row(each) for each in found.studies]
+        emit(stdout(), output, row(found), rows, lambda _: comparison_view(found))
 
     run(body, head=head)
 

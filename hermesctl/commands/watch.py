@@ -15,6 +15,7 @@ from hermesctl.commands.options import (
     HeadOption,
     LatestStudyArgument,
     OutputOption,
+    RankOption,
     TrialArgument,
 )
 from hermesctl.commands.running import chosen_study, outcome, run
@@ -214,15 +215,7 @@ def logs(
 def best(
     study: LatestStudyArgument = None,
     count: CountOption = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="Rank by this metric this time; `study metric` changes it for good.",
-            show_default=False,
-        ),
-    ] = "",
+    metric: RankOption = "",
     goal: GoalOption = "",
     by: ByOption = "",
     head: HeadOption = None,

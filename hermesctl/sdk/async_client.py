@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
 from hermesctl.sdk import from_wire, local, records
 from hermesctl.sdk.address import embedded_head, find_head
+from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event
 from hermesctl.sdk.expand import expanded
@@ -540,6 +541,30 @@ class AsyncClient:
         document = {key: value for key, value in told.items() if key != "version"}
         others = [each.id async for each in self.studies() if ran_meanwhile(found, each)]
         return {**document, "meanwhile": others}
+
+    async def compare(
+        self, *studies: StudyRef, metric: str = "", goal: str = "", by: str = ""
+    ) -> StudyComparison:
+        """Two or more studies side by side: what each came to, its best trial's curve at the same
+        steps and its best value at the same times, and in what their files differ.
+
+        They are ranked by the metric of the first, or by `metric`, `goal` and `by` as of `best`.
+        Raises UsageError for fewer than two or a metric that one has not reported, NotFound.
+        """
+        if len(studies) < 2:
+            raise UsageError("compare: expected two studies or more")
+        traces: list[StudyTrace] = []
+        for ref in studies:
+            study = (await self.study(ref)).study
+            board = await self.best(study, 1, metric=metric, goal=goal, by=by)
+            metric, goal, by = board.metric, board.metric_goal, board.metric_mode
+            name = "" if metric not in study.reported else metric
+            curve = Curve("", (), (), ())
+            if board and board[0].step:
+                curve = await self.curve(board[0], name)
+            async with aclosing(self.events(study, reports=True, once=True)) as events:
+                traces.append(traced(study, board, curve, [event async for event in events]))
+        return compared(traces)
 
     # --- changing a study ----------------------------------------------------------------------
 

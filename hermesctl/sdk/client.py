@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from hermesctl.sdk.async_client import AsyncClient, StudySource
+from hermesctl.sdk.comparison import StudyComparison
 from hermesctl.sdk.connection import PATIENCE_SECONDS
 from hermesctl.sdk.events import Event
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap
@@ -315,6 +316,17 @@ class Client:
         NotFound.
         """
         return self._run(self._client.replay(study, policies, devices))
+
+    def compare(
+        self, *studies: StudyRef, metric: str = "", goal: str = "", by: str = ""
+    ) -> StudyComparison:
+        """Two or more studies side by side: what each came to, its best trial's curve at the same
+        steps and its best value at the same times, and in what their files differ.
+
+        They are ranked by the metric of the first, or by `metric`, `goal` and `by` as of `best`.
+        Raises UsageError for fewer than two or a metric that one has not reported, NotFound.
+        """
+        return self._run(self._client.compare(*studies, metric=metric, goal=goal, by=by))
 
     def pause(self, *targets: Target) -> list[str]:
         """Suspend trials, or all of a study's, until they are resumed; returns those that were

@@ -50,6 +50,19 @@ async def test_trials_are_added_to_a_running_and_to_a_finished_study(
         best = json.loads((await hermesctl(cluster, "best", "train", "-o", "json"))[1])
         assert best["trials"][0]["id"] == "train/5"
 
+        await hermesctl(cluster, "study", "clone", "train", "--name", "again")
+        await cluster.finished("again")
+        code, out, err = await hermesctl(
+            cluster, "study", "compare", "train", "again", "-o", "json"
+        )
+        assert code == 0, err
+        found = json.loads(out)
+        one, other = found["studies"]
+        assert (one["best_trial"], other["best_trial"]) == ("train/5", "again/1")
+        assert (one["by_step"][-1], other["by_step"][-1]) == (one["best"], other["best"])
+        assert (one["by_time"][-1] or 0.0) <= one["best"]
+        assert found["differences"] == {}
+
 
 @pytest.mark.timeout(120)
 async def test_a_running_study_is_given_a_limit_more_trials_and_other_bounds(
