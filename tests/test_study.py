@@ -442,7 +442,7 @@ BAD = [
     (spec(pool="a\nb"), r"^pool = a.nb: expected text without control characters"),
     (spec(data=["../x"]), r"^data\.0 = \.\./x"),
     (spec(data=[""]), r"^data\.0: expected a path"),
-    (spec(method=RANDOM), r"^run_cap: expected .*the line `run_cap: 20` .*, or --set run_cap=20"),
+    (spec(method=RANDOM), r"^run_cap: expected .*the line `run_cap: 20` .*, or --trials 20"),
     (spec(method=RANDOM, run_cap=10**6), r"^run_cap = 1000000: expected at most 100000"),
     (spec(HUGE), r"^parameters = a grid of 1000000000000 points: expected at most 100000"),
     (spec({"x": {"min": -(2**63), "max": 2**63 - 1}}), r"^parameters\.x = 184\d+ values: "),

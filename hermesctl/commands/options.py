@@ -99,6 +99,9 @@ OutputOption: TypeAlias = Annotated[
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.", show_default=False)
 ]
+AgainOption: TypeAlias = Annotated[
+    bool, typer.Option("--again", help="Run it even if an identical study exists.")
+]
 TryOption: TypeAlias = Annotated[
     bool,
     typer.Option("--try", help="Run the first seconds of one trial, and list its metrics."),
@@ -205,6 +208,16 @@ GridOption: TypeAlias = Annotated[
         "--grid",
         metavar="NAME=V,V",
         help="An axis of the grid; repeat it.",
+        show_default=False,
+    ),
+]
+RandomOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--random",
+        metavar="NAME=LOW..HIGH[:log]",
+        help="Draw a parameter at random, :log as likely in each decade; --trials says how often."
+        " Repeat it.",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ Rule: nothing is stored, nothing is begun.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from hermesctl.commands.options import (
     MetricOption,
     OutputOption,
     PoolOption,
+    RandomOption,
     SetOption,
+    TrialsOption,
     TryOption,
 )
 from hermesctl.commands.running import run
@@ -44,6 +47,8 @@ _PREVIEWED = 20
 def preview(
     file: FileArgument,
     grid: GridOption = None,
+    random: RandomOption = None,
+    trials: TrialsOption = None,
     settings: SetOption = None,
     metric: MetricOption = None,
     pool: PoolOption = None,
@@ -68,7 +73,9 @@ def preview(
 
     Example: hermesctl preview study.yaml --try
     """
-    prepared = prepare(file, grid, settings, metric, None, pool)
+    prepared = prepare(
+        file, grid=grid, random=random, trials=trials, settings=settings, metric=metric, pool=pool
+    )
 
     async def body(client: AsyncClient) -> ExitCode | None:
         told = await client.preview(prepared)
@@ -83,10 +90,13 @@ def preview(
 
 def prepare(
     file: Path,
-    grid: list[str] | None,
-    settings: list[str] | None,
-    metric: str | None,
-    name: str | None,
+    *,
+    grid: Sequence[str] | None = None,
+    random: Sequence[str] | None = None,
+    trials: int | None = None,
+    settings: Sequence[str] | None = None,
+    metric: str | None = None,
+    name: str | None = None,
     pool: str | None = None,
 ) -> Prepared:
     """The study of a file and the flags that change it; raises UsageError."""
@@ -97,6 +107,8 @@ def prepare(
             name=name,
             metric=metric,
             grid=grid or (),
+            random=random or (),
+            trials=trials,
             settings=settings or (),
             pool=pool,
         )

@@ -23,6 +23,7 @@ from hermesctl.commands.options import (
     OutputOption,
     PoliciesOption,
     RaiseOption,
+    RandomOption,
     RankOption,
     SetOption,
     StudyArgument,
@@ -229,6 +230,7 @@ def add(
     study: StudyArgument,
     settings: ValueOption = None,
     grid: GridOption = None,
+    random: RandomOption = None,
     new: NewOption = None,
     trials: TrialsOption = None,
     head: HeadOption = None,
@@ -244,8 +246,13 @@ def add(
     Example: hermesctl study add digits --grid learning_rate=3e-4,1e-5 --set optimizer=adam
 
     Example: hermesctl study add random-digits --set learning_rate=3e-4 --trials 20
+
+    Example: hermesctl study add digits --random learning_rate=1e-5..1e-4:log --trials 20
     """
-    axes, arguments = parse_axes(settings or [], grid or []), named_values("--new", new or [])
+    axes, arguments = (
+        parse_axes(settings or [], grid or [], random or []),
+        named_values("--new", new or []),
+    )
 
     async def body(client: AsyncClient) -> None:
         added = await client.add(study, axes, new=arguments, count=trials)

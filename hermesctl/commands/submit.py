@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from hermesctl.commands.options import (
+    AgainOption,
     EnvOption,
     FileArgument,
     GridOption,
@@ -25,7 +26,9 @@ from hermesctl.commands.options import (
     NameOption,
     OutputOption,
     PoolOption,
+    RandomOption,
     SetOption,
+    TrialsOption,
     TryOption,
     YesOption,
 )
@@ -69,6 +72,8 @@ class _Progress:
 def submit(
     file: FileArgument,
     grid: GridOption = None,
+    random: RandomOption = None,
+    trials: TrialsOption = None,
     settings: SetOption = None,
     metric: MetricOption = None,
     name: NameOption = None,
@@ -87,9 +92,7 @@ def submit(
         typer.Option("--dry-run", help="Only check and expand it; needs no head."),
     ] = False,
     tries: TryOption = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Run it even if an identical study exists.")
-    ] = False,
+    again: AgainOption = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the equivalent study file here.")
     ] = None,
@@ -97,21 +100,21 @@ def submit(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Submit a study: a file, or a script with a grid.
+    """Submit a study: a file, or a script with a grid or random draws.
 
     Example: hermesctl submit study.yaml --local --follow
 
     Example: hermesctl submit train.py --grid lr=1e-3,5e-4 --grid layers=2,3
 
+    Example: hermesctl submit train.py --random lr=1e-5..1e-1:log --trials 20
+
     Example: hermesctl submit study.yaml --set schedule.policy=fifo --dry-run
 
     Example: hermesctl submit study.yaml --try
     """
-    if dry_run and tries:
-        raise UsageError(
-            "--dry-run and --try: expected one of them; `preview --try` submits nothing"
-        )
-    prepared = prepare(file, grid, settings, metric, name, pool)
+    _one_of(dry_run, tries)
+    axes = {"grid": grid, "random": random, "settings": settings}
+    prepared = prepare(file, **axes, trials=trials, metric=metric, name=name, pool=pool)
     prepared, saved = _saving(save, prepared, yes)
     environment = _environment(env or [])
     far = _Progress(local)
@@ -141,6 +144,13 @@ def submit(
         return None if detail is None else _ended(detail, local)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
+
+
+def _one_of(dry_run: bool, tries: bool) -> None:
+    if dry_run and tries:
+        raise UsageError(
+            "--dry-run and --try: expected one of them; `preview --try` submits nothing"
+        )
 
 
 async def _tried(

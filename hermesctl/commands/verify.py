@@ -167,7 +167,7 @@ def verify_resume(
 
     Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
     """
-    prepared = prepare(file, None, settings, None, None)
+    prepared = prepare(file, settings=settings)
     arguments = ["--trial", str(trial)]
     if steps is not None:
         arguments += ["--steps", str(steps)]

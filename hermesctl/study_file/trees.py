@@ -60,10 +60,13 @@ def with_flags(
     name: str | None = None,
     metric: str | None = None,
     grid: Sequence[str] = (),
+    random: Sequence[str] = (),
+    trials: int | None = None,
     settings: Sequence[str] = (),
     pool: str | None = None,
 ) -> Table:
-    """`table` changed by `--name`, `--pool`, `--metric`, `--grid` and `--set`, in this order.
+    """`table` changed by `--name`, `--pool`, `--metric`, `--grid`, `--random`, `--trials` and
+    `--set`, in this order.
 
     Raises UsageError for a flag that has not its form, StudyFileError for a bad value.
     """
@@ -73,14 +76,12 @@ def with_flags(
         table = with_value(table, ["pool"], Scalar(pool, pool, Place("--pool")))
     if metric is not None:
         table = with_value(table, ["metric"], _metric(metric))
-    axes: set[str] = set()
-    for flag in grid:
-        key, axis = _axis(flag)
-        if key in axes:
-            form = f"{printable(key)}=value,value"
-            raise UsageError(f"--grid {printable(flag)}: expected each name once: {form}")
-        axes.add(key)
+    for key, axis in _axes(grid, random).items():
         table = with_value(table, ["parameters", key], axis)
+    if random:
+        table = with_value(table, ["method"], Scalar("random", "random", Place("--random")))
+    if trials is not None:
+        table = with_value(table, ["run_cap"], Scalar(trials, str(trials), Place("--trials")))
     for flag in settings:
         path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
         table = with_value(table, path.split("."), _setting(text, f"--set {flag}"))
@@ -155,18 +156,18 @@ def named_values(option: str, flags: Sequence[str]) -> Table:
     return table
 
 
-def parse_axes(values: Sequence[str], grid: Sequence[str]) -> Table:
-    """`--set` and `--grid` flags as the parameters of a study file, each name once.
+def parse_axes(values: Sequence[str], grid: Sequence[str], random: Sequence[str]) -> Table:
+    """`--set`, `--grid` and `--random` flags as the parameters of a study file, each name once.
 
     Raises UsageError for a flag that has not its form.
     """
-    axes = with_flags(Table((), Place("--grid")), grid=grid).entries
-    given = axes[0].node if axes else Table((), Place("--set"))
-    assert isinstance(given, Table)
+    given = Table((), Place("--set"))
+    for key, axis in _axes(grid, random).items():
+        given = with_value(given, [key], axis)
     for entry in named_values("--set", values).entries:
         if any(entry.key == other.key for other in given.entries):
             raise UsageError(
-                f"{printable(entry.key)}: expected --set or --grid of a name, not both"
+                f"{printable(entry.key)}: expected one of --set, --grid and --random of a name"
             )
         given = with_value(given, [entry.key], entry.node)
     return given
@@ -180,6 +181,53 @@ def _mapping(old: TreeEntry | None, place: Place) -> Table:
             return Table((TreeEntry("name", old.place, name),), old.place)
         case _:
             return Table((), place)
+
+
+def _axes(grid: Sequence[str], random: Sequence[str]) -> dict[str, Table]:
+    """The parameters that `--grid` and `--random` flags name. Raises UsageError."""
+    axes: dict[str, Table] = {}
+    for option, flags, read in (("--grid", grid, _axis), ("--random", random, _range)):
+        for flag in flags:
+            key, axis = read(flag)
+            if key in axes:
+                raise UsageError(f"{option} {printable(flag)}: expected each name once")
+            axes[key] = axis
+    return axes
+
+
+def _range(flag: str) -> tuple[str, Table]:
+    """The parameter that a `--random` names, with its distribution: between two whole numbers,
+    whole ones."""
+    form = "NAME=LOW..HIGH, for example lr=1e-5..1e-1:log or drop=0.1..0.5"
+    key, text = _split("--random", flag, form)
+    place = Place(f"--random {flag}")
+    bounds, _, scale = text.partition(":")
+    ends = [_real(end, place) for end in bounds.split("..", 1)]
+    if len(ends) != 2 or None in ends:
+        raise UsageError(f"{place}: expected {form}")
+    whole = all(isinstance(end, int) for end in ends)
+    axis: dict[str, object] = {"min": ends[0], "max": ends[1]}
+    if scale == "log":
+        axis["distribution"] = "q_log_uniform_values" if whole else "log_uniform_values"
+    elif scale:
+        axis |= {"distribution": "q_uniform", "q": _real(scale, place)}
+        if axis["q"] is None:
+            raise UsageError(f"{place}: expected `log` after the colon, or a step such as 0.1")
+    else:
+        axis["distribution"] = "int_uniform" if whole else "uniform"
+    problems: list[Problem] = []
+    node = _node(axis, f"parameters.{key}", place, problems)
+    assert isinstance(node, Table)
+    return key, node
+
+
+def _real(text: str, place: Place) -> int | float | None:
+    """The finite number that a text is, as a study file has it; None if it is none."""
+    node = parse_value(text, place.source)
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _axis(flag: str) -> tuple[str, Table]:

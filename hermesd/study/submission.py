@@ -318,7 +318,7 @@ def _points(section: StudySection) -> list[space.Point]:
     if section.run_cap is None:
         expected = (
             "how many trials to draw, as random search has no end of its own: the line"
-            " `run_cap: 20` in the study file, or --set run_cap=20"
+            " `run_cap: 20` in the study file, or --trials 20"
         )
         raise Refused(FieldError("run_cap", "", expected))
     if section.run_cap > TRIALS_LIMIT:

@@ -160,7 +160,7 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (
             ["study", "add", "digits", "--set", "lr=1", "--grid", "lr=1,2"],
             USAGE,
-            "lr: expected --set or --grid of a name, not both",
+            "lr: expected one of --set, --grid and --random of a name",
         ),
         (["study", "add", "digits", "--set", "lr"], USAGE, "expected NAME=VALUE, for example"),
         (["study", "add", "digits", "--trials", "0"], USAGE, "--trials"),

@@ -7,8 +7,10 @@ import pytest
 from hermesctl.errors import Place, StudyFileError, UsageError
 from hermesctl.study_file.load import Table, parse
 from hermesctl.study_file.schema import build_spec
-from hermesctl.study_file.trees import with_flags
+from hermesctl.study_file.trees import tree_of, with_flags
+from hermesctl.study_file.write import study_data
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.study import Submission, draft
 from tests.study_specs import plugin
 
 
@@ -58,3 +60,48 @@ def test_a_flag_that_is_none_reaches_no_terminal_raw(flag: str) -> None:
     with pytest.raises(UsageError, match=r"\\x1b\[31mx: expected") as caught:
         with_flags(Table((), Place("")), **{flag: ["\x1b[31mx"]})  # type: ignore[arg-type]
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("flag", "axis"),
+    [
+        ("lr=1e-5..1e-1:log", {"distribution": "log_uniform_values", "min": 1e-5, "max": 0.1}),
+        ("drop=0.1..0.5", {"distribution": "uniform", "min": 0.1, "max": 0.5}),
+        ("drop=0..0.5", {"distribution": "uniform", "min": 0, "max": 0.5}),
+        ("shift=-3..3", {"distribution": "int_uniform", "min": -3, "max": 3}),
+        ("units=16..512:log", {"distribution": "q_log_uniform_values", "min": 16, "max": 512}),
+        ("units=16..512:16", {"distribution": "q_uniform", "min": 16, "max": 512, "q": 16}),
+        ("opt.lr=0.5..1.0:0.25", {"distribution": "q_uniform", "min": 0.5, "max": 1.0, "q": 0.25}),
+    ],
+)
+def test_an_axis_is_drawn_between_two_bounds(flag: str, axis: dict[str, object]) -> None:
+    table = with_flags(tree_of({"program": "train.py"}, "here"), random=[flag], trials=7)
+    spec, problems, _ = build_spec(table)
+    assert not problems
+    name = flag.partition("=")[0]
+    assert study_data(spec) == {
+        "program": "train.py",
+        "method": "random",
+        "parameters": {name: axis},
+        "run_cap": 7,
+    }
+    drawn = draft(Submission(spec))
+    assert all(axis["min"] <= point[0][1] <= axis["max"] for point in drawn.points)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["lr=1e-5"], "--random lr=1e-5: expected NAME=LOW..HIGH, for example lr=1e-5..1e-1:log"),
+        (["lr"], "--random lr: expected NAME=LOW..HIGH"),
+        (["lr=a..b"], "expected NAME=LOW..HIGH"),
+        (["lr=1..true"], "expected NAME=LOW..HIGH"),
+        (["lr=1..inf"], "expected NAME=LOW..HIGH"),
+        (["lr=1..2:lgo"], "expected `log` after the colon, or a step such as 0.1"),
+        (["lr=1..2", "lr=1..3"], "--random lr=1..3: expected each name once"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(flags: list[str], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        with_flags(tree_of({}, "here"), random=flags)
+    assert words in str(caught.value)
