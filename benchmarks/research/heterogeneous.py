@@ -114,7 +114,7 @@ def ordered(record: Lived, number: int) -> SubmissionOrder:
 
     def at(job: Job) -> int:
         of = dict(job.parameters)
-        return place[str(of["point"]), int(of["batch_size"])]
+        return place[str(of["point"]), int(str(of["batch_size"]))]
 
     curves = replace(curves, jobs=tuple(sorted(curves.jobs, key=at)))
     return draw(curves, goal_of(curves), ALL, len(curves.jobs), 0, 0)

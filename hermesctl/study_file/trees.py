@@ -169,7 +169,8 @@ def parse_axes(values: Sequence[str], grid: Sequence[str], random: Sequence[str]
             raise UsageError(
                 f"{printable(entry.key)}: expected one of --set, --grid and --random of a name"
             )
-        given = with_value(given, [entry.key], entry.node)
+        # A list is one value here, which a bare list in the table would not be.
+        given = with_value(given, [entry.key, "value"], entry.node)
     return given
 
 

@@ -22,7 +22,7 @@ from hermesd.core.model import (
     Place,
     Pool,
     RunId,
-    Scalar,
+    Setting,
     StopRule,
     Study,
     StudyId,
@@ -206,7 +206,7 @@ class Extended:
     study: StudyId
     trials: tuple[TrialId, ...]
     stop: StopRule
-    parameters: tuple[tuple[str, Scalar], ...]
+    parameters: tuple[tuple[str, Setting], ...]
     argv: tuple[tuple[str, ...], ...]
     request_id: str
     source: bytes = b""

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from hermesd.core import progress
 from hermesd.core.failures import last_line, one_line
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import OnSameFailure, OnThirdFailure, Phase, RetryAction, StudyId, Time
+from hermesd.core.model import (
+    OnSameFailure,
+    OnThirdFailure,
+    Phase,
+    RetryAction,
+    StudyId,
+    Time,
+    as_argument,
+)
 from hermesd.core.placement import untried_beyond
 from hermesd.core.tables import Tables
 from hermesd.core.trial import WRONG_EVERYWHERE, Ending, Exclusion, Failure, Trial
@@ -60,7 +68,7 @@ def _same(trial: Trial, failure: Failure, other: Trial, others: Failure) -> bool
 
 def _values(trial: Trial) -> set[str]:
     """Its hyper-parameters as they stand on a command line."""
-    return {v if isinstance(v, str) else repr(v) for _, v in trial.spec.parameters}
+    return {as_argument(value) for _, value in trial.spec.parameters}
 
 
 def _counts(failure: Failure) -> bool:

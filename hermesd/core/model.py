@@ -7,6 +7,7 @@ seconds that never decrease) and seeds come in from outside; nothing here asks a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -155,6 +156,7 @@ DeviceId: TypeAlias = str
 Place: TypeAlias = str
 CheckpointId: TypeAlias = str
 Scalar: TypeAlias = str | int | float | bool
+# Of policies and of hyper-parameters: lists have no lists in them.
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
 # Of all nodes that no other pool claims.
 DEFAULT_POOL = "default"
@@ -375,11 +377,18 @@ class Study:
         return (*self.paths, environment) if environment else self.paths
 
 
+def as_argument(value: Setting) -> str:
+    """A value as it stands on a command line: what Python's own parsers read; a list is JSON."""
+    if isinstance(value, tuple):
+        return str(json.dumps(value))
+    return value if isinstance(value, str) else repr(value)
+
+
 class Stage(NamedTuple):
     """Hyper-parameters in force until a step (None: to the end)."""
 
     until_step: int | None
-    values: tuple[tuple[str, Scalar], ...]
+    values: tuple[tuple[str, Setting], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +403,7 @@ class TrialSpec:
     seed: int
 
     @property
-    def parameters(self) -> tuple[tuple[str, Scalar], ...]:
+    def parameters(self) -> tuple[tuple[str, Setting], ...]:
         return self.stages[0].values
 
 

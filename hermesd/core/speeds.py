@@ -214,6 +214,8 @@ def steps_ahead(trial: Trial) -> int:
 def batch(trial: Trial) -> float:
     """The trial's batch size, by the first hyper-parameter with "batch" in its name; 1 without."""
     for name, value in trial.spec.parameters:
-        if "batch" in name.lower() and type(value) in (int, float) and float(value) > 0:
+        if "batch" not in name.lower() or isinstance(value, bool | str | tuple):
+            continue
+        if value > 0:
             return float(value)
     return 1.0

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hermesd.core.model import Scalar, Time, TrialId
+from hermesd.core.model import Setting, Time, TrialId
 from hermesd.core.policy import Claim, Facts, Field, Ranking, Score, View, planned, require
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
@@ -53,13 +53,13 @@ def positions(trials: Sequence[Trial]) -> Floats:
     return np.array(columns).reshape(len(names), len(rows)).T
 
 
-def _placed(values: Sequence[Scalar]) -> list[float]:
-    numbers = sorted({v for v in values if not isinstance(v, bool | str)})
-    others = sorted({str(v) for v in values if isinstance(v, bool | str)})
+def _placed(values: Sequence[Setting]) -> list[float]:
+    numbers = sorted({v for v in values if not isinstance(v, bool | str | tuple)})
+    others = sorted({str(v) for v in values if isinstance(v, bool | str | tuple)})
     last = max(1, len(numbers) - 1)
     of_number = {number: place / last for place, number in enumerate(numbers)}
     of_other = {text: APART * place for place, text in enumerate(others, 1)}
-    return [of_other[str(v)] if isinstance(v, bool | str) else of_number[v] for v in values]
+    return [of_other[str(v)] if isinstance(v, bool | str | tuple) else of_number[v] for v in values]
 
 
 class Process:

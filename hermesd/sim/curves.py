@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hermesd.core.losses import Chunk, chunked, chunked_points
-from hermesd.core.model import Scalar
+from hermesd.core.model import Setting
 
 Floats: TypeAlias = NDArray[np.float64]
 Loss: TypeAlias = Literal["base", "total"]
@@ -54,7 +54,7 @@ class Job:
     step_seconds: float
     announced: int | None
     smoothing: int
-    parameters: tuple[tuple[str, Scalar], ...] = ()
+    parameters: tuple[tuple[str, Setting], ...] = ()
     opening_seconds: float = 0.0
     diverges: bool = False
     points: tuple[int, ...] | None = None

@@ -10,7 +10,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused
 from hermesd.study import argv, space
 from hermesd.study.extension import unknown
-from hermesd.study.spec import plain, read
+from hermesd.study.spec import leaves, plain, read
 from hermesd.study.submission import TRIALS_LIMIT, numbered, spec_of
 
 
@@ -39,15 +39,16 @@ def addition(
     given = [*parameters, *new]
     plain(pb.StudySpec(parameters=given))  # raises for a name that is there twice
     spec = spec_of(study)
-    known = {each.name for each in spec.parameters}
-    known |= {name for trial in trials for name, _ in trial.parameters}
+    axes = leaves(spec)
+    known = {*axes, *(name for trial in trials for name, _ in trial.parameters)}
     allowed = known | {each.name for each in new}
     if errors := [unknown(each.name, "", known) for each in parameters if each.name not in allowed]:
         raise Refused(*errors)
-    changed = {each.name: each for each in given}
-    axes = [changed.pop(each.name, each) for each in spec.parameters]
-    del spec.parameters[:]
-    spec.parameters.extend([*axes, *changed.values()])
+    for each in given:
+        axis = axes.get(each.name) or spec.parameters.add()
+        name = axis.name or each.name
+        axis.CopyFrom(each)
+        axis.name = name
     section = read(spec)
     chosen = {each.name for each in given}
     points, notes = _points(
@@ -58,10 +59,7 @@ def addition(
         count,
     )
     environment = dict(study.program.environment)
-    lines = [
-        argv.build(section.command, section.program, section.python, environment, point)
-        for point in points
-    ]
+    lines = [argv.build(section, environment, point) for point in points]
     first = len(trials) + 1
     return Addition(numbered(study.id, points, lines, section.seed, first), notes)
 

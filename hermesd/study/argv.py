@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
-from hermesd.core.model import Scalar
+from hermesd.core.model import Setting, as_argument
 from hermesd.refusal import FieldError, Refused, nearest, one_of
 from hermesd.study.space import Point
+from hermesd.study.spec import StudySection
 
 DEFAULT = ("${interpreter}", "${program}", "${args}")
 MACROS = (
@@ -51,16 +53,10 @@ def check(
     return tuple(errors)
 
 
-def build(
-    command: Sequence[str],
-    program: str,
-    python: str,
-    environment: Mapping[str, str],
-    point: Point,
-) -> tuple[str, ...]:
+def build(section: StudySection, environment: Mapping[str, str], point: Point) -> tuple[str, ...]:
     """The command line of one point. Raises Refused if it is longer than a program may get."""
     argv: list[str] = []
-    elements = tuple(command) or DEFAULT
+    elements = section.command or DEFAULT
     for index, element in enumerate(elements):
         match element:
             case "${env}":
@@ -68,17 +64,17 @@ def build(
                 if elements[index + 1 : index + 2] != ("${interpreter}",):
                     argv.append("/usr/bin/env")
             case "${interpreter}":
-                argv.append(python or "python")
+                argv.append(section.python or "python")
             case "${program}":
-                argv.append(program)
+                argv.append(section.program)
             case "${args}":
-                argv += [f"--{name}={text(value)}" for name, value in point]
+                argv += [f"--{name}={as_argument(value)}" for name, value in point]
             case "${args_no_boolean_flags}":
                 argv += [flag for name, value in point for flag in _flag(name, value)]
             case "${args_no_hyphens}":
-                argv += [f"{name}={text(value)}" for name, value in point]
+                argv += [f"{name}={as_argument(value)}" for name, value in point]
             case "${args_json}":
-                argv.append(json.dumps(dict(point)))
+                argv.append(json.dumps(_as_written(point, section.nested)))
             case _:
                 variable = ENVIRONMENT.fullmatch(element)
                 argv.append(environment[variable[1]] if variable else element)
@@ -86,15 +82,22 @@ def build(
     return tuple(argv)
 
 
-def text(value: Scalar) -> str:
-    """A value as it stands on a command line: what Python's own parsers read back."""
-    return value if isinstance(value, str) else repr(value)
-
-
-def _flag(name: str, value: Scalar) -> list[str]:
+def _flag(name: str, value: Setting) -> list[str]:
     if isinstance(value, bool):
         return [f"--{name}"] if value else []
-    return [f"--{name}={text(value)}"]
+    return [f"--{name}={as_argument(value)}"]
+
+
+def _as_written(point: Point, nested: Container[str]) -> dict[str, Any]:
+    """The values, those of parameters inside of others in mappings."""
+    written: dict[str, Any] = {}
+    for name, value in point:
+        *path, last = name.split(".") if name in nested else [name]
+        inner = written
+        for key in path:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return written
 
 
 def _check_size(argv: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, one_of
 from hermesd.study import argv, space
 from hermesd.study.addition import addition
-from hermesd.study.spec import StudySection, plain, read
+from hermesd.study.spec import StudySection, leaves, plain, read
 from hermesd.study.submission import TRIALS_LIMIT, spec_of
 
 
@@ -75,7 +75,7 @@ def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Param
         names = ", ".join(f"parameters.{axis.name}" for axis in axes)
         expected = "a random search; a grid is given further points by `study add`"
         raise Refused(FieldError(names, "", expected))
-    known = {axis.name: axis for axis in spec.parameters}
+    known = leaves(spec)
     if errors := [
         FieldError(f"parameters.{axis.name}", "", one_of(known), nearest(axis.name, known))
         for axis in axes
@@ -83,7 +83,10 @@ def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Param
     ]:
         raise Refused(*errors)
     for axis in axes:
-        _overwrite(known[axis.name], axis)
+        own = known[axis.name]
+        name = own.name
+        _overwrite(own, axis)
+        own.name = name
 
 
 def _redrawn(
@@ -96,6 +99,6 @@ def _redrawn(
     for trial in trials:
         drawn, point = (space.draws(axes, 1, before.seed, trial.number)[0] for axes in (old, new))
         if trial.parameters == drawn != point:
-            line = argv.build(after.command, after.program, after.python, environment, point)
+            line = argv.build(after, environment, point)
             found.append(replace(trial, stages=(Stage(None, point),), argv=line))
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Scalar, StopRule, Study, TrialSpec
+from hermesd.core.model import Setting, StopRule, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.study import argv, space
@@ -41,20 +41,14 @@ def extension(
     _check(changed, {value.name for value in new} | fixed, section.parameters, trials)
     environment = dict(study.program.environment)
     lines = tuple(
-        argv.build(
-            section.command,
-            section.program,
-            section.python,
-            environment,
-            tuple({**dict(trial.parameters), **changed}.items()),
-        )
+        argv.build(section, environment, tuple({**dict(trial.parameters), **changed}.items()))
         for trial in trials
     )
     return rule, tuple(changed.items()), lines
 
 
 def _check(
-    changed: Mapping[str, Scalar],
+    changed: Mapping[str, Setting],
     new: Container[str],
     searched: Mapping[str, Mapping[str, object]],
     trials: Sequence[TrialSpec],
@@ -90,7 +84,7 @@ def _number(trial: TrialSpec, name: str) -> float | None:
     return had if isinstance(had, (int, float)) and not isinstance(had, bool) else None
 
 
-def _changed(parameters: Sequence[pb.NamedValue]) -> dict[str, Scalar]:
+def _changed(parameters: Sequence[pb.NamedValue]) -> dict[str, Setting]:
     wanted = plain(pb.Plugin(settings=parameters)).get("settings", {})
     assert isinstance(wanted, dict)
     axes = space.axes({name: {"value": value} for name, value in wanted.items()})

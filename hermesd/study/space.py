@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from hermesd.core.model import Scalar
+from hermesd.core.model import Scalar, Setting
 from hermesd.refusal import FieldError, Refused, from_pydantic, nearest, one_of, under
 
 # Multiples of a step, as the values of a quantized axis.
@@ -63,6 +63,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Plain = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
+Listed = Annotated[tuple[Plain, ...], Field(max_length=VALUES_LIMIT)]
 
 
 class Axis(BaseModel):
@@ -75,11 +76,11 @@ class Axis(BaseModel):
         """How many values there are; None: endlessly many, and no `grid`."""
         return None
 
-    def grid(self) -> Sequence[Scalar]:
+    def grid(self) -> Sequence[Setting]:
         """All values in order."""
         raise NotImplementedError
 
-    def draw(self, random: np.random.Generator) -> Scalar:
+    def draw(self, random: np.random.Generator) -> Setting:
         """One value."""
         raise NotImplementedError
 
@@ -98,23 +99,23 @@ class Quantized(Axis):
 class Constant(Axis):
     """Always the same."""
 
-    value: Plain
+    value: Plain | Listed
 
     @property
     def size(self) -> int:
         return 1
 
-    def grid(self) -> Sequence[Scalar]:
+    def grid(self) -> Sequence[Setting]:
         return (self.value,)
 
-    def draw(self, random: np.random.Generator) -> Scalar:
+    def draw(self, random: np.random.Generator) -> Setting:
         return self.value
 
 
 class Categorical(Axis):
     """One of the values, each as likely as the others unless probabilities are given."""
 
-    values: Annotated[tuple[Plain, ...], Field(min_length=1, max_length=VALUES_LIMIT)]
+    values: Annotated[tuple[Plain | Listed, ...], Field(min_length=1, max_length=VALUES_LIMIT)]
     probabilities: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
 
     @model_validator(mode="after")
@@ -131,10 +132,10 @@ class Categorical(Axis):
     def size(self) -> int:
         return len(self.values)
 
-    def grid(self) -> Sequence[Scalar]:
+    def grid(self) -> Sequence[Setting]:
         return self.values
 
-    def draw(self, random: np.random.Generator) -> Scalar:
+    def draw(self, random: np.random.Generator) -> Setting:
         if not self.probabilities:
             return self.values[int(random.integers(len(self.values)))]
         weights = np.array(self.probabilities) / sum(self.probabilities)
@@ -320,7 +321,7 @@ def kind_of(axis: Axis) -> str:
     return next(name for name, kind in AXES.items() if kind is type(axis))
 
 
-Point: TypeAlias = tuple[tuple[str, Scalar], ...]
+Point: TypeAlias = tuple[tuple[str, Setting], ...]
 
 
 def axes(parameters: Mapping[str, Mapping[str, object]]) -> dict[str, Axis]:
@@ -368,7 +369,7 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
         if head in fields and head in ("value", "values") and (rest or head == "value"):
             index = [part for part in rest if part.isdigit()][:1]
             path = f"{head}[{index[0]}]" if index else head
-            expected = "text, a finite number, true or false"
+            expected = "text, a finite number, true or false, or a list of these"
             error = FieldError(path, error.value, expected)
         seen.setdefault(error.field_path, error)
     return list(seen.values())

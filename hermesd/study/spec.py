@@ -267,6 +267,8 @@ class StudySection(Section):
     # Among the studies of one user.
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     requires: RequiresSection = RequiresSection()
+    # Those of the parameters that are written inside of others, by their names with dots.
+    nested: frozenset[str] = frozenset()
     requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
     conda: Annotated[str, Field(max_length=200), AfterValidator(_conda)] = ""
 
@@ -295,7 +297,36 @@ def read(spec: pb.StudySpec) -> StudySection:
     values = plain(spec)
     if errors := tuple(_with_nul(values, "")):
         raise Refused(*errors)
+    axes = leaves(spec)
+    values["parameters"] = {name: _without_name(axis) for name, axis in axes.items()}
+    values["nested"] = axes.keys() - {axis.name for axis in spec.parameters}
     return _checked(StudySection, values)
+
+
+def leaves(spec: pb.StudySpec) -> dict[str, pb.Parameter]:
+    """The axes of a spec, those inside of others by names with dots. Raises Refused."""
+    found: dict[str, pb.Parameter] = {}
+    errors = []
+    for name, axis in _leaves(spec.parameters, ""):
+        settings = [field.name for field, _ in axis.ListFields() if field.name != "name"]
+        if axis.parameters:
+            expected = "`parameters` alone, or the settings of one axis without it"
+            errors.append(FieldError(f"parameters.{name}", ", ".join(settings), expected))
+        elif name in found:
+            errors.append(FieldError(f"parameters.{name}", "given twice", "each name once"))
+        found[name] = axis
+    if errors:
+        raise Refused(*errors)
+    return found
+
+
+def _leaves(axes: Iterable[pb.Parameter], prefix: str) -> Iterator[tuple[str, pb.Parameter]]:
+    """Each axis, and what has settings of its own beside those inside of it."""
+    for axis in axes:
+        inner = {field.name for field, _ in axis.ListFields()} - {"name"} == {"parameters"}
+        if not inner:
+            yield f"{prefix}{axis.name}", axis
+        yield from _leaves(axis.parameters, f"{prefix}{axis.name}.")
 
 
 def _with_nul(value: object, path: str) -> Iterator[FieldError]:
@@ -318,7 +349,7 @@ def _with_nul(value: object, path: str) -> Iterator[FieldError]:
 
 def parameters_of(spec: pb.StudySpec) -> dict[str, dict[str, object]]:
     """The parameters of a spec as they are, whatever is wrong with the rest. Raises Refused."""
-    return {axis.name: _without_name(axis) for axis in spec.parameters}
+    return {name: _without_name(axis) for name, axis in leaves(spec).items()}
 
 
 def read_stop(stop: pb.Stop) -> StopSection:

@@ -203,7 +203,8 @@ def draft(submission: Submission) -> Draft:
     try:
         section = read(submission.spec)
     except Refused as refused:
-        raise Refused(*refused.errors, *_axis_errors(submission.spec)) from None
+        found = (*refused.errors, *_axis_errors(submission.spec))
+        raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
     errors = list(argv.check(section.command, section.program, environment))
     points: list[space.Point] = []
@@ -215,10 +216,7 @@ def draft(submission: Submission) -> Draft:
     errors += schedule.errors
     if errors:
         raise Refused(*errors)
-    lines = tuple(
-        argv.build(section.command, section.program, section.python, environment, point)
-        for point in points
-    )
+    lines = tuple(argv.build(section, environment, point) for point in points)
     study = _study(submission, section, schedule, tuple(environment.items()))
     notes += (*schedule.notes, *_notes(section))
     return Draft(study, tuple(points), lines, section.seed, notes)

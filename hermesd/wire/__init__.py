@@ -6,7 +6,7 @@ unset oneof, an attempt below 1) raises `Malformed`, which names the field. No d
 
 from __future__ import annotations
 
-from hermesd.wire.codec import Malformed, named_value, scalar_of
+from hermesd.wire.codec import Malformed, named_value, value_of
 from hermesd.wire.node_stream import (
     FIDELITIES,
     GOALS,
@@ -47,5 +47,5 @@ __all__ = [
     "points_from_proto",
     "points_to_proto",
     "quantum_to_proto",
-    "scalar_of",
+    "value_of",
 ]

@@ -104,12 +104,17 @@ def named_value(name: str, value: Setting) -> types.NamedValue:
     return types.NamedValue(**_named_fields((name, value)))
 
 
-def scalar_of(message: types.NamedValue) -> Scalar:
+def value_of(message: types.NamedValue) -> Setting:
     """The value of a message. Raises Malformed, naming it."""
-    value = message.value
+    if message.value.WhichOneof("kind") == "list_value":
+        return tuple(_scalar(message.name, each) for each in message.value.list_value.values)
+    return _scalar(message.name, message.value)
+
+
+def _scalar(name: str, value: types.Value) -> Scalar:
     kind = value.WhichOneof("kind")
     if kind is None or kind == "list_value":
-        raise Malformed(f"{message.name}: {kind or 'no value'}, expected a scalar")
+        raise Malformed(f"{name}: {kind or 'no value'}, expected a scalar")
     found: Scalar = getattr(value, kind)
     return found
 
@@ -326,8 +331,8 @@ def _word_of(numbers: Mapping[Any, int], path: str, default: Any) -> Convert:
 def _named(hint: Any) -> tuple[Convert, Convert]:
     """Names with values; whose value is a text on this side is one, whatever was sent."""
     if get_args(hint)[1] is str:
-        return _named_fields, lambda each: (each.name, str(scalar_of(each)))
-    return _named_fields, lambda each: (each.name, scalar_of(each))
+        return _named_fields, lambda each: (each.name, str(value_of(each)))
+    return _named_fields, lambda each: (each.name, value_of(each))
 
 
 def _pair(made: Any, hint: Any) -> tuple[Convert, Convert]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +98,48 @@ async def test_a_running_study_is_given_a_limit_more_trials_and_other_bounds(
         code, _, err = await hermesctl(cluster, *slip)
         assert code == ExitCode.USAGE
         assert "did you mean rate?" in err
+
+
+SHOWS = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], json.loads(os.environ["HERMES_PARAMETERS"])]), flush=True)
+print("loss: 1.0", flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_lists_and_nested_parameters_reach_the_program(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    (tmp_path / "show.py").write_text(SHOWS)
+    study = {
+        "program": "show.py",
+        "python": sys.executable,
+        "parameters": {
+            "layers": {"values": [[64, 64]]},
+            "optimizer": {"parameters": {"lr": {"value": 0.5}, "name": {"value": "adam"}}},
+        },
+    }
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps(study))
+    async with running(tmp_path_factory.mktemp("h")) as cluster:
+
+        async def said(trial: str) -> list[Any]:
+            _, out, _ = await hermesctl(cluster, "logs", trial)
+            return list(json.loads(out.splitlines()[0]))
+
+        await hermesctl(cluster, "submit", str(file))
+        await cluster.finished("show")
+        values = {"layers": [64, 64], "optimizer.lr": 0.5, "optimizer.name": "adam"}
+        flags = ["--layers=[64, 64]", "--optimizer.lr=0.5", "--optimizer.name=adam"]
+        assert await said("show/1") == [flags, values]
+        more = ["--set", "layers=[32]", "--grid", "optimizer.lr=0.25,0.125"]
+        code, out, err = await hermesctl(cluster, "study", "add", "show", *more, "-o", "json")
+        assert code == 0, err
+        assert [each["params"] for each in json.loads(out)["trials"]] == [
+            {**values, "layers": [32], "optimizer.lr": rate} for rate in (0.25, 0.125)
+        ]
+        cluster.kill(cluster.pids("head"))
+        await cluster.finished("show")
+        flags = ["--layers=[32]", "--optimizer.lr=0.125", "--optimizer.name=adam"]
+        assert await said("show/3") == [flags, {**values, "layers": [32], "optimizer.lr": 0.125}]

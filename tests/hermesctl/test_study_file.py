@@ -363,7 +363,7 @@ def test_every_key_and_every_distribution_is_documented() -> None:
 @pytest.mark.parametrize(
     ("parameter", "words"),
     [
-        ("{parameters: {b: {value: 1}}}", "parameters.a.parameters: unknown key"),
+        ("{parameters: {b: {vale: 1}}}", "parameters.a.parameters.b.vale: unknown key"),
         ("{value: [1, {b: 2}]}", "parameters.a.value[1]: a mapping: expected text, a number"),
         ("{values: [1, null]}", "parameters.a.values[1]: null: expected text, a number"),
     ],

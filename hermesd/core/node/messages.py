@@ -21,7 +21,7 @@ from hermesd.core.model import (
     OnStall,
     Program,
     RunId,
-    Scalar,
+    Setting,
     Study,
     Tier,
     Time,
@@ -40,7 +40,7 @@ class Work:
     """
 
     program: Program
-    parameters: tuple[tuple[str, Scalar], ...]
+    parameters: tuple[tuple[str, Setting], ...]
     signal: str
     signal_goal: Goal
     seed: int

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hermesd import study as studies
 from hermesd.core.events import Extended
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Phase, Scalar, StopRule, Study, StudyId, TrialId
+from hermesd.core.model import Phase, Setting, StopRule, Study, StudyId, TrialId
 from hermesd.core.progress import stop_reason
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -50,7 +50,7 @@ def extended(
         if rule == study.stop and not of_all:
             raise Refused(FieldError("stop", "", "another limit than the study has"))
         chosen = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
-        parameters: tuple[tuple[str, Scalar], ...] = ()
+        parameters: tuple[tuple[str, Setting], ...] = ()
         lines = tuple(trial.spec.argv for trial in chosen)
     else:
         chosen = extensible(study, chosen)
@@ -172,7 +172,7 @@ def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
 
 
 def see_that_it_lengthens(
-    changed: Mapping[str, Scalar], stop: Stop, trials: Sequence[Trial]
+    changed: Mapping[str, Setting], stop: Stop, trials: Sequence[Trial]
 ) -> None:
     """See that a trial whose program has ended by itself is given more to do. Raises Refused.
 
@@ -191,8 +191,8 @@ def see_that_it_lengthens(
     raise Refused(*(FieldError(f"parameters.{n}", shown(v), expected) for n, v in changed.items()))
 
 
-def _may_lengthen(before: Scalar | None, name: str, value: Scalar) -> bool:
+def _may_lengthen(before: Setting | None, name: str, value: Setting) -> bool:
     whole = type(value) is int and type(before) in (int, type(None))
-    if not (whole or is_length(name)) or isinstance(value, (bool, str)):
+    if not (whole or is_length(name)) or isinstance(value, (bool, str, tuple)):
         return False
     return before is None or (isinstance(before, (int, float)) and value > before)

@@ -31,7 +31,7 @@ from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
-from hermesd.wire import scalar_of
+from hermesd.wire import value_of
 
 NEXT_UP = 10
 
@@ -343,7 +343,7 @@ def unstored(
 
 def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
     """Names and values of variables."""
-    return tuple((item.name, str(scalar_of(item))) for item in variables)
+    return tuple((item.name, str(value_of(item))) for item in variables)
 
 
 def _unranked(state: State, trials: Sequence[Trial]) -> list[pb.Trial]:

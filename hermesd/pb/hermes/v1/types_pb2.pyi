@@ -207,7 +207,7 @@ class Signal(_message.Message):
     def __init__(self, name: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class Parameter(_message.Message):
-    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q")
+    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q", "parameters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -218,6 +218,7 @@ class Parameter(_message.Message):
     MU_FIELD_NUMBER: _ClassVar[int]
     SIGMA_FIELD_NUMBER: _ClassVar[int]
     Q_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: Value
     values: _containers.RepeatedCompositeFieldContainer[Value]
@@ -228,7 +229,8 @@ class Parameter(_message.Message):
     mu: float
     sigma: float
     q: float
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ...) -> None: ...
+    parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ...) -> None: ...
 
 class Plugin(_message.Message):
     __slots__ = ("name", "settings")
