@@ -76,7 +76,7 @@ def test_homes_without_room_are_refused(name: str, room: int) -> None:
 
 @names
 def test_the_page_has_its_settings_and_defaults(name: str) -> None:
-    table = PAGE[PAGE.index("## Placements") : PAGE.index("## Your own")]
+    table = PAGE[PAGE.index("## Placements") : PAGE.index("## Write your own")]
     (row,) = re.findall(rf"^\| `{name}` \|.*$", table, re.MULTILINE)
     shown = dict(re.findall(r"`(\w+) = (\w+)`", row))
     assert shown == {each.name: str(each.default) for each in fields(PLACEMENTS[name])}
