@@ -17,6 +17,7 @@ from hermesctl.commands.options import (
     TrialArgument,
     TrialsArgument,
     YesOption,
+    complete_trial,
 )
 from hermesctl.commands.running import NounGroup, chosen_study, confirm, run
 from hermesctl.errors import NotFound, UsageError
@@ -65,17 +66,30 @@ app = typer.Typer(
 @app.command("ls")
 def list_trials(
     study: LatestStudyArgument = None,
+    tags: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            help="Only trials with this tag; repeat it for those with all of them.",
+            show_default=False,
+        ),
+    ] = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """List a study's trials.
 
     Example: hermesctl trial ls digits -o csv > trials.csv
+
+    Example: hermesctl trial ls digits --tag baseline
     """
 
     async def body(client: AsyncClient) -> None:
         detail = await client.study(await chosen_study(client, study))
-        trials = detail.trials
+        trials = [trial for trial in detail.trials if {*(tags or ())} <= {*trial.tags}]
+        if tags and not trials and output.for_people:
+            say(f"note: {_tags_there(detail.trials)}")
         rows = [row(trial) for trial in trials]
         metric = detail.study.ranked_by
         document: dict[str, Data] = {"study": detail.study.id, "trials": rows}
@@ -207,6 +221,71 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
     run(body, head=head)
 
 
+@app.command()
+def tag(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRIAL... TAG...",
+            help="Trials, `study/17`, and tags, which have no slash.",
+            autocompletion=complete_trial,
+            show_default=False,
+        ),
+    ],
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take these tags from the trials instead.")
+    ] = False,
+    head: HeadOption = None,
+) -> None:
+    """Give trials tags; `trial ls --tag` lists those that have one.
+
+    Example: hermesctl trial tag digits/3 digits/7 baseline
+
+    Example: hermesctl trial tag digits/3 baseline --remove
+    """
+    trials, tags = [w for w in words if "/" in w], [w for w in words if "/" not in w]
+    if not trials or not tags:
+        raise UsageError("expected trials and tags, for example digits/3 baseline")
+
+    async def body(client: AsyncClient) -> None:
+        given, taken = ((), tags) if remove else (tags, ())
+        marked = await client.tag(*trials, add=given, remove=taken)
+        names = ", ".join(map(printable, tags))
+        say(f"{count(len(marked), 'trial')}: {names} {'removed' if remove else 'added'}")
+
+    run(body, head=head)
+
+
+@app.command()
+def note(
+    trial: TrialArgument,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT",
+            help="What to write, over the note that is there; an empty text takes it away."
+            " Default: show the note.",
+            show_default=False,
+        ),
+    ] = None,
+    head: HeadOption = None,
+) -> None:
+    """Write a note to a trial, or show it.
+
+    Example: hermesctl trial note digits/3 "diverges after the warm-up"
+    """
+
+    async def body(client: AsyncClient) -> None:
+        if text is None:
+            found = (await client.trial(trial)).trial.note
+            stdout().print(Text(printable(found, keep="\n\t") or "no note"), soft_wrap=True)
+            return
+        await client.note(*trial_ids([trial]), text=text)
+        say("noted" if text else "no note any more")
+
+    run(body, head=head)
+
+
 async def _use(client: AsyncClient, trial: str, of: str) -> Sequence[float]:
     """The cores that its program used, or how busy its device was (0 to 1), by step; none where
     nobody measured."""
@@ -285,6 +364,8 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("memory", size(trial.memory_bytes)),
         ("CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()),
         ("framework", trial.framework or "-"),
+        ("tags", ", ".join(trial.tags) or "-"),
+        ("note", " ".join(trial.note.split()) or "-"),
         ("command", " ".join(trial.argv)),
     ]
 
@@ -302,6 +383,12 @@ def _metric_text(metric: MetricValue) -> str:
     if metric.low is None or metric.high is None:
         return words
     return f"{words} ({number(metric.low)} … {number(metric.high)})"
+
+
+def _tags_there(trials: Sequence[Trial]) -> str:
+    """Which tags trials have, for who looks for others."""
+    known = sorted({tag for trial in trials for tag in trial.tags})
+    return f"its trials have the tags {', '.join(known)}" if known else "no trial of it has a tag"
 
 
 def trial_ids(trials: list[str]) -> list[str]:

@@ -101,10 +101,11 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """Trials in the given order."""
     extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
     names = varying(trials)
+    tagged = ("tags",) if any(trial.tags for trial in trials) else ()
     headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
     spared = () if wide else ("signal", "device")
     parameters = [f"={name}" for name in names]
-    table = grid(*headers, *parameters, *extra, spared=(*spared, PARAMETERS))
+    table = grid(*headers, *parameters, *tagged, *extra, spared=(*spared, PARAMETERS))
     for trial in trials:
         cells = [
             cell(trial.id),
@@ -114,6 +115,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             cell(number(trial.metric)),
             cell(number(trial.signal)),
             *(cell(param_text(trial, name)) for name in names),
+            *(cell(" ".join(trial.tags) or "-") for _ in tagged),
         ]
         if wide:
             cells += [

@@ -592,6 +592,29 @@ class AsyncClient:
         """Run failed, stopped or cancelled trials again, from their last checkpoint."""
         return await self._each(self.connection.stub.RetryTrials, pb.RetryTrialsRequest, targets)
 
+    async def tag(
+        self, *targets: Target, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> list[str]:
+        """Give trials tags, or all of a study's, and take others from them; returns the trials.
+
+        A tag is a word without spaces, commas and slashes. Raises UsageError for one that won't
+        do, NotFound.
+        """
+        return await self._mark(targets, add_tags=add, remove_tags=remove)
+
+    async def note(self, *targets: Target, text: str) -> list[str]:
+        """Write a note to trials, over the one that they have; an empty text takes it away."""
+        return await self._mark(targets, note=text)
+
+    async def _mark(self, targets: Sequence[Target], **marks: object) -> list[str]:
+        await self._check_version()
+        marked: list[str] = []
+        for selection in selections(tuple(targets)):
+            request = asked(pb.MarkTrialsRequest, request_id=new_request_id(), **marks)
+            request.selection.CopyFrom(selection)
+            marked += (await self.connection.call(self.connection.stub.MarkTrials, request)).trials
+        return marked
+
     async def _each(
         self,
         method: Callable[..., Awaitable[_Changed]],

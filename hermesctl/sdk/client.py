@@ -7,7 +7,7 @@ thread, so it works inside a running loop as well; nothing is decided here.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -347,6 +347,20 @@ class Client:
     def retry(self, *targets: Target) -> list[str]:
         """Run failed, stopped or cancelled trials again, from their last checkpoint."""
         return self._run(self._client.retry(*targets))
+
+    def tag(
+        self, *targets: Target, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> list[str]:
+        """Give trials tags, or all of a study's, and take others from them; returns the trials.
+
+        A tag is a word without spaces, commas and slashes. Raises UsageError for one that won't
+        do, NotFound.
+        """
+        return self._run(self._client.tag(*targets, add=add, remove=remove))
+
+    def note(self, *targets: Target, text: str) -> list[str]:
+        """Write a note to trials, over the one that they have; an empty text takes it away."""
+        return self._run(self._client.note(*targets, text=text))
 
     def extend(
         self,

@@ -111,6 +111,8 @@ def trial(message: pb.Trial) -> records.Trial:
         failures=tuple(failure(f) for f in message.failures),
         reason=message.reason,
         not_extended=message.not_extended,
+        tags=tuple(message.tags),
+        note=message.note,
         last_run_reason=message.last_run_reason,
         examples_per_second=message.examples_per_second,
         steps_per_second=message.steps_per_second,

@@ -235,7 +235,8 @@ class Quantum:
 class Trial:
     """One point of a study's space and how far its training is.
 
-    `not_extended` says why it is as it was though it was to go on; else it is empty.
+    `not_extended` says why it is as it was though it was to go on; else it is empty. `tags` and
+    `note` are what people have made of it.
     `stalled_since_unix_seconds` is since when its program has come to no step, None if it goes on.
     """
 
@@ -274,6 +275,8 @@ class Trial:
     framework: str
     argv: tuple[str, ...]
     stalled_since_unix_seconds: float | None = None
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def overhead_share(self) -> float:

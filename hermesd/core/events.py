@@ -194,6 +194,17 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True)
+class Marked:
+    """A person gave these trials tags, or took some from them, or wrote a note (None: left it)."""
+
+    trials: tuple[TrialId, ...]
+    add: tuple[str, ...]
+    remove: tuple[str, ...]
+    note: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Extended:
     """What a study is to do was changed: its stop rule, its parameters, its space.
 
@@ -454,6 +465,7 @@ Event: TypeAlias = (
     | Retried
     | Added
     | Extended
+    | Marked
     | MetricChosen
     | Removed
     | NodeJoined

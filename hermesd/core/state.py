@@ -17,6 +17,7 @@ from hermesd.core.events import (
     Extended,
     Forgiven,
     Looked,
+    Marked,
     MetricChosen,
     NodeDrained,
     NodeJoined,
@@ -81,7 +82,7 @@ class State(Tables):
                 fold_look(self, event)
             case Submitted() | Added() | Removed() | Extended() | MetricChosen() | Retried():
                 fold_study_event(self, event, now)
-            case Paused() | Unpaused() | Cancelled():
+            case Paused() | Unpaused() | Cancelled() | Marked():
                 fold_selection_event(self, event, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():
                 fold_node_event(self, event, now)

@@ -295,6 +295,7 @@ class Trial:
     `began_busy` is what it had trained, in seconds, when its present process began.
     `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
+    `tags` and `note` are what people have made of it, for themselves.
     `last_node` is where it was launched last: what it printed lies there when all else is over.
     `step_seconds` are those of an iteration on each kind of device, as of the device of that kind
     on which it ran last; `paces` has that device and the one before it, of each kind.
@@ -348,6 +349,8 @@ class Trial:
     began_busy: float = 0.0
     longest_start_seconds: float = 0.0
     last_node: NodeId | None = None
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def id(self) -> TrialId:

@@ -29,6 +29,7 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     Forgiven,
+    Marked,
     MetricChosen,
     MilestonePassed,
     NodeDrained,
@@ -253,6 +254,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def ask(self, kind: Any, trials: tuple[TrialId, ...], request: str) -> None:
         self.tell(kind(trials, request))
+
+    @rule(trials=some_trials, tag=st.sampled_from("ab"), add=st.booleans(), request=requests)
+    def mark(self, trials: tuple[TrialId, ...], tag: str, add: bool, request: str) -> None:
+        given, taken = ((tag,), ()) if add else ((), (tag,))
+        self.tell(Marked(trials, given, taken, tag if add else None, request))
 
     @rule(trials=some_trials, request=requests)
     def add(self, trials: tuple[TrialId, ...], request: str) -> None:

@@ -242,6 +242,14 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         await self._begin(request, context)
         return pb.ExtendStudyResponse(trials=self._selected(request))
 
+    async def MarkTrials(self, request: Any, context: Any) -> pb.MarkTrialsResponse:
+        await self._begin(request, context)
+        for one in (t for trials in self.trials.values() for t in trials):
+            if one.id in request.selection.trials:
+                one.tags.extend(request.add_tags)
+                one.note = request.note
+        return pb.MarkTrialsResponse(trials=self._selected(request))
+
     async def AddTrials(self, request: Any, context: Any) -> pb.AddTrialsResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)

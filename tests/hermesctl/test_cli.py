@@ -622,6 +622,31 @@ def test_the_metric_of_a_study_is_looked_at_and_changed(head: FakeHead) -> None:
     assert "expected one of last, best, smoothed" in bad.stderr
 
 
+def test_trials_are_tagged_noted_and_listed_by_their_tags(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2), trial(3))
+    said = hermesctl("trial", "tag", "digits/1", "digits/3", "good", "warm").stderr
+    assert said == "2 trials: good, warm added\n"
+    hermesctl("trial", "tag", "digits/3", "good", "--remove")
+    first, second = head.of(pb.MarkTrialsRequest)
+    assert list(first.selection.trials) == ["digits/1", "digits/3"]
+    assert (list(first.add_tags), list(first.remove_tags)) == (["good", "warm"], [])
+    assert (list(second.add_tags), list(second.remove_tags)) == ([], ["good"])
+    listed = json.loads(hermesctl("trial", "ls", "digits", "--tag", "warm", "-o", "json").stdout)
+    assert [each["id"] for each in listed["trials"]] == ["digits/1", "digits/3"]
+    both = hermesctl("trial", "ls", "digits", "--tag", "warm", "--tag", "cold")
+    assert "its trials have the tags good, warm" in both.stderr
+    assert "good warm" in hermesctl("trial", "ls", "digits").stdout
+
+    assert hermesctl("trial", "note", "digits/1").stdout == "no note\n"
+    assert hermesctl("trial", "note", "digits/1", "see\nfig. 3").stderr == "noted\n"
+    assert hermesctl("trial", "note", "digits/1").stdout == "see\nfig. 3\n"
+    shown = hermesctl("trial", "show", "digits/1").stdout
+    assert "good, warm" in shown
+    assert "fig. 3" in shown
+    hermesctl("trial", "note", "digits/1", "")
+    assert head.of(pb.MarkTrialsRequest)[-1].HasField("note")
+
+
 def test_pause_resume_retry_extend(head: FakeHead) -> None:
     head.add_study("digits", trial(1), trial(2))
     assert "2 trials paused" in hermesctl("study", "pause", "digits").stderr

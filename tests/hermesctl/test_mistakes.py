@@ -164,6 +164,8 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         ),
         (["study", "add", "digits", "--set", "lr"], USAGE, "expected NAME=VALUE, for example"),
         (["study", "add", "digits", "--trials", "0"], USAGE, "--trials"),
+        (["trial", "tag", "digits/1"], USAGE, "expected trials and tags, for example digits/3 ba"),
+        (["trial", "tag", "baseline"], USAGE, "expected trials and tags"),
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (["stauts"], USAGE, "stauts: expected one of the commands submit, preview, status, "),

@@ -10,6 +10,7 @@ from hermesd.core.events import (
     Added,
     Cancelled,
     Extended,
+    Marked,
     MetricChosen,
     Paused,
     Removed,
@@ -180,15 +181,21 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 
 
-def fold_selection_event(state: Tables, event: Paused | Unpaused | Cancelled, now: Time) -> None:
+def fold_selection_event(
+    state: Tables, event: Paused | Unpaused | Cancelled | Marked, now: Time
+) -> None:
     for trial_id in event.trials:
         state.trial(trial_id)
     state.request(event.request_id, event.trials)
     for trial_id in event.trials:
         trial = state.trials[trial_id]
-        if trial.phase.final:
+        if trial.phase.final and not isinstance(event, Marked):
             continue
         match event:
+            case Marked(_, add, remove, note):
+                tags = dict.fromkeys(tag for tag in (*trial.tags, *add) if tag not in remove)
+                words = trial.note if note is None else note
+                state.put(replace(trial, tags=tuple(tags), note=words))
             case Paused():
                 state.put(replace(trial, paused=True))
             case Unpaused():

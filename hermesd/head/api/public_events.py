@@ -35,6 +35,7 @@ from hermesd.core.events import (
     FidelityKnown,
     Forgiven,
     Looked,
+    Marked,
     MetricChosen,
     MilestonePassed,
     NodeDrained,
@@ -123,7 +124,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return
-        case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled():
+        case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled() | Marked():
             return
         case ParkLost(run, reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_PARK_LOST)

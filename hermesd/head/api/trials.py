@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from hermesd.core.events import Cancelled, Event, Paused, Retried, Unpaused
+from hermesd.core.events import Cancelled, Event, Marked, Paused, Retried, Unpaused
 from hermesd.core.model import Phase, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
@@ -22,10 +23,13 @@ from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import FAILED_THERE, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.refusal import FieldError, Refused
+from hermesd.refusal import FieldError, Refused, shown
 
 BEST_COUNT = 10
 LOST_NAMED = 3
+TAGS_LIMIT = 32
+TAG_LENGTH = 64
+NOTE_LENGTH = 4000
 
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
@@ -147,6 +151,26 @@ class TrialsService:
     ) -> pb.RetryTrialsResponse:
         return pb.RetryTrialsResponse(trials=await self._change(request, _retriable, Retried))
 
+    async def MarkTrials(
+        self, request: pb.MarkTrialsRequest, context: Any
+    ) -> pb.MarkTrialsResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            _, trials = names.selected(state, request.selection, who)
+            add, remove = _tags(request.add_tags), tuple(request.remove_tags)
+            note = _note(request.note) if request.HasField("note") else None
+            if not add and not remove and note is None:
+                raise Refused(FieldError("add_tags", "", "a tag to give or to take, or a note"))
+            for trial in trials:
+                if len({*state.trials[trial].tags, *add} - {*remove}) > TAGS_LIMIT:
+                    most = f"at most {TAGS_LIMIT} tags of a trial; {trial} would have more"
+                    raise Refused(FieldError("add_tags", ", ".join(add), most))
+            return Marked(trials, add, remove, note, key)
+
+        return pb.MarkTrialsResponse(trials=await carry_out(self.head, key, compose))
+
     async def _change(
         self,
         request: _Selecting,
@@ -165,6 +189,30 @@ class TrialsService:
             return event(chosen, key)
 
         return await carry_out(self.head, key, compose)
+
+
+def _tags(given: Iterable[str]) -> tuple[str, ...]:
+    """Tags that can be told from trials and options on a command line. Raises Refused."""
+    expected = (
+        f"1 to {TAG_LENGTH} printable characters without spaces, commas and slashes, not a hyphen"
+        " first"
+    )
+    errors = [
+        FieldError(f"add_tags[{index}]", shown(tag), expected)
+        for index, tag in enumerate(given)
+        if not re.fullmatch(rf"[^\s,/-][^\s,/]{{0,{TAG_LENGTH - 1}}}", tag) or not tag.isprintable()
+    ]
+    if errors:
+        raise Refused(*errors)
+    return tuple(dict.fromkeys(given))
+
+
+def _note(text: str) -> str:
+    """A note without what a terminal would take for commands. Raises Refused."""
+    if len(text) > NOTE_LENGTH or not text.replace("\n", "").replace("\t", "").isprintable():
+        expected = f"at most {NOTE_LENGTH} printable characters"
+        raise Refused(FieldError("note", shown(text), expected))
+    return text
 
 
 class _Selecting(Mutation, Protocol):

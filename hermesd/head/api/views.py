@@ -98,6 +98,8 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         rank=rank,
         framework=trial.framework,
         argv=trial.spec.argv,
+        tags=trial.tags,
+        note=trial.note,
     )
     if run is not None:
         if run.stalled_since is not None:

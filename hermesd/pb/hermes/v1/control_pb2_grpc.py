@@ -124,6 +124,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.FromString,
                 _registered_method=True)
+        self.MarkTrials = channel.unary_unary(
+                '/hermes.v1.ControlService/MarkTrials',
+                request_serializer=hermes_dot_v1_dot_control__pb2.MarkTrialsRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.MarkTrialsResponse.FromString,
+                _registered_method=True)
         self.AddTrials = channel.unary_unary(
                 '/hermes.v1.ControlService/AddTrials',
                 request_serializer=hermes_dot_v1_dot_control__pb2.AddTrialsRequest.SerializeToString,
@@ -299,6 +304,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MarkTrials(self, request, context):
+        """Gives trials tags and a note: for people, nothing is decided by them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AddTrials(self, request, context):
         """Gives a study further trials: points of its space, or of one in which some axes are others.
         """
@@ -463,6 +475,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.RetryTrials,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.SerializeToString,
+            ),
+            'MarkTrials': grpc.unary_unary_rpc_method_handler(
+                    servicer.MarkTrials,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.MarkTrialsRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.MarkTrialsResponse.SerializeToString,
             ),
             'AddTrials': grpc.unary_unary_rpc_method_handler(
                     servicer.AddTrials,
@@ -1006,6 +1023,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/RetryTrials',
             hermes_dot_v1_dot_control__pb2.RetryTrialsRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.RetryTrialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MarkTrials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/MarkTrials',
+            hermes_dot_v1_dot_control__pb2.MarkTrialsRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.MarkTrialsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,8 @@ class ControlServiceStub:
     StopTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]
     RetryTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+    MarkTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]
+    """Gives trials tags and a note: for people, nothing is decided by them."""
     AddTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
@@ -102,6 +104,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     StopTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]  # type: ignore[assignment]
     RetryTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]  # type: ignore[assignment]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+    MarkTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]  # type: ignore[assignment]
+    """Gives trials tags and a note: for people, nothing is decided by them."""
     AddTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]  # type: ignore[assignment]
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
@@ -253,6 +257,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RetryTrialsResponse, _abc.Awaitable[_control_pb2.RetryTrialsResponse]]:
         """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
+
+    @_abc_1.abstractmethod
+    def MarkTrials(
+        self,
+        request: _control_pb2.MarkTrialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.MarkTrialsResponse, _abc.Awaitable[_control_pb2.MarkTrialsResponse]]:
+        """Gives trials tags and a note: for people, nothing is decided by them."""
 
     @_abc_1.abstractmethod
     def AddTrials(
