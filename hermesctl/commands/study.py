@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -264,7 +265,9 @@ def add(
             say(f"{count(len(added.trials), 'trial')} added: {which}")
         rows = [row(trial) for trial in added.trials]
         document: dict[str, Data] = {"study": added.study, "trials": rows}
-        emit(stdout(), output, document, rows, lambda wide: trials_table(added.trials, "", wide))
+        metric = (await client.study(added.study)).study.ranked_by
+        view = partial(trials_table, added.trials, metric)
+        emit(stdout(), output, document, rows, view)
 
     run(body, head=head)
 

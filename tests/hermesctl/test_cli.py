@@ -622,6 +622,16 @@ def test_the_metric_of_a_study_is_looked_at_and_changed(head: FakeHead) -> None:
     assert "expected one of last, best, smoothed" in bad.stderr
 
 
+def test_trials_that_are_added_are_shown_as_their_study_ranks_them(head: FakeHead) -> None:
+    acc = pb.Ranking(metric=types.Metric(name="acc"))
+    head.add_study("digits", trial(1), trial(2), ranking=acc)
+    added = hermesctl("study", "add", "digits", "--grid", "lr=0.1,0.2", "--trials", "2")
+    assert added.stderr == "note: 1 more is there\n2 trials added: digits/1 to digits/2\n"
+    assert "acc" in added.stdout
+    (request,) = head.of(pb.AddTrialsRequest)
+    assert (request.parameters[0].name, request.count) == ("lr", 2)
+
+
 def test_trials_are_tagged_noted_and_listed_by_their_tags(head: FakeHead) -> None:
     head.add_study("digits", trial(1), trial(2), trial(3))
     said = hermesctl("trial", "tag", "digits/1", "digits/3", "good", "warm").stderr
