@@ -6,6 +6,8 @@
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
+# make test-image  programs of some fifty kinds, suspended as images of their processes: where CRIU is,
+#                  or HERMES_NODE_CRIU names one
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
 #                  which are installed where Debian's apt-get can; skipped without them
 # make bench       the benchmarks       make clean  start over
@@ -25,14 +27,14 @@ space  := $() $()
 # imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-frameworks test-exact test-chaos test-slurm check bench proto client clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm check bench proto client clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow' -n auto
+	$(BIN)/python -m pytest -m 'not slow and not image' -n auto
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
@@ -44,6 +46,9 @@ test-exact: $(STAMPS)/dev
 
 test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
+
+test-image: $(STAMPS)/dev
+	$(BIN)/python -m pytest -m image -n auto
 
 test-slurm: $(STAMPS)/dev
 	-command -v slurmctld > /dev/null || apt-get install -y slurm-wlm munge

@@ -22,6 +22,7 @@ QUICK = {
     "durability": ["--quick"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
     "goodput": ["--quick"],
+    "images": ["--rounds", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],
     "loop_step": ["--calls", "100000"],
     "scale": ["100", "1000"],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+# The variable that names the cores of the slot, with commas between them.
+CORES = "HERMES_CPU_CORES"
 HUNG_SECONDS = 900.0  # unless the study says another time
 
 
@@ -33,6 +36,12 @@ class Spec:
     lengths: list[str]  # those of the parameters that say how long to train
     socket: str
     directory: str
+    criu: str = ""  # where CRIU is, if images are to be made of the program
+
+    @property
+    def cores(self) -> list[int] | None:
+        """Those of the slot that it runs in, if it has some of its own."""
+        return named_cores(self.env)
 
     @classmethod
     def load(cls, path: str) -> Spec:
@@ -59,4 +68,11 @@ class Spec:
             lengths=list(fields.get("lengths", ())),
             socket=fields["socket"],
             directory=os.path.dirname(os.path.abspath(path)),
+            criu=fields.get("criu", ""),
         )
+
+
+def named_cores(environment: Mapping[str, str]) -> list[int] | None:
+    """The cores that an environment names; None where it names none."""
+    named = environment.get(CORES)
+    return [int(core) for core in named.split(",")] if named else None

@@ -259,6 +259,8 @@ class NodeConfig(_Daemon):
     yield_gpus: bool | None = None
     # Parked trials beyond this are written to disk.
     parked_memory_bytes: Bytes = Field(default_factory=lambda: usable_memory() // 2)
+    # The CRIU that makes images of trials' processes, by name or path; "off": none are made.
+    criu: str = "criu"
     # Working copies, checkpoints and output together.
     disk_budget_bytes: Bytes = 50 * GIB
 

@@ -16,7 +16,7 @@ import structlog
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import expecting
 from hermesd.node.loop import NodeLoop
-from hermesd.node.machine import cgroups, cpu_quotas, processes
+from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
@@ -87,21 +87,23 @@ async def run_node(
         name = group_name(config)
         groups = cgroups.detect(name)
         held = cpu_quotas.detect(name, slots.percents, groups)
-        provisions = Provisions(groups, held, await _shared(config))
+        made = await images.detect(config.criu, state, state / "shim")
+        log.info(made.fact)
+        provisions = Provisions(groups, held, await _shared(config), made)
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
 async def _end_those_before(state: Path) -> None:
     """End what still runs of a state directory that was removed: to the head its runs are over, and
     go on elsewhere."""
-    root, ours = state.absolute(), os.readlink("/proc/self/ns/pid")
+    root, ours = state.absolute(), os.stat("/proc/self/root")
 
     def belongs(pid: int) -> bool:
         owner = processes.started_with(pid, OWNER)
         if owner is None or not Path(owner).is_relative_to(root):
             return False
         # In a container of this machine the same path may be another directory.
-        return os.readlink(f"/proc/{pid}/ns/pid") == ours
+        return os.path.samestat(os.stat(f"/proc/{pid}/root"), ours)
 
     try:
         async with asyncio.timeout(BURIAL_SECONDS):

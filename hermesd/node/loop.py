@@ -57,7 +57,9 @@ class NodeLoop:
         self._disk = DiskBudget(
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
         )
-        self._zygotes = Zygotes(config.runtime_path, config.state_dir / "shim")
+        self._zygotes = Zygotes(
+            config.runtime_path, config.state_dir / "shim", bool(provisions.images.criu)
+        )
         self._availability = Availability(config, rack, self._driver.tell)
         self._requirements = RequirementWatch(
             config.name, config.state_dir / "venvs", environ, self._driver.tell

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hermesd.node.machine.cgroups import Cgroups
 from hermesd.node.machine.cpu_quotas import CpuQuotas
+from hermesd.node.machine.images import ProcessImages
 from hermesd.node.storage.shared_directory import Shared
 
 
@@ -17,12 +18,13 @@ class Provisions:
     cgroups: Cgroups
     quotas: CpuQuotas
     shared: Shared | None
+    images: ProcessImages
 
     @property
     def facts(self) -> tuple[str, ...]:
         """For people."""
         shared = (self.shared.fact,) if self.shared else ()
-        return (self.cgroups.fact, *self.quotas.facts, *shared)
+        return (self.cgroups.fact, *self.quotas.facts, self.images.fact, *shared)
 
     def sweep(self, kept: Collection[str] = ()) -> None:
         """Take away what is left of groups of trials, but of those whose groups are `kept`."""

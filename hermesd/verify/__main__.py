@@ -20,6 +20,7 @@ from pathlib import Path
 from hermesd import logs
 from hermesd.core.model import Goal
 from hermesd.core.node.messages import Work
+from hermesd.node.machine import images
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import code
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -78,12 +79,13 @@ async def _certify(
     shim = folder / "shim"
     shim.mkdir()
     (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[3] / "trainer_shim")
-    zygotes = Zygotes(folder, shim)
+    made = await images.detect(os.environ.get("HERMES_NODE_CRIU", "criu"), folder, shim)
+    zygotes = Zygotes(folder, shim, worlds=bool(made.criu))
     place = TrialFolder(folder / "trials", folder, _TRIAL)
     work = _work(study, trial)
     try:
         found = await certify(
-            Bench(place, snapshot, shim, zygotes, work, os.environ),
+            Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu),
             steps,
             suspend_at,
             lambda run, step, of: _tell("progress", run=run, step=step, steps=of),

@@ -20,6 +20,7 @@ from hermesd.core.node.messages import Work
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
+from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.environment import program_environment
 from hermesd.node.runner import host_link
 from hermesd.node.runner.host_link import HostLink
@@ -53,6 +54,7 @@ class Bench:
     zygotes: Zygotes
     work: Work
     environ: Mapping[str, str]
+    criu: str = ""  # where images are made of the program's processes
 
 
 class Arm:
@@ -188,8 +190,9 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     preload = code.framework_of(folder.work)
     try:
         link = await host_link.start(
-            folder, program.python, preload, environment, bench.shim, bench.zygotes
-        )
+            folder, program.python, preload, environment, bench.shim, bench.zygotes,
+            WORLD if bench.criu else (),
+        )  # fmt: skip
     except OSError as error:
         raise ArmFailed(str(error)) from None
     try:
@@ -211,6 +214,7 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
         "env": environment,
         "signal": work.signal,
         "seed": work.seed,
+        "criu": bench.criu,
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "output_limit_bytes": _OUTPUT_BYTES,

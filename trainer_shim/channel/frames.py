@@ -54,8 +54,13 @@ def number(value: float) -> float | str:
 class Decoder:
     """Turns a byte stream, cut anywhere, into the objects it carries."""
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
+    def __init__(self, begun: bytes = b"") -> None:
+        self._bytes = bytearray(begun)
+
+    @property
+    def begun(self) -> bytes:
+        """The frame of which the end has not come yet."""
+        return bytes(self._bytes)
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages completed by `data`. Raises FrameError on a malformed frame."""
@@ -117,11 +122,11 @@ class FrameConnection:
     writable again (`wants_write`).
     """
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, begun: bytes = b"") -> None:
         stream.setblocking(False)
         self.stream = stream
         self.closed = False
-        self._decoder = Decoder()
+        self._decoder = Decoder(begun)
         self._out = bytearray()
 
     def read(self) -> list[Message]:
@@ -156,6 +161,16 @@ class FrameConnection:
                 self.closed = True
                 return
             del self._out[:sent]
+
+    @property
+    def begun(self) -> bytes:
+        """The frame of which the peer has not sent the end yet."""
+        return self._decoder.begun
+
+    @property
+    def unsent(self) -> bytes:
+        """What the peer has not taken yet."""
+        return bytes(self._out)
 
     @property
     def wants_write(self) -> bool:

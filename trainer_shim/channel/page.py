@@ -10,6 +10,7 @@ naturally aligned, so a load or store is never torn.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 
@@ -24,18 +25,29 @@ _STEP, _NEAREST, _LIMIT, _MARK = 1, 2, 3, 4
 class ControlPage:
     """A view of the shared page behind the file descriptor `fd`."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str | None = None) -> None:
         self.fd = fd
+        self._path = path
         self._map = mmap.mmap(fd, _SIZE)
         self.words32 = memoryview(self._map).cast("I")
         self.words64 = memoryview(self._map).cast("Q")
 
     @classmethod
-    def create(cls) -> ControlPage:
-        """A new page; `fd` is closed on exec unless made inheritable."""
-        fd = os.memfd_create(PAGE_NAME)
+    def create(cls, folder: str | None = None) -> ControlPage:
+        """A new page; `fd` is closed on exec unless made inheritable.
+
+        With `folder`, which lies in memory, it is a file there: so it is found again by a program
+        that is brought back from an image.
+        """
+        path = None if folder is None else os.path.join(folder, PAGE_NAME)
+        if path is None:
+            fd = os.memfd_create(PAGE_NAME)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.ftruncate(fd, _SIZE)
-        page = cls(fd)
+        page = cls(fd, path)
         page.words64[_MARK] = NO_LIMIT
         page.limit = NO_LIMIT
         return page
@@ -46,6 +58,19 @@ class ControlPage:
         self.words64.release()
         self._map.close()
         os.close(self.fd)
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    @property
+    def state(self) -> list[int]:
+        """All that it says, for an image of the program."""
+        return [self.mail, int(self.looping), self.step]
+
+    @state.setter
+    def state(self, words: list[int]) -> None:
+        self.mail, looping, self.step = words
+        self.looping = bool(looping)
 
     @property
     def mail(self) -> int:

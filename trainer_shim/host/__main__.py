@@ -74,6 +74,8 @@ class Host:
             if worker.pipe is not None:
                 wanted[worker.pipe] = ("output", selectors.EVENT_READ)
             wanted[worker.pidfd] = ("exit", selectors.EVENT_READ)
+        if self.trial.images.fd is not None:
+            wanted[self.trial.images.fd] = ("image", selectors.EVENT_READ)
         if wanted == self._watched:
             return
         for fd in self._watched:
@@ -88,6 +90,8 @@ class Host:
             self._accept()
         elif name == "daemon":
             return self._read_daemon()
+        elif name == "image":
+            self.trial.hear_image()
         elif worker is not None and name == "agent":
             self.trial.hear_out()
         elif (
@@ -207,15 +211,18 @@ class Host:
                 return
             if pid == 0:
                 return
+            self._unwatch("image")
+            if self.trial.tool_ended(pid, status):
+                continue
             worker = self.trial.worker
             if worker is not None and pid == worker.pid:
-                self._unwatch_worker()
+                self._unwatch("agent", "output", "exit")
                 cpu_seconds = used.ru_utime + used.ru_stime
                 self.trial.exited(status, cpu_seconds, used.ru_maxrss * 1024)
 
-    def _unwatch_worker(self) -> None:
+    def _unwatch(self, *names: str) -> None:
         for fd, (name, _) in list(self._watched.items()):
-            if name in ("agent", "output", "exit"):
+            if name in names:
                 self._selector.unregister(fd)
                 del self._watched[fd]
 

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Collection
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -54,6 +55,9 @@ class WorkGroup:
 
     def __init__(self, host: int, cgroup: str | None) -> None:
         self._host = host
+        self.tools: set[int] = set()  # children of the host that are not the program's
+        self._is_held = False
+        self._told_to_stop: set[int] = set()
         self._v2 = _file(cgroup, "cgroup.freeze")
         self._v1 = _file(cgroup, "freezer.state") if self._v2 is None else None
         self._events = _file(cgroup, "cgroup.events")
@@ -72,14 +76,34 @@ class WorkGroup:
             return _read(self._v1).strip() == "FROZEN"
         return self._stop_all()
 
+    def hold(self) -> bool:
+        """Freeze, by signals alone, as an image needs it; whether all threads were seen stopped.
+        Call again until they are."""
+        if (self._v2 is not None or self._v1 is not None) and not self._is_held:
+            if not self.freeze():
+                return False
+            self._stop_all()
+            self._is_held = True
+            self._unfreeze()
+        return self._stop_all()
+
+    def is_brought_back(self) -> None:
+        """What is in the group now was stopped by a signal when its image was made."""
+        self._is_held = True
+
     def thaw(self) -> None:
         """Let every thread go on."""
+        self._unfreeze()
+        self._told_to_stop.clear()
+        if self._is_held or (self._v2 is None and self._v1 is None):
+            self._is_held = False
+            self._signal_all(signal.SIGCONT)
+
+    def _unfreeze(self) -> None:
         if self._v2 is not None:
             _write(self._v2, "0")
         elif self._v1 is not None:
             _write(self._v1, "THAWED")
-        else:
-            self._signal_all(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill every process, stopped ones included."""
@@ -133,16 +157,19 @@ class WorkGroup:
 
     def members(self) -> set[int]:
         """The process ids of the group, zombies left out."""
-        pids = _descendants(self._host)
+        pids = descendants(self._host, self.tools)
         if self._procs is not None:
             pids.update(int(pid) for pid in _read(self._procs).split())
-        pids.discard(self._host)
-        return pids
+        return pids - {self._host} - self.tools
 
     def _stop_all(self) -> bool:
         seen: set[int] = set()
         for _ in range(_LOOKS):
-            members = self._signal_all(signal.SIGSTOP)
+            members = self.members()
+            # Once: of a process that has stopped already, another would wait to be delivered, and
+            # no image can be made of it.
+            _signal(members - self._told_to_stop, signal.SIGSTOP)
+            self._told_to_stop |= members
             if members == seen:
                 break
             seen = members
@@ -151,25 +178,30 @@ class WorkGroup:
             if "D" in states:
                 # It may wait for a child that it has forked (vfork) to begin a program: a child
                 # that is stopped before that would let it neither go on nor stop.
-                for child in _children(pid):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGCONT)
+                _signal(_children(pid), signal.SIGCONT)
+                self._told_to_stop -= _children(pid)
         return not going
 
     def _signal_all(self, number: int) -> set[int]:
         members = self.members()
-        # Parents are older than their children, and must not outlive them to see how they end.
-        for pid in sorted(members):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        _signal(members, number)
         return members
 
 
-def _descendants(pid: int) -> set[int]:
+def _signal(pids: Collection[int], number: int) -> None:
+    # Parents are older than their children, and must not outlive them to see how they end.
+    for pid in sorted(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def descendants(pid: int, without: Collection[int]) -> set[int]:
+    """The living processes below a process, but for some and what is below those."""
     found: set[int] = set()
     unseen = [pid]
     while unseen:
-        new = {child for child in _children(unseen.pop()) if child not in found and _alive(child)}
+        children = _children(unseen.pop()) - found - set(without)
+        new = {child for child in children if _alive(child)}
         found |= new
         unseen += new
     return found

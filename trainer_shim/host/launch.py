@@ -29,15 +29,13 @@ from trainer_shim.program.fast_exit import leave, wait_for_threads
 from trainer_shim.program.framework_scan import is_blind
 from trainer_shim.trainee import Trainee
 
-# The variable that names the cores of the slot, with commas between them.
-CORES = "HERMES_CPU_CORES"
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def run_program(launch: ProgramLaunch) -> None:
     """Run the trial's program; returns or exits as the program does."""
     _take_environment(launch)
-    take_cores(launch.cores, os.environ.get(CORES))
+    take_cores(launch.cores or launch.spec.cores)
     python = python_arguments(launch.spec.argv, os.environ.get("PATH"))
     if python is None:
         _exec(launch)
@@ -76,10 +74,8 @@ def _take_environment(launch: ProgramLaunch) -> None:
     time.tzset()
 
 
-def take_cores(cores: list[int] | None, named: str | None) -> None:
+def take_cores(cores: list[int] | None) -> None:
     """Stay on the slot's cores; frameworks size their thread pools by the affinity."""
-    if cores is None and named:
-        cores = [int(core) for core in named.split(",")]
     if cores is not None:
         os.sched_setaffinity(0, cores)
 

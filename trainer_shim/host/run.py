@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from trainer_shim.agent import NOT_RETURNED
-from trainer_shim.channel.frames import Message
+from trainer_shim.channel.frames import Message, number
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.liveness import IDLE_CORES, Liveness
@@ -47,6 +47,7 @@ class ProgramRun:
         output: Output,
         emit: Callable[..., None],
         hung_seconds: float = HUNG_SECONDS,
+        promise: Callable[[Message], Message] = dict,
     ) -> None:
         self.worker = worker
         self.step = 0
@@ -60,6 +61,8 @@ class ProgramRun:
         self._group = group
         self._output = output
         self._emit = emit
+        self._promise = promise
+        self._agents_word: Message | None = None  # of how true a resume is
         self._said: Message | None = None
         self._last_values: dict[str, Any] = {}
         self._over_at: float | None = None
@@ -72,6 +75,12 @@ class ProgramRun:
         self._quiet_since = boottime()
         self._life = Liveness(group, output)
         self._hung_seconds = hung_seconds
+        self._born_at = boottime()
+
+    @property
+    def restored_from(self) -> str | None:
+        """The checkpoint that it goes on from."""
+        return self._restore
 
     @property
     def is_over(self) -> bool:
@@ -116,9 +125,9 @@ class ProgramRun:
             self.worker.tell("restored")
 
     def _heard_fidelity(self, message: Message) -> None:
+        self._agents_word = message
         self.level = message["level"]
-        self.standing["fidelity"] = {k: v for k, v in message.items() if k != "kind"}
-        self._emit(**message)
+        self.say_fidelity()
 
     def _heard_planned(self, message: Message) -> None:
         self.standing["planned"] = {"steps": message["steps"]}
@@ -142,7 +151,27 @@ class ProgramRun:
 
     _heard_failed = _heard_completed
 
+    def _heard_revived(self, message: Message) -> None:
+        """It was brought back from an image, and goes on as this attempt."""
+        worker = self.worker
+        if worker is None:
+            return
+        self._is_restoring, self.started = False, True
+        self._say("started", seconds=boottime() - self._born_at)
+        now = boottime()
+        self._meter.forget(self.step)
+        self._meter.go(now)
+        self._life.begin(now)
+        self.go_on(message["attempt"])
+
     # -- what the daemon is told ---------------------------------------------------------------
+
+    def say_fidelity(self) -> None:
+        """What is promised of a resume, as far as it is known."""
+        if self._agents_word is not None:
+            said = self._promise(self._agents_word)
+            self.standing["fidelity"] = {k: v for k, v in said.items() if k != "kind"}
+            self._emit(**said)
 
     def say_started(self) -> None:
         """Once; not while it restores: nobody knows yet from where it goes on."""
@@ -153,17 +182,15 @@ class ProgramRun:
         if self.standing["fidelity"] is None:
             said = {"level": self.level, "reason": _BLIND, "framework": ""}
             self._heard_fidelity({"kind": "fidelity", **said})
-        self._emit(
-            "started",
-            worker_pid=self.worker.pid,
-            step=self.step,
-            restored_from=self._restore,
-            seconds=boottime() - self.worker.started_at,
-            # A slow start ends with the first step; of a program without steps it has ended.
-            awaits_step=not self._is_blind,
-        )
+        # A slow start ends with the first step; of a program without steps it has ended.
+        seconds = boottime() - self.worker.started_at
+        self._say("started", seconds=seconds, awaits_step=not self._is_blind)
         self._meter.go(self.worker.started_at)
         self._life.begin(boottime())
+
+    def _say(self, kind: str, **fields: Any) -> None:
+        pid = self.worker.pid if self.worker is not None else 0
+        self._emit(kind, worker_pid=pid, step=self.step, restored_from=self._restore, **fields)
 
     def holds(self, step: int) -> None:
         """It waits at a boundary, and has reported what it did until there."""
@@ -178,6 +205,17 @@ class ProgramRun:
         self.say_started()
         self.say_usage()
         self._meter.stop()
+
+    def go_on(self, attempt: int) -> None:
+        """Tell it so, if it waits for that."""
+        if self.at_boundary and self.worker is not None:
+            self.at_boundary = False
+            self.worker.tell("resume", attempt=attempt)
+
+    def imaged(self) -> None:
+        """It was stopped for an image of it, and is not any more."""
+        self._meter.go(boottime())
+        self._life.begin(boottime())
 
     def resuming(self) -> None:
         """It was told to go on."""
@@ -212,6 +250,32 @@ class ProgramRun:
             **used,
         )
         return float(used["cpu_seconds"])
+
+    # -- images ----------------------------------------------------------------------------------
+
+    def state(self) -> Message:
+        """What is known of it, for whoever brings it back from an image."""
+        return {
+            "step": self.step,
+            "has_boundaries": self.has_boundaries,
+            "at_boundary": self.at_boundary,
+            "agents_word": self._agents_word,
+            "planned": self.standing["planned"],
+            "last_values": {name: number(value) for name, value in self._last_values.items()},
+            "begun_at": self._begun_at,
+            "is_blind": self._is_blind,
+        }
+
+    def revive(self, state: Message) -> None:
+        """It is about to be as it was when this was its `state`."""
+        self.step = self._told_step = state["step"]
+        self.has_boundaries, self.at_boundary = state["has_boundaries"], state["at_boundary"]
+        self._begun_at, self._is_blind = state["begun_at"], state["is_blind"]
+        self._last_values = {name: float(value) for name, value in state["last_values"].items()}
+        self.standing["planned"] = state["planned"]
+        self._heard_fidelity(state["agents_word"])
+        if state["planned"] is not None:
+            self._emit("planned", **state["planned"])
 
     # -- the clock and the end -------------------------------------------------------------------
 

@@ -13,13 +13,17 @@ from abc import ABC, abstractmethod
 from typing import Any, Callable, Optional
 
 from trainer_shim import checkpoint_dir
-from trainer_shim.channel.frames import Message
-from trainer_shim.channel.page import NO_LIMIT
+from trainer_shim.channel.frames import FrameConnection, Message
+from trainer_shim.channel.page import NO_LIMIT, ControlPage
+from trainer_shim.channel.pipes import pipe_pair
+from trainer_shim.host import image
 from trainer_shim.host.event_log import EventLog, boottime
 from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.image import ImageError, NotHere
+from trainer_shim.host.imaging import Images
 from trainer_shim.host.output import Output
 from trainer_shim.host.run import ProgramRun
-from trainer_shim.host.worker import ProgramLaunch, Worker, fork_worker
+from trainer_shim.host.worker import Outside, ProgramLaunch, Worker, fork_worker
 from trainer_shim.rerun import temporary_paths
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
@@ -32,6 +36,7 @@ class LiveTrial(ABC):
 
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         self.spec = spec
+        self.images = Images(spec)
         self.log = EventLog(os.path.join(spec.directory, "events.jsonl"))
         self.output = Output(spec.output, spec.output_limit_bytes)
         self.group = WorkGroup(os.getpid(), spec.cgroup_work)
@@ -43,7 +48,10 @@ class LiveTrial(ABC):
     def new_run(self, worker: Worker | None, restore: str | None) -> ProgramRun:
         """Nothing is known yet of what `worker` does."""
         hung_seconds = self.spec.hung_seconds
-        return ProgramRun(worker, restore, self.group, self.output, self.emit, hung_seconds)
+        promise = self.images.promise
+        return ProgramRun(
+            worker, restore, self.group, self.output, self.emit, hung_seconds, promise
+        )
 
     @property
     def worker(self) -> Worker | None:
@@ -66,13 +74,37 @@ class LiveTrial(ABC):
 
     @property
     def can_be_rebuilt(self) -> bool:
-        """Whether a checkpoint of this program is worth anything."""
-        return self.run.level != "park-only"
+        """Whether the trial can go on from something durable."""
+        return self.run.level != "park-only" or self.images.serve(self.run.level)
 
     def tell_save(self, id: str, wait: bool) -> None:
         """Have the agent write its progress as checkpoint `id`."""
         if self.worker is not None:
             self.worker.tell("save", id=id, wait=wait)
+
+    def cannot_image(self, why: str) -> None:
+        """Nothing is promised any more that only an image would keep."""
+        self.images.problem = why
+        self.run.say_fidelity()
+
+    def take_image(self, id: str) -> None:
+        """Have an image of the stopped program written as checkpoint `id`."""
+        worker, run = self.worker, self.run
+        assert worker is not None
+        self.hear_out()
+        self.log.write_down(self.attempt, id)
+        self.output.mark(id, worker.pipe)
+        fields = {
+            "trial": self.spec.trial,
+            "attempt": self.attempt,
+            "step": run.step,
+            "framework": "none",
+            "fidelity": "exact",
+            "reason": image.PROMISE,
+            "parameters": self.spec.parameters,
+            "host": {**worker.state(), "run": run.state()},
+        }
+        self.group.tools.add(self.images.take(worker.pid, id, fields))
 
     def close(self) -> None:
         """Kill what is left and close the files."""
@@ -96,9 +128,11 @@ Resumption = tuple[int, Optional[int], Optional[list[int]]]
 
 class Suspension:
     """Gives the device of a trial back. `stage` is waiting (for a boundary), saving, freezing,
-    frozen (it is done), or ending (the process is about to be reaped).
+    holding (for an image), imaging, frozen (it is done), or ending (the process is about to be
+    reaped).
 
-    `silent` is a checkpoint taken while parked: freeze again, say only that it is there.
+    `silent` is a checkpoint taken while parked: freeze again, say only that it is there. With
+    `passes` it is an image of a program that runs, and goes on at once.
     """
 
     def __init__(
@@ -109,9 +143,12 @@ class Suspension:
         seconds: float,
         id: str | None = None,
         silent: bool = False,
+        passes: bool = False,
     ) -> None:
         self.tier = tier
         self.silent = silent
+        self.passes = passes
+        self.then_suspend: tuple[str, float, str] | None = None
         self.stage = "waiting"
         self.then_resume: Resumption | None = None
         self._trial = trial
@@ -133,10 +170,78 @@ class Suspension:
     def save(self) -> None:
         """Held at a boundary: write a checkpoint."""
         trial = self._trial
+        if trial.images.serve(trial.run.level):
+            self.image()
+            return
         self._id = self._id or f"a{trial.attempt}-s{trial.run.step}"
         self.stage = "saving"
         trial.group.thaw()
         trial.tell_save(self._id, wait=True)
+
+    def image(self) -> None:
+        """Stop every thread, wherever it is, and write an image."""
+        self.stage = "holding"
+        self._look_held()
+
+    def _look_held(self) -> None:
+        trial, run = self._trial, self._trial.run
+        if not trial.group.hold():
+            return
+        trial.hear_out()
+        if run.worker is None or run.worker.has_exited:
+            return  # it is reaped next, and its outcome told
+        if run.is_over and boottime() < self._deadline_at:
+            self.stage = "waiting"
+            trial.group.thaw()
+            return
+        run.frozen()
+        self._id = self._id or f"a{trial.attempt}-s{run.step}"
+        self.stage = "imaging"
+        trial.take_image(self._id)
+
+    def heard_image(self, word: Message) -> None:
+        """The image's child said something."""
+        trial = self._trial
+        if "dumped" in word:
+            if self.passes:
+                self._pass()
+        elif "done" in word:
+            self._saved = word["done"]
+            if self.silent:
+                self.stage = "frozen"
+                trial.emit("checkpointed", **self._saved)
+            else:
+                self.end()
+        else:
+            trial.cannot_image(word["error"])
+            trial.emit("checkpoint_failed", id=self._id, reason=word["error"])
+            self._without_image(word["broken"])
+
+    def _without_image(self, is_broken: bool) -> None:
+        """The next best."""
+        trial = self._trial
+        if is_broken:
+            self.end(f"{self._cause}: its image failed")
+        elif self.passes:
+            self._pass()
+        elif self.silent:
+            self.stage = "frozen"
+        elif trial.can_be_rebuilt and trial.run.at_boundary:
+            self.save()
+        elif trial.can_be_rebuilt:
+            self.stage = "waiting"
+            trial.group.thaw()
+            self.await_boundary()
+        else:
+            self.freeze()
+
+    def _pass(self) -> None:
+        """The program goes on; what is left to write needs it no more."""
+        trial = self._trial
+        self.stage = "frozen"
+        trial.group.thaw()
+        trial.run.imaged()
+        trial.run.go_on(trial.attempt)
 
     def freeze(self) -> None:
         """Stop every thread, wherever it is."""
@@ -199,7 +304,9 @@ class Suspension:
         self._boundary_seconds = boottime() - self._asked_at
         if self.stage != "waiting":
             return
-        if self.tier == "park" or not self._trial.can_be_rebuilt:
+        if self.passes:
+            self.image()
+        elif self.tier == "park" or not self._trial.can_be_rebuilt:
             self.freeze()
         else:
             self.save()
@@ -226,7 +333,7 @@ class Suspension:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        if self.stage == "freezing":
+        if self.stage in ("freezing", "holding"):
             return boottime() + _FREEZE_POLL_SECONDS
         return self._deadline_at if self.stage in ("waiting", "saving") else None
 
@@ -234,8 +341,13 @@ class Suspension:
         """Do what is due."""
         if self.stage == "freezing":
             self._look_frozen()
+        elif self.stage == "holding":
+            self._look_held()
         elif self.stage in ("waiting", "saving") and now >= self._deadline_at:
-            if self.tier == "park":
+            trial = self._trial
+            if self.passes or (self.stage == "waiting" and trial.images.serve(trial.run.level)):
+                self.image()
+            elif self.tier == "park":
                 self.freeze()
             else:
                 self.end(f"{self._cause}: deadline missed")
@@ -245,6 +357,40 @@ _DEMOTE_SECONDS = 60.0
 # How argparse, and others like it, end a program whose arguments they refuse.
 _USAGE_STATUS = 2
 _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
+
+
+class Arrival:
+    """A program that is about to be brought back: the new ends of its pipes, and the page."""
+
+    def __init__(self, said: Message, output: Output, memory: str | None) -> None:
+        self.cores: list[int] | None = None
+        self.then_suspend: tuple[str, float, str] | None = None
+        self.page = ControlPage.create(memory)
+        self.page.state = said["page"]
+        ours, self._theirs = pipe_pair()
+        ours.sendall(bytes.fromhex(said["to_agent"]))
+        self._pipe, self._written = output.pipe()
+        self._outside = Outside(self._theirs, self._written)
+        self._channel = FrameConnection(ours, bytes.fromhex(said["from_agent"]))
+        self._pid = int(said["pid"])
+        theirs = (self._theirs.reads, self._theirs.writes, self._written)
+        self.ends = dict(zip(said["pipes"], theirs))
+
+    def close_theirs(self) -> None:
+        """The child that brings it back has them."""
+        self._theirs.close()
+        os.close(self._written)
+
+    def worker(self) -> Worker:
+        """The process, now that it is there."""
+        return Worker(self._pid, self._channel, self.page, self._pipe, self._outside)
+
+    def close(self) -> None:
+        """It does not come back."""
+        self._channel.close()
+        self.page.close()
+        self._outside.close()
+        os.close(self._pipe)
 
 
 class Supervisor(LiveTrial):
@@ -259,6 +405,7 @@ class Supervisor(LiveTrial):
         # what it said when it came there is kept.
         self._is_held = False
         self._restored: Message | None = None
+        self._arrival: Arrival | None = None
         self._oom_before = 0
 
     # -- requests of the node daemon ---------------------------------------------------------
@@ -282,13 +429,98 @@ class Supervisor(LiveTrial):
         self._is_held, self._restored = hold and restore is not None, None
         self._oom_before = self.group.out_of_memory_kills()
         self.output.go_on_from(None if restore is None else os.path.basename(restore))
+        if restore is not None and image.is_image(restore):
+            self._bring_back(restore, limit, cores)
+            return None
         if restore is not None:
             self.output.hold_back()
-        forked = fork_worker(self.spec, attempt, restore, limit, cores, self.output)
+        self.images.lay_out()
+        memory = self.images.memory
+        forked = fork_worker(self.spec, attempt, restore, limit, cores, self.output, memory)
         if isinstance(forked, ProgramLaunch):
             return forked
         self.run = self.new_run(forked, restore)
         return None
+
+    def _bring_back(self, restore: str, limit: int | None, cores: list[int] | None) -> None:
+        """Restore an image of the program, in a child."""
+        self.run = self.new_run(None, restore)
+        try:
+            manifest = image.read(restore)
+            if not self.images.work:
+                raise NotHere(self.images.problem or "this node makes no images")
+            if why := image.misfit(manifest["machine"], image.machine()):
+                raise NotHere(why)
+            if manifest["parameters"] != self.spec.parameters:
+                raise ImageError("the hyper-parameters are others than those of its process")
+            self.run.revive(manifest["host"]["run"])
+            self._arrival = arrival = Arrival(manifest["host"], self.output, self.images.memory)
+            arrival.page.limit = NO_LIMIT if limit is None else limit
+            arrival.cores = cores or self.spec.cores
+            self.group.tools.add(self.images.bring_back(restore, arrival.ends, manifest))
+            arrival.close_theirs()
+        except (OSError, ImageError) as error:
+            self._not_back(str(error), "not_fetched" if isinstance(error, NotHere) else "restore")
+
+    def _not_back(self, why: str, kind: str = "restore") -> None:
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            arrival.close()
+        self.phase = "ended"
+        detail = f"its image cannot be brought back: {why}"
+        self.emit(
+            "failed",
+            error_kind=kind,
+            detail=detail,
+            error_signature="",
+            exit_code=None,
+            step=self.run.step,
+            restored_from=self.run.restored_from,
+        )
+
+    def _is_back(self, arrival: Arrival) -> None:
+        """The program is there, stopped as it was when the image was taken."""
+        self._arrival = None
+        self.run.worker = arrival.worker()
+        self.group.is_brought_back()
+        if arrival.cores is not None:
+            self.group.pin(arrival.cores)
+        restored: Message = {"kind": "revived"}
+        if self._is_held:
+            self._restored = restored
+            self._suspension = Suspension(self, "park", "rebuilt", 0.0)
+            self._suspension.freeze()
+            return
+        self.group.thaw()
+        self.run.heard({**restored, "attempt": self.attempt})
+        if arrival.then_suspend is not None:
+            self.suspend(*arrival.then_suspend)
+
+    def hear_image(self) -> None:
+        """What the child that works on an image says."""
+        for word in self.images.words():
+            self._heard_image(word)
+
+    def tool_ended(self, pid: int, status: int) -> bool:
+        """Whether a process that has ended was a child that worked on an image."""
+        self.group.tools.discard(pid)
+        said = self.images.ended(pid, status)
+        for word in said or ():
+            self._heard_image(word)
+        return said is not None
+
+    def _heard_image(self, word: Message) -> None:
+        suspension = self._suspension
+        if self._arrival is not None:
+            if "done" in word:
+                self._is_back(self._arrival)
+            else:
+                self._not_back(word["error"])
+        elif suspension is not None and suspension.stage == "imaging":
+            suspension.heard_image(word)
+        elif "done" in word and self.worker is not None:
+            self.emit("checkpointed", **word["done"])  # taken in passing, and written since
+        self._settle()
 
     def resume(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
         """Let the parked process go on, on these cores if any are named."""
@@ -328,12 +560,16 @@ class Supervisor(LiveTrial):
             self.group.pin(cores)
         self.group.thaw()
         if restored is not None:
-            self.run.heard(restored)
+            self.run.heard({**restored, "attempt": attempt})
 
     def suspend(self, tier: str, deadline_seconds: float, cause: str = "request") -> None:
         """Give the device back at the next boundary, by the tier asked for or a safer one."""
         if tier == "kill":
             self.kill(cause)
+        elif self._arrival is not None:
+            self._arrival.then_suspend = tier, deadline_seconds, cause
+        elif self._suspension is not None and self._suspension.passes:
+            self._suspension.then_suspend = tier, deadline_seconds, cause
         elif self.phase == "parked" and tier == "checkpoint":
             self.demote(None, deadline_seconds, cause)
         elif self.phase == "running" and self.worker is not None and self._suspension is None:
@@ -342,8 +578,12 @@ class Supervisor(LiveTrial):
             self._suspension = Suspension(self, kept, cause, deadline_seconds)
             if self.run.is_over:
                 pass  # it is on its way out, and needs no boundary for that
-            elif kept == "park" and not (self.run.started and self.worker.page.looping):
+            elif self.shows_boundaries:
+                self._suspension.await_boundary()
+            elif kept == "park":
                 self._suspension.freeze()
+            elif self.images.serve(self.run.level):
+                self._suspension.image()
             else:
                 self._suspension.await_boundary()
             self._settle()
@@ -366,9 +606,16 @@ class Supervisor(LiveTrial):
         """A durable snapshot: in the background while running, at once while parked."""
         if self.worker is None or self._suspension is not None:
             return
-        if self.phase == "running" and self.run.has_boundaries:
+        by_image = self.images.serve(self.run.level)
+        if self.phase == "running" and by_image:
+            if self.images.is_due and self.images.fd is None and self.run.started:
+                passing = Suspension(self, "park", "checkpoint", _DEMOTE_SECONDS, id, True, True)
+                self._suspension = passing
+                passing.await_boundary() if self.shows_boundaries else passing.image()
+                self._settle()
+        elif self.phase == "running" and self.run.has_boundaries:
             self.tell_save(id, wait=False)
-        elif self.phase == "parked" and self.run.at_boundary:
+        elif self.phase == "parked" and (self.run.at_boundary or by_image):
             self._suspension = Suspension(
                 self, "park", "checkpoint", _DEMOTE_SECONDS, id, silent=True
             )
@@ -390,7 +637,7 @@ class Supervisor(LiveTrial):
             self.emit("checkpoint_failed", id=id, reason="the trial can only be parked")
             return
         self._suspension = Suspension(self, "checkpoint", cause, seconds, id)
-        if self.run.at_boundary:
+        if self.run.at_boundary or self.images.serve(self.run.level):
             self._suspension.save()
         else:
             self.group.thaw()
@@ -405,12 +652,25 @@ class Supervisor(LiveTrial):
 
     def kill(self, cause: str = "request") -> None:
         """End the training process now; progress since the last checkpoint is lost."""
-        if self.worker is not None:
+        if self._arrival is not None:
+            self._arrival.close()
+            self._arrival = None
+            self.images.give_up()
+            self.group.kill()
+            self.phase = "idle"
+            Suspension(self, "kill", cause, 0.0).say_suspended()
+        elif self.worker is not None:
             if self._suspension is None or self._suspension.stage != "ending":
                 self._suspension = Suspension(self, "kill", cause, 0.0)
             self._suspension.end()
         elif self.phase == "idle":
             Suspension(self, "kill", cause, 0.0).say_suspended()
+
+    @property
+    def shows_boundaries(self) -> bool:
+        """Whether the program comes to an iteration boundary soon."""
+        worker = self.worker
+        return worker is not None and self.run.started and worker.page.looping
 
     # -- what the agent says -----------------------------------------------------------------
 
@@ -454,7 +714,9 @@ class Supervisor(LiveTrial):
         done = self._suspension
         if done is not None and done.stage == "frozen":
             self._suspension = None
-            if done.then_resume is not None:
+            if done.then_suspend is not None:
+                self.suspend(*done.then_suspend)
+            elif done.then_resume is not None:
                 self.resume(*done.then_resume)
 
     # -- the process and the clock -------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from dataclasses import dataclass
@@ -28,12 +29,46 @@ class ProgramLaunch:
     page: ControlPage
 
 
+class Outside:
+    """The pipes of a training process whose other ends its host has: what an image of it names,
+    and what it is given in their place when it is brought back."""
+
+    def __init__(self, channel: Pipes, output: int) -> None:
+        self.names = [_name_of(fd) for fd in (channel.reads, channel.writes, output)]
+        self._mail = os.dup(channel.reads)
+
+    def unread(self) -> bytes:
+        """What the process, which is stopped, has not read; it is put back."""
+        os.set_blocking(self._mail, False)
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._mail, 1 << 20)
+        os.set_blocking(self._mail, True)  # it is the process's own way to read, too
+        return data
+
+    def close(self) -> None:
+        """Let go of them."""
+        os.close(self._mail)
+
+
+def _name_of(pipe: int) -> str:
+    return f"pipe:[{os.fstat(pipe).st_ino}]"
+
+
 class Worker:
     """The parent's end: channel, page, output pipe and process id."""
 
-    def __init__(self, pid: int, channel: FrameConnection, page: ControlPage, pipe: int) -> None:
+    def __init__(
+        self,
+        pid: int,
+        channel: FrameConnection,
+        page: ControlPage,
+        pipe: int,
+        outside: Outside | None = None,
+    ) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
+        self.outside = outside
         self.channel = channel
         self.page = page
         self.pipe: int | None = pipe
@@ -48,6 +83,19 @@ class Worker:
         self.page.mail += 1
         self.channel.send({"kind": kind, **fields})
 
+    def state(self) -> Message:
+        """What is to be known of the process, which is stopped, to bring it back from an image."""
+        assert self.outside is not None
+        unread = self.outside.unread()
+        self.channel.stream.sendall(unread)
+        return {
+            "pid": self.pid,
+            "pipes": self.outside.names,
+            "page": self.page.state,
+            "to_agent": (unread + self.channel.unsent).hex(),
+            "from_agent": self.channel.begun.hex(),
+        }
+
     @property
     def has_exited(self) -> bool:
         """Whether the process is over and waits to be reaped."""
@@ -59,6 +107,8 @@ class Worker:
         os.close(self.pidfd)
         self.channel.close()
         self.page.close()
+        if self.outside is not None:
+            self.outside.close()
         if self.pipe is not None:
             os.close(self.pipe)
             self.pipe = None
@@ -71,24 +121,29 @@ def fork_worker(
     limit: int | None,
     cores: list[int] | None,
     output: Output,
+    memory: str | None = None,
 ) -> Worker | ProgramLaunch:
     """Fork. The parent gets the Worker; the child, already in its cgroup, session and working
-    directory, with the output pipe as its standard output, gets the ProgramLaunch."""
+    directory, with the output pipe as its standard output, gets the ProgramLaunch. `memory` is a
+    folder for what an image is to find again."""
     ours, theirs = pipe_pair()
     read_end, write_end = output.pipe()
-    page = ControlPage.create()
+    page = ControlPage.create(memory)
+    outside = Outside(theirs, write_end) if memory is not None else None
     page.limit = NO_LIMIT if limit is None else limit
     host = os.getpid()
     pid = os.fork()
     if pid != 0:
         theirs.close()
         os.close(write_end)
-        return Worker(pid, FrameConnection(ours), page, read_end)
+        return Worker(pid, FrameConnection(ours), page, read_end, outside)
     die_with_parent(host)
     os.setsid()
     enter_cgroup(spec.cgroup_work)
     ours.close()
     os.close(read_end)
+    if outside is not None:
+        outside.close()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(write_end, 1)

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from trainer_shim import signals
 from trainer_shim.channel.frames import Message, receive, send
 from trainer_shim.host.__main__ import serve_trial
-from trainer_shim.host.launch import CORES, python_arguments, run_program, take_cores
+from trainer_shim.host.launch import python_arguments, run_program, take_cores
 from trainer_shim.host.warm_start_rules import FRAMEWORK, cold_program
-from trainer_shim.spec import Spec
+from trainer_shim.spec import CORES, Spec, named_cores
 
 _STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
 # Read when an interpreter starts.
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> None:
     if "--preload" in argv:
         name = argv[argv.index("--preload") + 1]
         usable = os.sched_getaffinity(0)
-        take_cores(None, os.environ.get(CORES))
+        take_cores(named_cores(os.environ))
         for module in (name, *_LATER.get(name, ())):
             try:
                 importlib.import_module(module)

@@ -119,6 +119,29 @@ def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
                     os.sched_setaffinity(int(thread), wanted)
 
 
+def numbered(inner: int, member: int) -> int:
+    """Which process here is the one that has the number `inner` where process `member` is, that
+    may have a world of its own; 0 if there is none of either."""
+    try:
+        world = os.readlink(f"/proc/{member}/ns/pid")
+        if world == os.readlink("/proc/self/ns/pid"):
+            return inner
+    except OSError:
+        return 0
+    for pid in _table():
+        with contextlib.suppress(OSError, IndexError):
+            is_it = _inner(pid) == inner and os.readlink(f"/proc/{pid}/ns/pid") == world
+            if is_it:
+                return pid
+    return 0
+
+
+def _inner(pid: int) -> int:
+    """The number of a process in its own world."""
+    lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
+    return next(int(words[-1]) for words in lines if words[0] == "NSpid:")
+
+
 def parent(pid: int) -> int | None:
     """Who started a process, or took it over; None if it has ended."""
     try:

@@ -280,6 +280,7 @@ class HostEvents:
         self.assignment = assignment
         self.worker: processes.Remembered | None = None
         self.seen = 0
+        self.host_pid = 0  # of the host that is listened to
         self._context = context
         self._folder = folder
         self._backpressure = Backpressure(context.driver.outbox.room)
@@ -322,7 +323,8 @@ class HostEvents:
             report = replace(fact.report, device_memory_bytes=device_memory_bytes)
             fact = replace(fact, report=report)
         if kind == "started":
-            self.worker = processes.Remembered.of(int(frame["worker_pid"]))
+            if pid := processes.numbered(int(frame["worker_pid"]), self.host_pid):
+                self.worker = processes.Remembered.of(pid)
         elif kind == "parked":
             self._remember_parked()
         elif kind in _OUTCOMES:

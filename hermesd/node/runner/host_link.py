@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
-from collections.abc import Mapping
+import socket
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hermesd.node import frames
 from hermesd.node.frames import Frame
-from hermesd.node.machine import processes
+from hermesd.node.machine import detached, processes
+from hermesd.node.machine.detached import NotBegun
 from hermesd.node.machine.environment import host_environment
-from hermesd.node.runner import detach
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage.trial_folder import TrialFolder
 
 # A host waits for nothing but its disk: one that is silent for longer is stopped or stuck.
 ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.005
+_CREDENTIALS = struct.Struct("iII")  # of the peer: process, user, group
 
 
 @dataclass(slots=True)
@@ -33,7 +35,16 @@ class HostLink:
 
     @property
     def host_pid(self) -> int:
-        return int(self.attached["host_pid"])
+        """The number of the host here, which in its own world may be another."""
+        peer = self.writer.get_extra_info("socket").getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        return int(_CREDENTIALS.unpack(peer)[0])
+
+    @property
+    def worker_pid(self) -> int:
+        """The number here of the process that the program was when we came; 0 for none."""
+        return processes.numbered(int(self.attached["worker_pid"] or 0), self.host_pid)
 
     def send(self, kind: str, **fields: object) -> None:
         """Ask the host for something; nothing happens if it is gone."""
@@ -49,13 +60,13 @@ class HostLink:
         self.writer.close()
 
 
-async def attach(socket: Path, after: int) -> HostLink | None:
-    """The link to a host that listens on `socket`, from its event `after` on; None without one,
+async def attach(path: Path, after: int) -> HostLink | None:
+    """The link to a host that listens on `path`, from its event `after` on; None without one,
     or when it does not answer."""
     # Through the directory's descriptor: the path of a Unix socket is limited to 107 bytes.
-    folder = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{socket.name}")
+        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{folder}/{path.name}")
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     finally:
@@ -79,8 +90,10 @@ async def start(
     program: Mapping[str, str],
     shim: Path,
     zygotes: Zygotes,
+    world: Sequence[str] = (),
 ) -> HostLink:
-    """Start a host for the folder's spec.json, warm where that can be, and attach to it.
+    """Start a host for the folder's spec.json, warm where that can be, and attach to it. Cold, it
+    may be given a `world` of its own.
 
     Raises OSError with the end of what it printed when no host comes to life. Cancelled, it
     leaves no host behind.
@@ -88,7 +101,7 @@ async def start(
 
     async def born() -> int:
         warm = await zygotes.spawn(python, preload, program, folder.spec) if preload else None
-        return warm if warm is not None else await _cold(folder, python, program, shim)
+        return warm if warm is not None else await _cold(folder, python, program, shim, world)
 
     folder.socket.unlink(missing_ok=True)
     birth = asyncio.get_running_loop().create_task(born())
@@ -108,38 +121,20 @@ async def _first_attached(folder: TrialFolder, pid: int) -> HostLink:
                 gone.cancel()
                 return link
             await asyncio.wait({gone}, timeout=_POLL_SECONDS)
-    raise OSError(f"the trial's host ended at its start: {_end_of(folder.host_log)}")
+    raise OSError(f"the trial's host ended at its start: {detached.last_words(folder.host_log)}")
 
 
-async def _cold(folder: TrialFolder, python: str, program: Mapping[str, str], shim: Path) -> int:
-    log = os.open(folder.host_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+async def _cold(
+    folder: TrialFolder, python: str, program: Mapping[str, str], shim: Path, world: Sequence[str]
+) -> int:
+    errors = os.open(folder.host_log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    command = [python, "-m", "trainer_shim.host", str(folder.spec)]
+    environment = host_environment(program, shim)
     try:
-        starter = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-I",
-            "-S",
-            detach.__file__,
-            python,
-            "-m",
-            "trainer_shim.host",
-            str(folder.spec),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            cwd=folder.path,
-            env=host_environment(program, shim),
-            start_new_session=True,
+        return await detached.start(
+            command, environment, folder=folder.path, errors=errors, world=world
         )
+    except NotBegun as error:
+        raise OSError(f"{error}: {detached.last_words(folder.host_log)}") from None
     finally:
-        os.close(log)
-    pid, _ = await starter.communicate()
-    if starter.returncode != 0:
-        raise OSError(f"{python} cannot be started: {_end_of(folder.host_log)}")
-    return int(pid)
-
-
-def _end_of(path: Path) -> str:
-    try:
-        return path.read_bytes()[-500:].decode(errors="replace").strip() or "it printed nothing"
-    except OSError:
-        return "it printed nothing"
+        os.close(errors)

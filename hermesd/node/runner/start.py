@@ -20,6 +20,7 @@ from hermesd.core.node.messages import Assignment, ProcessStarted
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.node.frames import Frame
 from hermesd.node.machine.conda import NoConda
+from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.environment import program_environment
 from hermesd.node.machine.requirement_watch import reason_against
 from hermesd.node.machine.venvs import NotMade
@@ -109,7 +110,9 @@ def prepare(
     cores = cores_of(context, assignment)
     env = program_environment(context.environ, assignment.work, device, cores, folder.path)
     folder.write_spec(_spec(context, folder, assignment, env))
-    return Ready(restore, env, code.framework_of(folder.work))
+    # In a world that others are in, too, the numbers of an image's processes may be taken.
+    is_image = restore is not None and checkpoints.is_image(restore)
+    return Ready(restore, env, None if is_image else code.framework_of(folder.work))
 
 
 def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
@@ -178,6 +181,7 @@ def _spec(
         "parameters": dict(work.parameters),
         "lengths": [name for name, _ in work.parameters if is_length(name)],
         "socket": str(folder.socket),
+        "criu": context.provisions.images.criu,
     }
 
 
@@ -202,8 +206,9 @@ async def start(
         raise NotStarted("no checkpoint is left to rebuild it from")
     try:
         link = await host_link.start(
-            folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes
-        )
+            folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes,
+            WORLD if context.provisions.images.criu else (),
+        )  # fmt: skip
     except OSError:
         for path in program.interpreter:
             if reason := await asyncio.to_thread(reason_against, path):

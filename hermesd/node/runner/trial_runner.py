@@ -216,7 +216,7 @@ class TrialRunner:
             return
         self._link, said = link, link.attached
         self._hold(link, assignment)
-        if pid := int(said["worker_pid"] or 0):
+        if pid := link.worker_pid:
             hearing.worker = processes.Remembered.of(pid)
         attempt, phase, step = int(said["attempt"]), str(said["phase"]), int(said["step"])
         memory = processes.resident_bytes(self._program(link))
@@ -251,7 +251,7 @@ class TrialRunner:
     # -- listening -------------------------------------------------------------------------------
 
     def _listen_to(self, link: HostLink, hearing: HostEvents) -> None:
-        self._link = link
+        self._link, hearing.host_pid = link, link.host_pid
         listening = self._guarded(hearing, partial(self._listen, link, hearing), "lost")
         self._listening = self._context.tasks.create_task(listening)
 

@@ -20,6 +20,8 @@ import structlog
 
 from hermesd.node import frames
 from hermesd.node.clock import boottime
+from hermesd.node.machine import detached, processes
+from hermesd.node.machine.detached import WORLD_OF_MANY
 from hermesd.node.machine.environment import OWNER, host_environment
 
 LIMIT = 4
@@ -42,7 +44,7 @@ class _Kind(NamedTuple):
 @dataclass(slots=True, eq=False)
 class _Zygote:
     kind: _Kind
-    process: asyncio.subprocess.Process
+    pid: int
     socket: Path
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -58,20 +60,26 @@ class _Zygote:
         if answer is None:
             raise ConnectionResetError("the zygote ended")
         self.asked = False
+        if answer["kind"] == "spawned":
+            answer["pid"] = processes.numbered(int(answer["pid"]), self.pid)
         return answer
 
     async def close(self) -> None:
         self.writer.close()
-        await _end(self.process)
+        await _end(self.pid)
         self.socket.unlink(missing_ok=True)
 
 
 class Zygotes:
-    """The warm interpreters of a node; at most four, the one unused for longest goes first."""
+    """The warm interpreters of a node; at most four, the one unused for longest goes first.
 
-    def __init__(self, sockets: Path, shim: Path) -> None:
+    With `worlds` each has namespaces of its own, in which its forks are, too.
+    """
+
+    def __init__(self, sockets: Path, shim: Path, worlds: bool = False) -> None:
         self._sockets = sockets
         self._shim = shim
+        self._world = WORLD_OF_MANY if worlds else ()
         self._warm: list[_Zygote] = []  # the one used last at the end
         self._count = itertools.count()
         self._locks: WeakValueDictionary[_Kind, asyncio.Lock] = WeakValueDictionary()
@@ -90,7 +98,7 @@ class Zygotes:
                 if answer is None:
                     answer = await self._ask(await self._start(kind, program), spec)
                 if answer["kind"] == "spawned":
-                    return int(answer["pid"])
+                    return int(answer["pid"]) or None
                 log.info("cold start", spec=str(spec), reason=answer.get("reason"))
             except TimeoutError:
                 self._cold_until[kind] = boottime() + COLD_SECONDS
@@ -124,26 +132,19 @@ class Zygotes:
         socket.unlink(missing_ok=True)
         # Its forks show this environment to the end: they are the node's, not one trial's.
         ours = {**program, OWNER: str(self._shim.parent.absolute())}
-        process = await asyncio.create_subprocess_exec(
-            kind.python,
-            "-m",
-            "trainer_shim.host.zygote",
-            str(socket),
-            "--preload",
-            kind.preload,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            env=host_environment(ours, self._shim),
-            start_new_session=True,
+        module = ("-m", "trainer_shim.host.zygote", str(socket), "--preload", kind.preload)
+        environment = host_environment(ours, self._shim)
+        pid = await detached.start(
+            [kind.python, *module], environment, folder=self._sockets, world=self._world
         )
         try:
             async with asyncio.timeout(IMPORT_SECONDS):
-                reader, writer = await _connected(socket, process)
+                reader, writer = await _connected(socket, pid)
         except BaseException:
-            await _end(process)
+            await _end(pid)
             socket.unlink(missing_ok=True)
             raise
-        zygote = _Zygote(kind, process, socket, reader, writer)
+        zygote = _Zygote(kind, pid, socket, reader, writer)
         self._warm.append(zygote)
         return zygote
 
@@ -162,22 +163,23 @@ class Zygotes:
             await self._warm.pop().close()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(pid: int) -> None:
     """End it, as far as can be: what waits for a disk does not end before that answers."""
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()  # what is stopped ends in no other way
+    processes.kill([pid])  # what is stopped ends in no other way
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_SECONDS):
-            await process.wait()
+            await processes.exited(pid)
 
 
-async def _connected(
-    socket: Path, process: asyncio.subprocess.Process
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(socket: Path, pid: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to a zygote, once it has imported what it shall and listens."""
-    while process.returncode is None:
-        try:
-            return await asyncio.open_unix_connection(socket)
-        except (FileNotFoundError, ConnectionRefusedError):
-            await asyncio.sleep(_POLL_SECONDS)
-    raise ConnectionRefusedError(f"the zygote ended with {process.returncode}")
+    gone = asyncio.get_running_loop().create_task(processes.exited(pid))
+    try:
+        while not gone.done():
+            try:
+                return await asyncio.open_unix_connection(socket)
+            except (FileNotFoundError, ConnectionRefusedError):
+                await asyncio.wait({gone}, timeout=_POLL_SECONDS)
+    finally:
+        gone.cancel()
+    raise ConnectionRefusedError("the zygote ended")

@@ -103,6 +103,11 @@ def verified(path: Path) -> FoundCheckpoint:
     )
 
 
+def is_image(path: Path) -> bool:
+    """Whether a checkpoint is an image of processes: by its manifest, which says how to use it."""
+    return _manifest(path)[0].get("form") == "image"
+
+
 def lies_within(file: Path, folder: Path) -> bool:
     """Whether a path leads to a place below `folder`, its links followed; a circle of links is
     followed as far as it goes."""

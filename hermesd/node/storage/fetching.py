@@ -226,6 +226,7 @@ async def _files(
     for name, size in sorted(files.items()):
         file = partial / name
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()  # of one that is empty nothing comes
         await _file(stub, wanted, name, file, size, pace)
 
 

@@ -1,0 +1,108 @@
+"""Starts a program that is nobody's child: `python detach.py PROGRAM ARGUMENT...` prints its pid.
+
+An asyncio child is killed when its transport is collected, but hosts outlive their daemon. Run
+as a file, so that it imports little; the program's output goes where our errors go.
+
+With `--world` before it the program gets namespaces of its own, of processes, mounts and, unless
+root starts it, users, in which it is process 1; with `--world --init` its parent is, and ends with
+the last process there.
+"""
+
+import os
+import sys
+
+_NEWNS, _NEWUSER, _NEWPID = 0x00020000, 0x10000000, 0x20000000
+_REC, _SLAVE, _NOSUID, _NODEV, _NOEXEC = 1 << 14, 1 << 19, 2, 4, 8
+
+
+def main() -> None:
+    """Start the program in a session of its own and leave it to init."""
+    words = sys.argv[1:]
+    is_world, is_below = words[:1] == ["--world"], words[1:2] == ["--init"]
+    command = words[is_world + is_below :]
+    try:
+        pid = _in_world(command, is_below) if is_world else _spawn(command)
+    except OSError as error:
+        sys.exit(error.strerror)
+    print(pid)
+
+
+def _spawn(command: list[str]) -> int:
+    errors_too = [(os.POSIX_SPAWN_DUP2, 2, 1)]
+    return os.posix_spawnp(command[0], command, os.environ, file_actions=errors_too, setsid=True)
+
+
+def _in_world(command: list[str], is_below: bool) -> int:
+    """The number of the program as it is seen from here. Raises OSError."""
+    told, tells = os.pipe()
+    _enter()
+    first = os.fork()
+    if first == 0:
+        os.close(told)
+        _be_first(command, is_below, tells)
+    os.close(tells)
+    with os.fdopen(told) as answer:
+        failure = answer.read()
+    if failure.strip():
+        raise OSError(0, failure)
+    if not is_below:
+        return first
+    # Its parent is the first process of a world, so it is that one's only child.
+    with open(f"/proc/{first}/task/{first}/children") as children:
+        return int(children.read().split()[0])
+
+
+def _enter() -> None:
+    """Go into new namespaces. Root needs none of users, and CRIU does more for it without."""
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        try:
+            _call("unshare", _NEWNS | _NEWPID)
+            return
+        except PermissionError:  # a root that is none outside of its container
+            pass
+    _call("unshare", _NEWUSER | _NEWNS | _NEWPID)
+    _write("/proc/self/setgroups", "deny")
+    for name, own in (("uid_map", user), ("gid_map", group)):
+        _write(f"/proc/self/{name}", f"0 {own} 1")
+
+
+def _be_first(command: list[str], is_below: bool, tells: int) -> None:
+    """Process 1 of the world: become the program, or start it and reap what is left to us."""
+    try:
+        os.setsid()
+        os.dup2(2, 1)
+        _call("mount", None, b"/", None, _REC | _SLAVE, None)
+        _call("mount", b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)
+        if is_below:
+            os.posix_spawnp(command[0], command, os.environ, setsid=True)
+        else:
+            os.execvp(command[0], command)
+    except OSError as error:
+        os.write(tells, (error.strerror or str(error)).encode())
+        os._exit(1)
+    os.close(tells)
+    os.chdir("/")
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            os._exit(0)
+
+
+def _call(name: str, *arguments: object) -> None:
+    """One of the system's functions. Raises OSError."""
+    import ctypes
+
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Whether process images of trials can be made on this machine: found out by making one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from hermesd.node.machine import detached, processes
+from hermesd.node.machine.detached import WORLD, NotBegun
+
+TRY_SECONDS = 30.0
+_OFF = "off"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessImages:
+    """The CRIU that makes them, as a path, empty where they cannot be made; and why, or which."""
+
+    criu: str
+    why: str
+
+    @property
+    def fact(self) -> str:
+        """For people."""
+        if self.criu:
+            return f"any program is suspended as an image of its processes, by {self.why}"
+        return f"no images of processes: {self.why}"
+
+
+async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
+    """What can be done here with the CRIU of this name or path; `off` for none."""
+    if named == _OFF:
+        return ProcessImages("", "node.criu is off")
+    criu = shutil.which(os.path.expanduser(named))
+    if criu is None:
+        remedy = "install CRIU 4 or later (a package named criu), or set node.criu"
+        return ProcessImages("", f"there is no {named} here: {remedy}")
+    criu = os.path.abspath(criu)
+    with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
+        said = await _tried(criu, Path(folder), shim)
+    if said.startswith("CRIU "):
+        return ProcessImages(criu, said)
+    return ProcessImages("", said)
+
+
+async def _tried(criu: str, folder: Path, shim: Path) -> str:
+    """Its version if a process was brought back from an image of it; else what went wrong."""
+    told = folder / "told"
+    environment = {**os.environ, "PYTHONPATH": str(shim)}
+    command = [sys.executable, "-m", "trainer_shim.host.try_image", criu, str(folder)]
+    errors = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = await detached.start(command, environment, folder=folder, errors=errors, world=WORLD)
+        async with asyncio.timeout(TRY_SECONDS):
+            await processes.exited(pid)
+    except NotBegun:
+        return f"{_namespaces_refused()} ({detached.last_words(told)})"
+    except TimeoutError:
+        processes.kill([pid])
+        return f"trying one out took more than {TRY_SECONDS:g} s"
+    finally:
+        os.close(errors)
+    lines = detached.last_words(told).splitlines()
+    return lines[-1]
+
+
+def _namespaces_refused() -> str:
+    words = "this user may not make namespaces of its own"
+    key = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+    if key.exists() and key.read_text().strip() == "1":
+        return f"{words}; to allow it: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    return words

@@ -1,0 +1,1 @@
+"""Programs suspended as images of their processes."""

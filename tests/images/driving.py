@@ -1,0 +1,152 @@
+"""Hosts in worlds of their own, and a CRIU, as a node daemon has them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from hermesd.node.machine import detached, images
+from hermesd.node.machine.detached import WORLD
+from tests.images.programs import Program
+from tests.trainer_shim.driving import ROOT, Trial, environment
+
+NAMED = os.environ.get("HERMES_NODE_CRIU", "criu")
+_TIMES = 3
+_MOMENT_SECONDS = 0.5
+
+
+def criu(folder: Path) -> str:
+    """A CRIU that works here; skips the test without one."""
+    found = asyncio.run(images.detect(named_criu(), folder, ROOT))
+    if not found.criu:
+        pytest.skip(f"no process images here: {found.why}")
+    return found.criu
+
+
+def named_criu() -> str:
+    """The CRIU that is to be used; skips the test without one."""
+    if shutil.which(NAMED) is None:
+        pytest.skip("no CRIU here")
+    return NAMED
+
+
+class WorldTrial(Trial):
+    """A trial whose every host has a world of its own."""
+
+    pid = 0  # of the host, as it is seen from here
+    python = sys.executable
+    shim = ROOT
+
+    def launch(self, zygote: object = None) -> WorldTrial:
+        """Start the host and attach."""
+        command = [self.python, "-m", "trainer_shim.host", str(self.spec)]
+        with (self.directory / "host.log").open("ab") as log:
+            self.pid = self.start_host(command, {**os.environ, "PYTHONPATH": str(self.shim)}, log)
+        self.attach()
+        return self
+
+    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
+        """As a node daemon does."""
+        return asyncio.run(
+            detached.start(command, env, folder=self.shim, errors=log.fileno(), world=WORLD)
+        )
+
+    def end(self) -> None:
+        """Kill the host, and with it all that is in its world; wait until it is gone."""
+        self.detach()
+        with suppress(ProcessLookupError):
+            fd = os.pidfd_open(self.pid)
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            asyncio.run(_readable(fd))
+            os.close(fd)
+
+
+async def _readable(fd: int) -> None:
+    ready = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fd, ready.set)
+    await ready.wait()
+    loop.remove_reader(fd)
+
+
+def lay_out(program: Program, work: Path) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    for name, text in program.files.items():
+        (work / name).write_text(text)
+    if program.builds:
+        subprocess.run(program.builds, cwd=work, check=True)
+
+
+def argv(program: Program) -> list[str]:
+    return [word.format(python=sys.executable) for word in program.argv]
+
+
+def files_in(work: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(work)): path.read_bytes()
+        for path in sorted(work.rglob("*"))
+        if path.is_file()
+    }
+
+
+def undisturbed(program: Program, folder: Path) -> tuple[str, dict[str, bytes]]:
+    lay_out(program, folder)
+    env = environment(PYTHONHASHSEED="0")
+    done = subprocess.run(
+        argv(program), cwd=folder, env=env, capture_output=True, text=True, check=True
+    )
+    return done.stdout, files_in(folder)
+
+
+def missing(program: Program) -> str | None:
+    """What is needed to run it, and is not here."""
+    for module in program.modules:
+        if importlib.util.find_spec(module) is None:
+            return module
+    return next((tool for tool in program.tools if shutil.which(tool) is None), None)
+
+
+def suspended_again_and_again(trial: WorldTrial, letters: int) -> None:
+    """Run the trial to its end, which comes after it has printed so many letters, suspended as an
+    image now and then, each time by a host that ends there."""
+    path = None
+    try:
+        for _ in range(_TIMES):
+            trial.launch()
+            trial.start(restore=path)
+            trial.until("started")
+            wait_for_more(trial, letters // (_TIMES + 1))
+            trial.suspend("checkpoint")
+            event = trial.until("suspended", "completed")
+            if event["kind"] == "completed":
+                break
+            assert event["tier"] == "checkpoint", event
+            path = event["checkpoint"]["path"]
+            trial.end()
+        else:
+            trial.launch()
+            trial.start(restore=path)
+            trial.until("completed")
+        trial.quit()
+    finally:
+        trial.end()
+    assert path is not None, "it was never suspended"
+
+
+def wait_for_more(trial: WorldTrial, letters: int) -> None:
+    """Until the program has printed so much more; of one that prints little any moment will do."""
+    had, until = len(trial.output), time.monotonic() + _MOMENT_SECONDS
+    while len(trial.output) < had + letters and time.monotonic() < until:
+        select.select([trial.daemon], [], [], 0.005)

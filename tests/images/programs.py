@@ -1,0 +1,464 @@
+"""Programs of many kinds, none of which knows of Hermes: each works for a second or two, prints
+what it comes to and writes files, the same whenever it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_LOOP = """
+import time
+def rest(): time.sleep(0.015)
+"""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Its files; how it is started, with `{python}` filled in; what must be there for it."""
+
+    files: dict[str, str]
+    argv: tuple[str, ...] = ("{python}", "main.py")
+    modules: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    builds: tuple[str, ...] = field(default=())
+
+
+def python(source: str, *modules: str) -> Program:
+    """A Python program of one file."""
+    return Program({"main.py": _LOOP + source}, modules=modules)
+
+
+PROGRAMS = {
+    "generator": python("""
+import random
+random.seed(1)
+draws = (random.random() for _ in range(10**9))
+for step in range(70):
+    print(step, next(draws), flush=True); rest()
+"""),
+    "closure": python("""
+def counter():
+    n = 0
+    def count():
+        nonlocal n
+        n += 1
+        return n
+    return count
+count = counter()
+for step in range(70):
+    print(count() ** 0.5, flush=True); rest()
+"""),
+    "numpy": python(
+        """
+import numpy as np
+rng = np.random.default_rng(1)
+w = np.zeros(50)
+for step in range(70):
+    x = rng.normal(size=(20, 50)); w -= 0.01 * x.T @ (x @ w - 1) / 20
+    print(float(w.sum()), flush=True); rest()
+np.save("w.npy", w)
+""",
+        "numpy",
+    ),
+    "partial_fit": python(
+        """
+import numpy as np
+from sklearn.linear_model import SGDClassifier
+rng = np.random.default_rng(1)
+model = SGDClassifier(random_state=1)
+for step in range(40):
+    x = rng.normal(size=(50, 10)); model.partial_fit(x, x[:, 0] > 0, classes=[False, True])
+    print(model.coef_.sum(), flush=True); rest()
+""",
+        "sklearn",
+    ),
+    "grows a file": python("""
+with open("rows.csv", "w") as file:
+    for step in range(70):
+        file.write(f"{step},{step ** 0.5}\\n"); print(step, flush=True); rest()
+"""),
+    "appends": python("""
+for step in range(70):
+    with open("log.txt", "a") as file: file.write(f"{step}\\n")
+    print(step, flush=True); rest()
+"""),
+    "renames": python("""
+import os
+for step in range(70):
+    with open("state.new", "w") as file: file.write(str(step))
+    os.replace("state.new", "state"); print(open("state").read(), flush=True); rest()
+"""),
+    "removes": python("""
+import os
+for step in range(70):
+    open(f"part{step}", "w").write("x" * step)
+    if step >= 3: os.unlink(f"part{step - 3}")
+    print(sorted(n for n in os.listdir(".") if n.startswith("part")), flush=True); rest()
+"""),
+    "deleted open file": python("""
+import os, tempfile
+file = tempfile.TemporaryFile(dir=".")
+for step in range(70):
+    file.write(b"%d\\n" % step); file.flush()
+    print(os.fstat(file.fileno()).st_size, flush=True); rest()
+file.seek(0); print(file.read())
+"""),
+    "reads a file": python("""
+open("data", "w").write("".join(f"{n}\\n" for n in range(100)))
+with open("data") as file:
+    for step in range(70):
+        print(file.readline().strip(), flush=True); rest()
+"""),
+    "mmap": python("""
+import mmap
+open("map", "wb").write(bytes(4096))
+with open("map", "r+b") as file, mmap.mmap(file.fileno(), 4096) as m:
+    for step in range(70):
+        m[step] = step; print(sum(m[:]), flush=True); rest()
+"""),
+    "sqlite": python("""
+import sqlite3
+db = sqlite3.connect("rows.db"); db.execute("create table t (n)")
+for step in range(40):
+    with db: db.execute("insert into t values (?)", (step,))
+    print(db.execute("select sum(n) from t").fetchone(), flush=True); rest()
+"""),
+    "sqlite in wal": python("""
+import sqlite3
+db = sqlite3.connect("rows.db"); db.execute("pragma journal_mode=wal"); db.execute("create table t (n)")
+for step in range(40):
+    with db: db.execute("insert into t values (?)", (step,))
+    print(db.execute("select sum(n) from t").fetchone(), flush=True); rest()
+db.close()
+"""),
+    "threads": python("""
+import threading, queue
+asked, answered = queue.Queue(), queue.Queue()
+def work():
+    total = 0
+    while True:
+        total += asked.get(); answered.put(total)
+for _ in range(1): threading.Thread(target=work, daemon=True).start()
+for step in range(70):
+    asked.put(step); print(answered.get(), flush=True); rest()
+"""),
+    "many threads": python("""
+import threading
+barrier, sums = threading.Barrier(9), [0] * 8
+def work(n):
+    for step in range(50):
+        sums[n] += step * n; barrier.wait(); barrier.wait()
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for step in range(50):
+    barrier.wait(); print(sum(sums), flush=True); rest(); barrier.wait()
+for t in threads: t.join()
+"""),
+    "asyncio": python("""
+import asyncio
+async def count(name, box):
+    while True:
+        box[name] = box.get(name, 0) + 1; await asyncio.sleep(0)
+async def main():
+    box = {}
+    tasks = [asyncio.ensure_future(count(n, box)) for n in range(3)]
+    for step in range(70):
+        await asyncio.sleep(0); print(step, len(box), flush=True); rest()
+    for t in tasks: t.cancel()
+asyncio.run(main())
+"""),
+    "asyncio sleeps": python("""
+import asyncio
+async def main():
+    loop = asyncio.get_running_loop()
+    for step in range(60):
+        await asyncio.sleep(0.02); print(step, flush=True)
+    print(await loop.run_in_executor(None, sum, range(10)))
+asyncio.run(main())
+"""),
+    "pool of processes": python("""
+import multiprocessing
+def square(n): return n * n
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        total = 0
+        for step in range(60):
+            total += sum(pool.map(square, range(step))); print(total, flush=True); rest()
+"""),
+    "spawned processes": python("""
+import multiprocessing
+def work(ends):
+    total = 0
+    while (n := ends.recv()) is not None:
+        total += n; ends.send(total)
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=work, args=(theirs,)); child.start()
+    for step in range(60):
+        ours.send(step); print(ours.recv(), flush=True); rest()
+    ours.send(None); child.join(); print(child.exitcode)
+"""),
+    "shared array": python("""
+import multiprocessing
+def work(array, turn, done):
+    for step in range(60):
+        turn.acquire(); array[0] += step; done.release()
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    array, turn, done = context.Array("d", 4), context.Semaphore(0), context.Semaphore(0)
+    child = context.Process(target=work, args=(array, turn, done)); child.start()
+    for step in range(60):
+        turn.release(); done.acquire(); print(array[0], flush=True); rest()
+    child.join()
+"""),
+    "shared memory by name": python("""
+import os
+from multiprocessing import shared_memory
+memory = shared_memory.SharedMemory(create=True, size=4096)
+try:
+    for step in range(60):
+        memory.buf[step] = step; print(sum(memory.buf), flush=True); rest()
+finally:
+    memory.close(); memory.unlink()
+"""),
+    "subprocess": python("""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-u", "-c", "import sys\\nt=0\\nfor l in sys.stdin:\\n t+=int(l); print(t)"],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+for step in range(60):
+    child.stdin.write(f"{step}\\n"); child.stdin.flush(); print(child.stdout.readline().strip(), flush=True); rest()
+child.stdin.close(); print(child.wait())
+"""),
+    "tree of processes": python("""
+import os
+def grow(depth):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.close(read)
+        total = grow(depth - 1) if depth else 0
+        for step in range(20): rest(); total += step
+        os.write(write, b"%d" % total); os._exit(0)
+    os.close(write)
+    total = int(os.read(read, 100)); os.wait(); return total
+for step in range(2): print(grow(1), flush=True)
+"""),
+    "zombie": python("""
+import os
+pid = os.fork()
+if pid == 0: os._exit(7)
+for step in range(60):
+    print(step, flush=True); rest()
+print(os.waitpid(pid, 0)[1] >> 8)
+"""),
+    "sockets of its own": python("""
+import os, socket
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    while data := theirs.recv(100): theirs.sendall(data[::-1])
+    os._exit(0)
+theirs.close()
+for step in range(60):
+    ours.sendall(b"abc%d" % step); print(ours.recv(100), flush=True); rest()
+"""),
+    "unix server": python("""
+import socket, threading
+server = socket.socket(socket.AF_UNIX); server.bind("s.sock"); server.listen()
+def serve():
+    peer, _ = server.accept()
+    while data := peer.recv(100): peer.sendall(data.upper())
+threading.Thread(target=serve, daemon=True).start()
+peer = socket.socket(socket.AF_UNIX); peer.connect("s.sock")
+for step in range(60):
+    peer.sendall(b"abc%d" % step); print(peer.recv(100), flush=True); rest()
+"""),
+    "fifo": python("""
+import os
+os.mkfifo("f"); fd = os.open("f", os.O_RDWR)
+for step in range(60):
+    os.write(fd, b"%d" % step); print(os.read(fd, 10), flush=True); rest()
+"""),
+    "signals and timers": python("""
+import signal
+beats = []
+signal.signal(signal.SIGALRM, lambda *_: beats.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+for step in range(60):
+    print(step, flush=True); rest()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(len(beats) > 10)
+"""),
+    "epoll and eventfd": python("""
+import os, select
+fd = os.eventfd(0); poll = select.epoll(); poll.register(fd, select.EPOLLIN)
+for step in range(60):
+    os.eventfd_write(fd, step + 1); poll.poll(1); print(os.eventfd_read(fd), flush=True); rest()
+"""),
+    "inotify-free watch": python("""
+import os
+seen = {}
+for step in range(60):
+    open("w", "w").write(str(step)); seen[os.stat("w").st_size] = step
+    print(sorted(seen.items()), flush=True); rest()
+"""),
+    "locks": python("""
+import fcntl
+with open("l", "w") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    for step in range(60):
+        with open("l") as other:
+            try: fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB); print("free", flush=True)
+            except BlockingIOError: print("held", flush=True)
+        rest()
+"""),
+    "its own name and number": python("""
+import os
+me = os.getpid()
+for step in range(60):
+    print(os.getpid() == me, os.path.basename(os.getcwd()) != "", os.readlink("/proc/self/exe") != "", flush=True)
+    rest()
+"""),
+    "clocks": python("""
+import time as t
+last = t.monotonic()
+for step in range(60):
+    now = t.monotonic(); print(0 <= now - last, flush=True); last = now; rest()
+"""),
+    "decorated and nested": python("""
+import contextlib, functools, itertools
+@functools.lru_cache
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+@contextlib.contextmanager
+def phase():
+    yield itertools.accumulate(itertools.count())
+with phase() as numbers:
+    for step in range(60):
+        print(next(numbers), fib(step), flush=True); rest()
+"""),
+    "random of the system": python("""
+import os, hashlib
+seed = b"fixed"
+for step in range(60):
+    os.urandom(4); seed = hashlib.sha256(seed).digest(); print(seed.hex(), flush=True); rest()
+"""),
+    "traceback hook": python("""
+import sys
+class Tee:
+    def __init__(self, to): self.to, self.n = to, 0
+    def write(self, text): self.n += len(text); return self.to.write(text)
+    def flush(self): self.to.flush()
+sys.stdout = Tee(sys.stdout)
+for step in range(60):
+    print(sys.stdout.n, flush=True); rest()
+"""),
+    "large memory": python("""
+block = bytearray(80 << 20)
+for step in range(40):
+    block[step << 20] = step; print(sum(block[::1 << 20]), flush=True); rest()
+"""),
+    "keras eager": python(
+        """
+import os
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+import tensorflow as tf
+tf.random.set_seed(1)
+w = tf.Variable(tf.random.normal([20, 1]))
+draws = iter(tf.data.Dataset.from_generator(lambda: iter(range(10**9)), output_signature=tf.TensorSpec([], tf.int32)))
+for step in range(40):
+    x = tf.random.normal([8, 20])
+    with tf.GradientTape() as tape: loss = tf.reduce_mean((x @ w - 1.0) ** 2)
+    w.assign_sub(0.01 * tape.gradient(loss, w))
+    print(int(next(draws)), float(loss), flush=True)
+""",
+        "tensorflow",
+    ),
+    "torch with workers": python(
+        """
+import itertools, torch
+torch.manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.randn(64, 1))
+model = torch.nn.Linear(5, 1); best = torch.optim.SGD(model.parameters(), 0.01)
+rates = itertools.cycle([0.1, 0.01])
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(data, 8, shuffle=True, num_workers=2, persistent_workers=True)
+    for epoch in range(5):
+        for x, y in loader:
+            best.param_groups[0]["lr"] = next(rates)
+            loss = ((model(x) - y) ** 2).mean(); best.zero_grad(); loss.backward(); best.step()
+            print(loss.item(), flush=True); rest()
+""",
+        "torch",
+    ),
+    "jax": python(
+        """
+import jax, jax.numpy as jnp
+key = jax.random.PRNGKey(1); w = jnp.zeros(5)
+step_of = jax.jit(lambda w, k: w - 0.1 * jax.grad(lambda w: ((jax.random.normal(k, (5,)) * w - 1) ** 2).sum())(w))
+for step in range(40):
+    key, k = jax.random.split(key); w = step_of(w, k); print(float(w.sum()), flush=True); rest()
+""",
+        "jax",
+    ),
+    "shell": Program(
+        {"main.sh": "for i in $(seq 40); do echo $i; echo $i >> log; sleep 0.02; done\n"},
+        ("/bin/sh", "main.sh"),
+    ),
+    "pipeline": Program(
+        {
+            "main.sh": "seq 60 | while read n; do sleep 0.015; echo $n; done | awk '{t+=$1; print t; fflush()}'\n"
+        },
+        ("bash", "main.sh"),
+        tools=("bash", "awk"),
+    ),
+    "perl": Program(
+        {
+            "main.pl": '$|=1; srand(3); for (1..60) { print rand(), "\\n"; select(undef,undef,undef,0.015); }\n'
+        },
+        ("perl", "main.pl"),
+        tools=("perl",),
+    ),
+    "node": Program(
+        {
+            "main.js": "let t=0,n=0;const f=()=>{t+=n*n;console.log(t);if(++n<60)setTimeout(f,15)};f();\n"
+        },
+        ("node", "main.js"),
+        tools=("node",),
+    ),
+    "c": Program(
+        {
+            "main.c": """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+  srand(3); double t = 0; FILE *log = fopen("log", "w");
+  for (int i = 0; i < 60; i++) { t += rand() / 1e6; printf("%f\\n", t); fflush(stdout); fprintf(log, "%f\\n", t); usleep(15000); }
+  return fclose(log);
+}
+"""
+        },
+        ("./main",),
+        tools=("cc",),
+        builds=("cc", "-O1", "-o", "main", "main.c"),
+    ),
+    "c with threads": Program(
+        {
+            "main.c": """
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER; static long total, rounds[3];
+static void *work(void *n) { for (int i = 0; i < 60; i++) { pthread_mutex_lock(&m); total += i; rounds[(long)n]++; pthread_mutex_unlock(&m); usleep(15000); } return 0; }
+int main(void) {
+  pthread_t t[3];
+  for (long n = 0; n < 3; n++) pthread_create(&t[n], 0, work, (void *)n);
+  for (int n = 0; n < 3; n++) pthread_join(t[n], 0);
+  printf("%ld %ld\\n", total, rounds[0] + rounds[1] + rounds[2]); return 0;
+}
+"""
+        },
+        ("./main",),
+        tools=("cc",),
+        builds=("cc", "-O1", "-pthread", "-o", "main", "main.c"),
+    ),
+}

@@ -1,0 +1,276 @@
+"""Process images: a program and all that it has started, written to disk and brought back by CRIU.
+
+Rule: an image is a checkpoint whose files are CRIU's, and those of the working copy as they were at
+that moment; it is proven, kept, moved and evicted like any other. The tree is stopped while it is
+written, and ended by nobody but the host, once the image is safe. Whatever CRIU cannot hold is
+an error with a reason, and costs the program nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Callable, NoReturn
+
+from trainer_shim import checkpoint_dir
+from trainer_shim.channel.frames import Message
+from trainer_shim.host.freeze import descendants
+from trainer_shim.rerun.workdir_baseline import scan
+
+FORM = "image"
+PROMISE = "images of its processes hold all that it is, on machines of one kind"
+_PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
+_SHARED_MEMORY = "/dev/shm"
+_LOG = "criu.log"
+# CRIU at work on a terabyte would still be done; one that takes longer hangs.
+_LIMIT_SECONDS = 600.0
+_COMMON = ("--manage-cgroups=ignore", "--file-locks", "--link-remap", "-v2")
+_DUMP_ONLY = ("--leave-stopped", "--ghost-limit", "1G")
+_ERROR = re.compile(r"Error \(.*?\): (.*)")
+# These come with every rootless image and mean nothing.
+_HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
+# What CRIU says of what it cannot hold, in other words.
+_REASONS = (
+    ("Connected TCP socket", "it has an open network connection (TCP)"),
+    ("inet: ", "it has a network socket that cannot be kept"),
+    (
+        "Can't open mapped",
+        "it has mapped a file that is deleted, such as a semaphore of multiprocessing, which only"
+        " a node of root's can keep",
+    ),
+    ("io_uring", "it uses io_uring"),
+    ("tty", "it has a terminal open"),
+    ("/dev/nvidia", "it uses a GPU"),
+    ("ptrace", "it is being debugged, or debugs another process"),
+    ("Can't dump half of stream unix", "it is connected to a program outside of the trial"),
+    ("Unsupported", "it uses something that CRIU does not know"),
+)
+
+
+class ImageError(Exception):
+    """An image could not be written, or the program not be brought back from one; says why."""
+
+
+class ImageBroken(ImageError):
+    """CRIU was given up while it was at the program, of which what it left is not to be used."""
+
+
+class NotHere(ImageError):
+    """It is of another machine than this; on one of its kind it may be brought back."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an image is taken of: the root of a process tree, the folder that it works in, and the
+    files that were laid out there before it began: size and time of change, by name."""
+
+    pid: int
+    folder: str
+    laid_out: Mapping[str, list[int]]
+
+
+def is_root() -> bool:
+    """Whether this root is the machine's: the users here are all that there are."""
+    with open("/proc/self/uid_map") as file:
+        return file.read().split() == ["0", "0", str(2**32 - 1)]
+
+
+def machine() -> dict[str, str]:
+    """What must be the same where an image is brought back."""
+    flags = ""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        flags = next((line.partition(":")[2].strip() for line in file if "flags" in line), "")
+    return {"architecture": platform.machine(), "kernel": platform.release(), "cpu": flags}
+
+
+def misfit(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Why an image of a machine `then` cannot be brought back on one that is `now`."""
+    if then.get("architecture") != now.get("architecture"):
+        return f"it is of a machine of another kind, {then.get('architecture')}"
+    lacking = set(then.get("cpu", "").split()) - set(now.get("cpu", "").split())
+    if lacking:
+        return f"this processor lacks {', '.join(sorted(lacking)[:5])}"
+    return None
+
+
+def read(path: str) -> dict[str, Any]:
+    """What the manifest of the image at `path` says. Raises ImageError, OSError."""
+    try:
+        with open(os.path.join(path, checkpoint_dir.MANIFEST), encoding="utf-8") as file:
+            manifest: dict[str, Any] = json.load(file)
+            return manifest
+    except ValueError as error:
+        raise ImageError(f"its manifest cannot be read: {error}") from None
+
+
+def is_image(path: str) -> bool:
+    """Whether the checkpoint at `path` is one, as far as that can be read."""
+    try:
+        return read(path).get("form") == FORM
+    except (ImageError, OSError):
+        return False
+
+
+def take(
+    criu: str,
+    source: Source,
+    checkpoints: str,
+    id: str,
+    fields: Mapping[str, Any],
+    scratch: str,
+    dumped: Callable[[], None],
+) -> Message:
+    """Write an image of a stopped tree as checkpoint `id`; what a checkpoint's end says.
+
+    `dumped` is called when the program may go on. Raises ImageError, OSError.
+    """
+    builder = checkpoint_dir.Builder(checkpoints, id)
+    with builder.or_nothing():
+        processes = os.path.join(builder.partial, _PROCESSES)
+        os.mkdir(processes, 0o700)
+        _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
+        files = _keep_files(source, os.path.join(builder.partial, _FILES))
+        _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
+        dumped()
+        builder.adopt()
+        said = {"form": FORM, "machine": machine(), "kept": files, "laid_out": source.laid_out}
+        return builder.finish({**fields, **said})
+
+
+def bring_back(
+    criu: str, path: str, ends: Mapping[str, int], folder: str, scratch: str
+) -> NoReturn:
+    """Become the CRIU that restores the tree of the image at `path`, stopped, as a child of this
+    process's parent, with these open files in the place of those outside of it that it had.
+
+    When that has failed, `why_not` tells why. Raises ImageError, OSError.
+    """
+    manifest = checkpoint_dir.verify(path)
+    _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
+    _return_segments(os.path.join(path, _SEGMENTS))
+    inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
+    images = os.path.join(path, _PROCESSES)
+    command = _command([criu, "restore", "-d", "-S", "-D", images, *inherited], scratch)
+    for fd in ends.values():
+        os.set_inheritable(fd, True)
+    os.execv(criu, command)
+
+
+def why_not(scratch: str, status: int) -> str:
+    """Why a CRIU that has ended with this exit status has failed."""
+    return _reason(os.path.join(scratch, _LOG)) or f"CRIU ended with {status}"
+
+
+def _command(words: list[str], scratch: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(scratch, _LOG))
+    rootless = () if is_root() else ("--unprivileged",)
+    return [*words, *rootless, *_COMMON, "-W", scratch, "-o", _LOG]
+
+
+def _dump(words: list[str], scratch: str) -> None:
+    command = _command(words, scratch)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ImageBroken(f"CRIU has not ended in {_LIMIT_SECONDS:g} s") from None
+    if done.returncode != 0:
+        kind = ImageBroken if done.returncode < 0 else ImageError
+        raise kind(why_not(scratch, done.returncode))
+
+
+def _reason(log: str) -> str:
+    """The first error that CRIU's log tells, in our words where we have some."""
+    try:
+        with open(log, errors="replace") as file:
+            said = [found.group(1).strip() for line in file if (found := _ERROR.search(line))]
+    except OSError:
+        return ""
+    errors = [each for each in said if not each.startswith(_HARMLESS)]
+    for each in errors:
+        for sign, reason in _REASONS:
+            if sign in each:
+                return reason
+    return f"CRIU: {errors[0]}" if errors else ""
+
+
+# The files of the working copy.
+
+
+def _keep_files(source: Source, kept: str) -> dict[str, Any]:
+    """Copy what the program has made or changed there; what all is there, and where links lead."""
+    there = scan(source.folder)
+    links = {}
+    for name, stamp in there.items():
+        path = os.path.join(source.folder, name)
+        if os.path.islink(path):
+            links[name] = os.readlink(path)
+        elif stamp and stamp[:2] != source.laid_out.get(name) and os.path.isfile(path):
+            target = os.path.join(kept, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(path, target)
+    return {"there": sorted(there), "links": links}
+
+
+def _return_files(kept: str, files: Mapping[str, Any], folder: str) -> None:
+    """Have the working copy as it was: what has come since goes, what has changed is put back."""
+    there, links = set(files["there"]), files["links"]
+    for name in sorted(scan(folder), reverse=True):  # what lies in a folder before the folder
+        path = os.path.join(folder, name)
+        if name not in there or (os.path.islink(path) and os.readlink(path) != links.get(name)):
+            os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    held = scan(kept)
+    for name in sorted(there):
+        path, target = os.path.join(kept, name), os.path.join(folder, name)
+        if held.get(name):
+            if not _is_same(path, target):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(target)
+                shutil.copy2(path, target)
+        elif name in links and not os.path.islink(target):
+            os.symlink(links[name], target)
+        elif not os.path.lexists(target):
+            os.makedirs(target)
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        ours, theirs = os.lstat(path), os.lstat(other)
+    except FileNotFoundError:
+        return False
+    return (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
+
+
+# Shared memory that has a name: files that are gone after a reboot, and on other machines.
+
+
+def _keep_segments(root: int, kept: str) -> None:
+    """Copy the segments that the processes of a tree have mapped."""
+    segments = {path for pid in _tree(root) for path in _mapped(pid) if os.path.isfile(path)}
+    for path in segments:
+        os.makedirs(kept, exist_ok=True)
+        shutil.copy2(path, kept)
+
+
+def _return_segments(kept: str) -> None:
+    for name in os.listdir(kept) if os.path.isdir(kept) else ():
+        shutil.copy2(os.path.join(kept, name), os.path.join(_SHARED_MEMORY, name))
+
+
+def _tree(root: int) -> set[int]:
+    return {root, *descendants(root, ())}
+
+
+def _mapped(pid: int) -> set[str]:
+    """The files in shared memory that a process has mapped and that are still there."""
+    with open(f"/proc/{pid}/maps") as file:
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if _SHARED_MEMORY in line}
+    return {path for path in paths if os.path.dirname(path) == _SHARED_MEMORY}

@@ -1,0 +1,187 @@
+"""Images of one trial's program, as its host has them made: in a child, one at a time.
+
+Rule: the host's loop never waits for CRIU. What could not be imaged once is not tried again before
+the program has gone on; what the agent promises by itself counts then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from trainer_shim.channel.frames import Message
+from trainer_shim.host import image, world
+from trainer_shim.host.event_log import boottime
+from trainer_shim.host.freeze import enter_cgroup
+from trainer_shim.host.image import ImageBroken, ImageError, Source
+from trainer_shim.rerun.workdir_baseline import scan
+from trainer_shim.spec import Spec
+
+# Of the time that a program trains, images taken meanwhile may cost this part.
+_SHARE = 0.01
+Tell = Callable[[Message], None]
+
+
+class _Child:
+    """A fork of the host that does `work`; it says {"dumped": true}, then {"done": ...} or
+    {"error": ..., "broken": ...}, unless it has become another program."""
+
+    def __init__(self, work: Callable[[Tell], Message]) -> None:
+        self.fd, ours = os.pipe()
+        os.set_blocking(self.fd, False)
+        self._said = b""
+        self.has_ended = False  # by its own words
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._work(work, ours)
+        os.close(ours)
+
+    def _work(self, work: Callable[[Tell], Message], fd: int) -> None:
+        def tell(message: Message) -> None:
+            os.write(fd, json.dumps(message).encode() + b"\n")
+
+        try:
+            tell({"done": work(tell)})
+        except ImageError as error:
+            tell({"error": str(error), "broken": isinstance(error, ImageBroken)})
+        except BaseException as error:
+            tell({"error": f"{type(error).__name__}: {error}", "broken": False})
+        finally:
+            os._exit(0)
+
+    def words(self) -> list[Message]:
+        """What it has said since the last look."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.fd, 1 << 16):
+                self._said += data
+        *lines, self._said = self._said.split(b"\n")
+        words = [json.loads(line) for line in lines]
+        self.has_ended = self.has_ended or any("dumped" not in each for each in words)
+        return words
+
+
+class Images:
+    """Whether images can be had of this trial's program, and the one that is being worked on.
+
+    `memory` is a folder that is lost with the trial's world; None without one.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._child: _Child | None = None
+        self._laid_out: Mapping[str, list[int]] = {}
+        self._asked_at = self._rests_until = 0.0
+        self.memory: str | None = None
+        self.problem = ""
+        self._shown_at = spec.directory  # to the program
+        if spec.criu:
+            try:
+                self.memory = world.begin(spec.directory)
+            except OSError as error:
+                self.problem = str(error)
+
+    # -- what may be counted on ------------------------------------------------------------------
+
+    @property
+    def work(self) -> bool:
+        """Whether nothing speaks against images."""
+        return self.memory is not None and not self.problem
+
+    def serve(self, level: str) -> bool:
+        """Whether a program of which a checkpoint promises `level` is better kept as an image."""
+        return self.work and level != "exact"
+
+    def promise(self, said: Message) -> Message:
+        """What is promised of a resume, where the agent alone would promise this."""
+        if self.serve(said["level"]):
+            return {**said, "level": "exact", "reason": image.PROMISE}
+        if self.problem:
+            return {**said, "reason": f"{said['reason']}; no image of it: {self.problem}"}
+        return said
+
+    @property
+    def is_due(self) -> bool:
+        """Whether one more, while the program runs, costs little of its time."""
+        return boottime() >= self._rests_until
+
+    # -- the work --------------------------------------------------------------------------------
+
+    @property
+    def fd(self) -> int | None:
+        """Where the child at work is heard."""
+        return self._child.fd if self._child is not None else None
+
+    def lay_out(self) -> None:
+        """The program begins: what lies in its folder now is not its own."""
+        if self.work:
+            world.number_high()
+            self._laid_out = {name: stamp[:2] for name, stamp in scan(self._spec.cwd).items()}
+
+    def take(self, pid: int, id: str, fields: Mapping[str, Any]) -> int:
+        """Begin to write an image of the stopped tree below `pid`; the child's process id."""
+        spec, memory, source = self._spec, self.memory, Source(pid, self._spec.cwd, self._laid_out)
+        assert memory is not None
+
+        said = {**fields, "directory": self._shown_at}
+
+        def work(tell: Tell) -> Message:
+            def dumped() -> None:
+                tell({"dumped": True})
+
+            return image.take(spec.criu, source, spec.checkpoints, id, said, memory, dumped)
+
+        return self._begin(work)
+
+    def bring_back(self, path: str, ends: Mapping[str, int], manifest: Mapping[str, Any]) -> int:
+        """Begin to restore the image at `path`; the child's process id. Raises OSError."""
+        spec, memory = self._spec, self.memory
+        assert memory is not None
+        self._laid_out, self._shown_at = manifest["laid_out"], manifest["directory"]
+        world.show(spec.directory, self._shown_at)
+
+        def work(tell: Tell) -> Message:
+            enter_cgroup(spec.cgroup_work)
+            image.bring_back(spec.criu, path, ends, spec.cwd, memory)
+
+        return self._begin(work)
+
+    def _begin(self, work: Callable[[Tell], Message]) -> int:
+        self._asked_at = boottime()
+        self._child = _Child(work)
+        return self._child.pid
+
+    def words(self) -> list[Message]:
+        """What the child has said since the last look."""
+        if self._child is None:
+            return []
+        said = self._child.words()
+        if any("dumped" in each for each in said):
+            seconds = boottime() - self._asked_at
+            self._rests_until = boottime() + seconds / _SHARE
+        return said
+
+    def ended(self, pid: int, status: int) -> list[Message] | None:
+        """If the child was this process: its last words, or those that its exit status stands
+        for."""
+        child = self._child
+        if child is None or child.pid != pid:
+            return None
+        said = self.words()
+        self._child = None
+        os.close(child.fd)
+        if child.has_ended:
+            return said
+        code = os.waitstatus_to_exitcode(status)
+        if code == 0:
+            return [{"done": {}}]
+        why = "what worked on it was killed" if code < 0 else image.why_not(self.memory or "", code)
+        return [*said, {"error": why, "broken": True}]
+
+    def give_up(self) -> None:
+        """Whatever it is that is being worked on is not wanted any more."""
+        if self._child is not None:
+            os.kill(self._child.pid, signal.SIGKILL)

@@ -1,0 +1,70 @@
+"""Tries out whether a process can be brought back from an image of it; `hermesd node` asks.
+
+`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints the version of
+CRIU, or what went wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from trainer_shim.host import image, world
+from trainer_shim.host.freeze import become_subreaper
+from trainer_shim.host.image import ImageError, Source
+
+_AT_ONCE = 3  # descriptors that every program has
+
+
+def main(criu: str, folder: str) -> str:
+    """The version of this CRIU, once it has brought a process back. Raises ImageError, OSError."""
+    version = subprocess.run([criu, "--version"], capture_output=True, text=True, check=False)
+    words = version.stdout.split()
+    if version.returncode != 0 or len(words) < 2:
+        raise ImageError(f"{criu} --version fails: {version.stderr.strip()[:200]}")
+    become_subreaper()
+    memory = world.begin(folder)
+    world.number_high()
+    for name in ("work", "checkpoints"):
+        os.mkdir(os.path.join(folder, name))
+    source = Source(_sleeper(), os.path.join(folder, "work"), {})
+    checkpoints = os.path.join(folder, "checkpoints")
+    fields = {"trial": "none", "attempt": 1, "step": 0}
+    path = image.take(criu, source, checkpoints, "image", fields, memory, lambda: None)["path"]
+    os.kill(source.pid, signal.SIGKILL)
+    os.waitpid(source.pid, 0)
+    restorer = os.fork()
+    if restorer == 0:
+        try:
+            image.bring_back(criu, path, {}, source.folder, memory)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(restorer, 0)
+    if status != 0:
+        raise ImageError(image.why_not(memory, os.waitstatus_to_exitcode(status)))
+    os.kill(source.pid, signal.SIGKILL)
+    if os.waitpid(source.pid, 0)[0] != source.pid:
+        raise ImageError("CRIU brought nothing back")
+    return f"CRIU {words[1]}"
+
+
+def _sleeper() -> int:
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(_AT_ONCE):
+            os.dup2(null, fd)
+        os.closerange(_AT_ONCE, 256)
+        while True:
+            signal.pause()
+    return pid
+
+
+if __name__ == "__main__":
+    try:
+        print(main(*sys.argv[1:]))
+    except (ImageError, OSError, ValueError) as error:
+        print(f"CRIU cannot be used: {error}")
