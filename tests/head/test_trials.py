@@ -364,6 +364,10 @@ async def completed(
 ) -> None:
     """A trial that has done 10 steps in half a second."""
     await head.submit(spec(axes))
+    await complete(node, kept)
+
+
+async def complete(node: Node, kept: types.Checkpoint | None) -> None:
     launch = await node.start()
     await node.report(launch, 1, [0.5])
     run = {"trial": launch.trial, "attempt": launch.attempt}
@@ -423,6 +427,26 @@ async def test_a_trial_that_has_completed_needs_a_length_to_go_on(
         assert (await node.expect("launch")).launch.trial == "digits/1"
 
 
+async def test_a_limit_concerns_no_trial_whose_program_has_ended_by_itself(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec({"lr": {"values": [0.1, 0.2]}}))
+    other = pb.Selection(trials=["digits/2"])
+    await head.control.StopTrials(pb.StopTrialsRequest(request_id=request_id(), selection=other))
+    await complete(node, KEPT)
+    for chosen, going in ((pb.Selection(trials=["digits/1"]), []), (ALL, ["digits/2"])):
+        change = pb.ExtendStudyRequest(
+            request_id=request_id(), selection=chosen, stop=types.Stop(max_steps=99)
+        )
+        if going:
+            assert (await head.control.ExtendStudy(change)).trials == going
+        else:
+            code, said = await status(head.control.ExtendStudy(change))
+            assert code is CODE.INVALID_ARGUMENT
+            assert "stop: expected a length beside it, --new epochs=N or its like: digits/1" in said
+    assert (await head.trial("digits/1")).state == types.TRIAL_STATE_COMPLETED
+
+
 async def test_a_trial_without_an_end_to_go_on_from_is_not_extended(
     head: World, node: Node
 ) -> None:
@@ -439,9 +463,8 @@ async def test_a_trial_without_an_end_to_go_on_from_is_not_extended(
 
 async def test_an_extension_tells_its_node_which_checkpoint_stays(head: World, node: Node) -> None:
     await completed(head, node, KEPT)
-    change = pb.ExtendStudyRequest(
-        request_id=request_id(), selection=ALL, stop=types.Stop(max_steps=99)
-    )
+    change = pb.ExtendStudyRequest(request_id=request_id(), selection=ALL)
+    change.new_parameters.add(name="epochs", value=value(9))
     assert (await head.control.ExtendStudy(change)).trials == ["digits/1"]
     again = (await node.expect("launch")).launch
     assert (again.checkpoint.id, again.result_checkpoint) == (KEPT.id, KEPT.id)

@@ -18,7 +18,6 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1.types_pb2 import Stop
 from hermesd.refusal import FieldError, Refused, shown
 
 
@@ -54,6 +53,10 @@ def extended(
         lines = tuple(trial.spec.argv for trial in chosen)
     else:
         chosen = extensible(study, chosen)
+        if not values:
+            # Those whose program has ended by itself a limit does not concern.
+            held = [trial for trial in chosen if trial.phase is not Phase.COMPLETED]
+            chosen = held or chosen
         rule, parameters, lines = studies.extension(
             study,
             [trial.spec for trial in chosen],
@@ -62,7 +65,7 @@ def extended(
             request.new_parameters,
         )
         see_that_it_raises(rule, chosen)
-        see_that_it_lengthens(dict(parameters), request.stop, chosen)
+        see_that_it_lengthens(dict(parameters), chosen)
     change = studies.change(
         study,
         [trial.spec for trial in members],
@@ -171,16 +174,15 @@ def see_that_it_raises(rule: StopRule, trials: Sequence[Trial]) -> None:
         raise Refused(*errors)
 
 
-def see_that_it_lengthens(
-    changed: Mapping[str, Setting], stop: Stop, trials: Sequence[Trial]
-) -> None:
+def see_that_it_lengthens(changed: Mapping[str, Setting], trials: Sequence[Trial]) -> None:
     """See that a trial whose program has ended by itself is given more to do. Raises Refused.
 
-    A new value of another parameter says nothing to a program that has nothing left to train. What
-    is no length by its name may be one all the same, if it is a larger whole number than before.
+    A limit, or a new value of another parameter, says nothing to a program that has nothing left to
+    train. What is no length by its name may be one all the same, if it is a larger whole number
+    than before.
     """
     done = next((trial for trial in trials if trial.phase is Phase.COMPLETED), None)
-    if stop.ByteSize() or done is None:
+    if done is None:
         return
     had = dict(done.spec.parameters)
     if any(_may_lengthen(had.get(name), name, value) for name, value in changed.items()):
@@ -188,7 +190,8 @@ def see_that_it_lengthens(
     length = next(filter(is_length, had), "")
     beside = f"--set {length}=N (it had {had[length]})" if length else "--new epochs=N or its like"
     expected = f"a length beside it, {beside}: {done.id} has completed, and would train no further"
-    raise Refused(*(FieldError(f"parameters.{n}", shown(v), expected) for n, v in changed.items()))
+    fields = {f"parameters.{name}": shown(value) for name, value in changed.items()}
+    raise Refused(*(FieldError(*field, expected) for field in (fields or {"stop": ""}).items()))
 
 
 def _may_lengthen(before: Setting | None, name: str, value: Setting) -> bool:
