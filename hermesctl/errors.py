@@ -33,10 +33,10 @@ class ExitCode(enum.IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.INTERNAL: "a fault of Hermes itself; of verify-resume: not equal",
-    ExitCode.USAGE: "a flag, an argument or a study file that can't be meant",
+    ExitCode.INTERNAL: "a fault of Hermes itself; verify-resume: not equal",
+    ExitCode.USAGE: "a mistake in a flag, an argument or a study file",
     ExitCode.NOT_FOUND: "no such study, trial, node, metric or checkpoint",
-    ExitCode.REFUSED: "understood and refused; of doctor: something needs mending",
+    ExitCode.REFUSED: "understood and refused; doctor: something needs fixing",
     ExitCode.UNREACHABLE: "no head answers",
     ExitCode.TRIALS_FAILED: "waited (--wait, --follow) for trials that failed or were cancelled",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C; the trials go on",

@@ -55,7 +55,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Hermes' daemons. People use `hermesctl`.",
+    help="The daemons, and what administrators do with them. For studies, use `hermesctl`.",
 )
 policies = typer.Typer(
     no_args_is_help=True, help="Built-in policies and those from installed packages."
@@ -159,12 +159,12 @@ def join(
         bool,
         typer.Option(
             "--guest",
-            help="Keep the state in a directory of TMPDIR. At SIGUSR1, or within 20 s at SIGTERM,"
-            " have all of it taken elsewhere, end, and be forgotten by the head.",
+            help="Keep the state in a directory under TMPDIR. On SIGUSR1, or on SIGTERM within 20"
+            " s, move everything elsewhere, exit, and be forgotten by the head.",
         ),
     ] = False,
 ) -> None:
-    """Join the head with a token: from then on `hermesd node` finds its way to it."""
+    """Join a head with a token; from then on, `hermesd node` connects to it."""
     from hermesd.commands import join as joining
 
     stop = "part" if guest else None

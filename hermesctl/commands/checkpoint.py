@@ -26,7 +26,7 @@ from hermesctl.waiting import is_live
 
 app = typer.Typer(
     cls=NounGroup,
-    help="List checkpoints and fetch them; they load without Hermes. Without a verb: the list.",
+    help="List checkpoints, and download them with the finished models. Without a verb: the list.",
 )
 
 
@@ -56,21 +56,23 @@ def download(
     to: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIRECTORY", help="Where to; default: ./STUDY-NUMBER.", show_default=False
+            metavar="DIRECTORY", help="Where to. Default: ./STUDY-NUMBER.", show_default=False
         ),
     ] = None,
     checkpoint: Annotated[
         str,
-        typer.Option("--id", metavar="ID", help="Which; default: the newest.", show_default=False),
+        typer.Option(
+            "--id", metavar="ID", help="Which checkpoint. Default: the newest.", show_default=False
+        ),
     ] = "",
     force: ForceOption = False,
     head: HeadOption = None,
 ) -> None:
     """Write a trial's checkpoint as a directory of files.
 
-    Of a Keras trial whose fit is over, model.keras is among them, of a PyTorch one that is over
-    model.pt and optimizer.pt, plain state_dicts; the lines that load them are printed. With --force
-    files of the same names are replaced and all others stay.
+    A Keras trial whose fit is over has model.keras among them; a finished PyTorch trial has
+    model.pt and optimizer.pt, plain state_dicts. The lines that load them are printed. With
+    --force, files of the same names are replaced and all others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best
     """

@@ -209,7 +209,8 @@ def cluster() -> None:
 NodesOption = Annotated[int, typer.Option(min=1, max=1000, help="How many nodes.")]
 GpusOption = Annotated[int, typer.Option(min=0, max=64, help="GPUs per node.")]
 CpusOption = Annotated[
-    int, typer.Option(min=0, max=4096, help="Cores of each; slots where no GPU is asked for.")
+    int,
+    typer.Option(min=0, max=4096, help="Cores per node; they are its slots if you ask for no GPU."),
 ]
 TimeOption = Annotated[
     str, typer.Option(metavar="DURATION", help="For how long: 8h, 1d12h, 1-12:00:00.")
@@ -218,20 +219,20 @@ NoticeOption = Annotated[
     str,
     typer.Option(
         metavar="DURATION",
-        help="So long before the end trials leave, and checkpoints are taken elsewhere.",
+        help="How long before the end trials leave and checkpoints are moved elsewhere.",
     ),
 ]
 PartitionOption = Annotated[
-    str, typer.Option("--partition", "-p", help="Of Slurm.", show_default=False)
+    str, typer.Option("--partition", "-p", help="The Slurm partition.", show_default=False)
 ]
 AccountOption = Annotated[
-    str, typer.Option("--account", "-A", help="Of Slurm.", show_default=False)
+    str, typer.Option("--account", "-A", help="The Slurm account.", show_default=False)
 ]
 SbatchOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="OPTION",
-        help="Another option for sbatch, such as --qos=high; repeat it.",
+        help="Another option for sbatch, such as --qos=high. Repeatable.",
         show_default=False,
     ),
 ]
@@ -239,12 +240,14 @@ ShareOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Of script, token and log; the nodes must see it. Default: slurm/ in HERMES_STATE.",
+        help="A directory for script, token and log that the nodes can see. Default: slurm/ in"
+        " HERMES_STATE.",
         show_default=False,
     ),
 ]
 DaemonOption = Annotated[
-    str, typer.Option(help="Default: the one beside hermesctl.", show_default=False)
+    str,
+    typer.Option(help="Path of hermesd. Default: the one beside hermesctl.", show_default=False),
 ]
 
 
@@ -269,10 +272,10 @@ def launch(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Have a batch system run node daemons that join the head by themselves.
+    """Run node daemons as batch jobs; they join the head by themselves.
 
-    Before their time is over, or when the job is cancelled, the nodes give back what runs, have
-    their checkpoints taken elsewhere, and leave the head without a trace. It takes an admin.
+    Before their time is up, or when the job is cancelled, the nodes suspend their trials, move
+    their checkpoints elsewhere, and leave the head without a trace. Only an admin may do this.
 
     Example: hermesctl cluster launch --slurm --nodes 4 --gpus-per-node 2 --time 8h
     """

@@ -25,7 +25,7 @@ def completion(
 ) -> None:
     """Print the script that completes commands, flags, studies and trials in a shell.
 
-    `hermesctl --install-completion` writes it to where your shell looks.
+    `hermesctl --install-completion` installs it.
 
     Example: source <(hermesctl completion bash)
     """

@@ -213,7 +213,7 @@ _STYLES = {
 def doctor(
     python: Annotated[
         str,
-        typer.Option(metavar="PYTHON", help="The interpreter that trials use; default: yours."),
+        typer.Option(metavar="PYTHON", help="The interpreter that trials use. Default: yours."),
     ] = "",
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,

@@ -32,9 +32,10 @@ def start(
         ),
     ] = None,
 ) -> None:
-    """Start your head and node in the background, unless they run.
+    """Start your head and node in the background, unless they are running.
 
-    They outlive this terminal. HERMES_STATE names another directory for what they keep.
+    They keep running when this terminal closes. Set HERMES_STATE to keep their data in another
+    directory.
 
     Example: hermesctl local start --slots 4
     """
@@ -51,7 +52,7 @@ def start(
 
 @app.command()
 def stop() -> None:
-    """End your head and node; trials are checkpointed and go on after the next start.
+    """Stop your head and node; trials are checkpointed and go on after the next start.
 
     Example: hermesctl local stop
     """
@@ -61,7 +62,7 @@ def stop() -> None:
 
 @app.command()
 def status(output: OutputOption = Format.TABLE) -> None:
-    """Say whether your head runs, and where everything is. Exit code 5: it does not run.
+    """Show whether your head is running, and where everything is. Exit code 5: it is not.
 
     Example: hermesctl local status -o json
     """

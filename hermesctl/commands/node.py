@@ -38,7 +38,7 @@ app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the 
 
 @app.command("ls")
 def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes; below, until when some rest or are in quarantine, and what is wrong there.
+    """List the nodes; below, until when some rest or are in quarantine, and what is wrong.
 
     Example: hermesctl node ls -o wide
     """
@@ -63,7 +63,7 @@ def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
 
 @app.command()
 def show(node: NodeArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Show a node: its devices, who is on them, what it found out about its machine.
+    """Show a node: its devices, which trials have them, and what it found on its machine.
 
     Example: hermesctl node show local
     """
@@ -98,11 +98,10 @@ def drain(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Empty a node, before maintenance: nothing new runs there, nothing is cut short.
+    """Empty a node before maintenance: nothing new starts there, nothing is cut short.
 
-    Its runs go on to the end of their quanta and are written down as checkpoints, and so are the
-    trials that are parked there. It stays so, also when it or the head is restarted, until it is
-    undrained.
+    Its runs go on to the end of their quanta and then write checkpoints, as do the trials that are
+    parked there. The node stays drained, even if it or the head restarts, until `node undrain`.
 
     Example: hermesctl node drain gpu2 --wait
     """
@@ -125,7 +124,7 @@ def drain(
 def undrain(
     node: NodeArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
 ) -> None:
-    """Put a drained or draining node to use again.
+    """Use a drained or draining node again.
 
     Example: hermesctl node undrain gpu2
     """
@@ -150,11 +149,11 @@ def lost(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say that a silent node's machine is off: its trials go on elsewhere at once.
+    """Declare that a silent node's machine is off: its trials go on elsewhere at once.
 
-    Without this they wait until its lease, and a margin, are over. What still runs there, if the
-    machine is not off, runs twice until then; only what is trained elsewhere counts. With
-    `--for-good` its certificate ends, and what only its disk had is trained again.
+    Otherwise they wait until its lease and a margin have run out. If the machine is not off after
+    all, its trials run twice until then, and only what is trained elsewhere counts. With
+    `--for-good`, its certificate ends, and what only its disk had is trained again.
 
     Example: hermesctl node lost gpu2
     """
@@ -169,13 +168,15 @@ def lost(
 
 @app.command()
 def release(
-    place: Annotated[str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` has it.")],
+    place: Annotated[
+        str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` prints it.")
+    ],
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take a node with all its devices, or one device, out of quarantine at once.
+    """Take a node with all its devices, or one device, out of quarantine now.
 
-    What failed there is forgotten. Without this a quarantine ends by itself.
+    Its failures are forgotten. Without this, a quarantine ends by itself.
 
     Example: hermesctl node release gpu2/cpu0
     """
@@ -194,7 +195,7 @@ def _emit_state(node: Node, output: Format) -> None:
 @app.command()
 def token(
     name: Annotated[
-        str, typer.Option(help="The node's name; default: the node's own choice.")
+        str, typer.Option(help="The node's name. Default: the node's own choice.")
     ] = "",
     days: ValidOption = 1.0,
     uses: Annotated[
@@ -217,7 +218,7 @@ def token(
 
 @app.command("revoke")
 def node_revoke(node: NodeArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """End a node's certificate: it cannot attach again until it has joined anew.
+    """Revoke a node's certificate: it cannot attach until it joins again.
 
     Example: hermesctl node revoke gpu2
     """

@@ -111,13 +111,13 @@ PoliciesOption: TypeAlias = Annotated[
     typer.Option(
         "--policy",
         metavar="NAME[:SETTING=VALUE],...",
-        help="Policies, with settings, as of `hermesd simulate`.",
+        help="Policies with settings, as for `hermesd simulate`.",
         autocompletion=complete_policies,
     ),
 ]
 FileToOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--to", metavar="FILE", help="Where to; default: stdout.", show_default=False),
+    typer.Option("--to", metavar="FILE", help="Where to. Default: stdout.", show_default=False),
 ]
 ForceOption: TypeAlias = Annotated[
     bool, typer.Option("--force", help="Replace what is there.", show_default=False)
@@ -127,7 +127,8 @@ GoalOption: TypeAlias = Annotated[
     typer.Option(
         "--goal",
         metavar="minimize|maximize",
-        help="Which of its values is the best. Default: as the study says of it, else minimize.",
+        help="Whether low or high values are best. Default: the study's goal for it, else"
+        " minimize.",
         show_default=False,
         autocompletion=lambda: ["minimize", "maximize"],
     ),
@@ -137,7 +138,7 @@ RankOption: TypeAlias = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help="Rank by this metric this time; `study metric` changes it for good.",
+        help="Rank by this metric just this once; `study metric` changes it for good.",
         show_default=False,
     ),
 ]
@@ -146,7 +147,7 @@ ByOption: TypeAlias = Annotated[
     typer.Option(
         "--by",
         metavar="last|best|smoothed",
-        help="Which value of a trial counts; smoothed, of the study's signal alone, is the mean of"
+        help="Which value of a trial counts; smoothed, for the study's signal only, is the mean of"
         " its last tenth. Default: smoothed for the signal, else last.",
         show_default=False,
         autocompletion=lambda: ["last", "best", "smoothed"],
@@ -207,7 +208,7 @@ GridOption: TypeAlias = Annotated[
     typer.Option(
         "--grid",
         metavar="NAME=V,V",
-        help="An axis of the grid; repeat it.",
+        help="An axis of the grid. Repeatable.",
         show_default=False,
     ),
 ]
@@ -216,8 +217,8 @@ RandomOption: TypeAlias = Annotated[
     typer.Option(
         "--random",
         metavar="NAME=LOW..HIGH[:log]",
-        help="Draw a parameter at random, :log as likely in each decade; --trials says how often."
-        " Repeat it.",
+        help="Draw a parameter at random; with :log, each decade is equally likely. --trials says"
+        " how often. Repeatable.",
         show_default=False,
     ),
 ]
@@ -226,7 +227,7 @@ SetOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key: parameters.epochs.value=5, schedule.policy=asha; repeat it.",
+        help="Set a key: parameters.epochs.value=5, schedule.policy=asha. Repeatable.",
         show_default=False,
     ),
 ]
@@ -235,8 +236,8 @@ RaiseOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a limit, a parameter or a bound: stop.max_steps=2000, epochs=20, run_cap=40;"
-        " repeat it.",
+        help="Set a limit, a parameter or a bound: stop.max_steps=2000, epochs=20, run_cap=40."
+        " Repeatable.",
         show_default=False,
     ),
 ]
@@ -245,7 +246,7 @@ ValueOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Give a parameter this value alone; repeat it.",
+        help="Give a parameter this one value. Repeatable.",
         show_default=False,
     ),
 ]
@@ -256,7 +257,7 @@ TrialsOption: TypeAlias = Annotated[
         min=1,
         max=INT32_MAX,
         metavar="N",
-        help="How many trials to draw at random, or of a grid at most.",
+        help="How many trials to draw, or the most to take from a grid.",
         show_default=False,
     ),
 ]
@@ -265,7 +266,7 @@ NewOption: TypeAlias = Annotated[
     typer.Option(
         "--new",
         metavar="NAME=VALUE",
-        help="Give the program an argument that is no parameter of the study; repeat it.",
+        help="Pass the program an argument that is not a parameter of the study. Repeatable.",
         show_default=False,
     ),
 ]
@@ -293,7 +294,7 @@ EnvOption: TypeAlias = Annotated[
     typer.Option(
         "--env",
         metavar="NAME=VALUE",
-        help="A variable for the trials; repeat it.",
+        help="An environment variable for the trials. Repeatable.",
         show_default=False,
     ),
 ]

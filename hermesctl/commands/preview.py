@@ -57,17 +57,16 @@ def preview(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the trials that a study would have, and when it can be expected to have something;
-    store nothing.
+    """Show the trials that a study would have, and when to expect results; store nothing.
 
-    The head checks and expands it, as it would on submit; where none answers, this machine does,
-    and there are no times. Times come from simulating the study's policy on the curves of the
-    earlier study that is most like it and has the same signal, if there is one, and on the devices
-    that could take its trials now: what the two have in common is said.
-    Where no node can take them, each node is named with the reason instead.
+    The head checks and expands the study, as on submit; if no head answers, this machine does,
+    without a forecast. The forecast simulates the study's policy on the curves of the most similar
+    earlier study with the same signal, if there is one, and on the devices that could take the
+    trials now. It says what the two studies have in common. If no node can take the trials, each
+    node is named with the reason.
 
-    With --try the first trial is run for its first seconds, on a device that the study could have;
-    the metrics that it reports are listed, or how it failed, and it is forgotten.
+    With --try, the first trial runs for its first seconds, on a device that the study could have.
+    The metrics that it reports are listed, or how it failed; then it is deleted.
 
     Example: hermesctl preview study.yaml -o wide
 

@@ -146,11 +146,11 @@ def resume(study: StudyArgument, head: HeadOption = None) -> None:
 
 @app.command()
 def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """End all trials of a study that have not ended; results and checkpoints stay.
+    """End all unfinished trials of a study; results and checkpoints stay.
 
-    What runs or is parked is written down first, where that can be done. Asks before it ends more
-    than one. Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
-    `study retry` takes it back.
+    Running and parked trials write a checkpoint first, if they can. Asks before it ends more than
+    one. Their state is then `cancelled`; `stopped` means ended by one of the study's rules. `study
+    retry` undoes it.
 
     Example: hermesctl study stop digits --yes
     """
@@ -189,12 +189,11 @@ def extend(
     new: NewOption = None,
     head: HeadOption = None,
 ) -> None:
-    """Let trials go on for longer, finished ones from their last checkpoint; or change what a study
-    that runs is to do.
+    """Train trials longer, finished ones from their last checkpoint; or change a running study.
 
-    A key is a hyper-parameter, for finished trials, or one of the study file: a rule under `stop`,
-    `run_cap`, or, of a random search, a setting of an axis. A trial whose program has ended by
-    itself needs a length that rises. Trials that have not begun are drawn again between new bounds.
+    KEY is a hyper-parameter, for finished trials, or a key of the study file: a rule under `stop`,
+    `run_cap`, or, for a random search, a setting of an axis. A trial whose program has ended by
+    itself needs a larger length. Trials that have not started are drawn again from new bounds.
 
     Example: hermesctl study extend digits --set epochs=20
 
@@ -237,10 +236,10 @@ def add(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Give a study further trials, also one that has finished.
+    """Add trials to a study, even if it has finished.
 
-    What is not given is as in the study: its other axes make a grid of those points that no trial
-    has, or are drawn, `--trials` times.
+    Parameters that you don't give stay as in the study. A grid gets the points that no trial has
+    yet; random parameters are drawn `--trials` times.
 
     Example: hermesctl study add digits --set learning_rate=3e-4
 
@@ -282,9 +281,9 @@ def metric(
     by: ByOption = "",
     head: HeadOption = None,
 ) -> None:
-    """Rank a study by another metric from now on, also one that has finished.
+    """Rank a study by another metric from now on, even if it has finished.
 
-    Policies go on reading the study's signal. To look once: `best --metric NAME`.
+    Policies still read the study's signal. To rank by it just once: `best --metric NAME`.
 
     Example: hermesctl study metric digits val_accuracy --goal maximize
     """
@@ -308,7 +307,7 @@ def clone(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Submit a study once more with changes, over the very same code.
+    """Submit a study again with changes, using the same code.
 
     Example: hermesctl study clone digits --set schedule.policy=hermes --name digits-hermes
     """
@@ -329,7 +328,7 @@ def clone(
 
 @app.command("rm")
 def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """Forget a study: its trials, results, checkpoints and working copies.
+    """Delete a study with its trials, results, checkpoints and working copies.
 
     Example: hermesctl study rm digits
     """
@@ -364,7 +363,7 @@ def export(
         ),
     ] = "",
 ) -> None:
-    """Write a study as JSON Lines: itself, its trials, its journal, its points. Or the points.
+    """Write a study as JSON Lines (its trials, journal and points too), or its points as CSV.
 
     Example: hermesctl study export digits --to digits.jsonl
 
@@ -407,8 +406,8 @@ def compare(
 ) -> None:
     """Show studies side by side: the best of each, how soon it was found, and what differs.
 
-    The values by time are the best of any trial so far, those by step the best trial's own. Ranked
-    by the metric of the first.
+    Values by time are the best of any trial so far; values by step are the best trial's own. The
+    metric is the first study's, unless you give one.
 
     Example: hermesctl study compare digits digits-asha
     """
@@ -427,7 +426,9 @@ def replay(
     policy: PoliciesOption = "asha",
     devices: Annotated[
         int | None,
-        typer.Option(min=1, help="Default: as many as it ran on.", show_default=False),
+        typer.Option(
+            min=1, help="How many devices. Default: as many as it ran on.", show_default=False
+        ),
     ] = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,

@@ -71,7 +71,7 @@ def list_trials(
         typer.Option(
             "--tag",
             metavar="TAG",
-            help="Only trials with this tag; repeat it for those with all of them.",
+            help="Only trials with this tag. Repeatable: trials must have them all.",
             show_default=False,
         ),
     ] = None,
@@ -126,10 +126,10 @@ def show(
 def curve(
     trial: TrialArgument,
     metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Which metric; default: the signal.")
+        str, typer.Option(metavar="NAME", help="Which metric. Default: the signal.")
     ] = "",
     points: Annotated[
-        int, typer.Option(min=0, max=INT32_MAX, help="At most so many points; 0: all.")
+        int, typer.Option(min=0, max=INT32_MAX, help="At most this many points; 0: all.")
     ] = 0,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
@@ -189,10 +189,10 @@ def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
 
 @app.command()
 def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
-    """End trials; results and checkpoints stay. `trial retry` takes it back.
+    """End trials; results and checkpoints stay. `trial retry` undoes it.
 
-    What runs or is parked is written down first, where that can be done. Asks before it ends more
-    than one. Their state is then `cancelled`; `stopped` are those that a rule of the study ended.
+    Running and parked trials write a checkpoint first, if they can. Asks before it ends more than
+    one. Their state is then `cancelled`; `stopped` means ended by one of the study's rules.
 
     Example: hermesctl trial stop digits/3 digits/4 --yes
     """
@@ -227,17 +227,15 @@ def tag(
         list[str],
         typer.Argument(
             metavar="TRIAL... TAG...",
-            help="Trials, `study/17`, and tags, which have no slash.",
+            help="Trials, `study/17`, then tags, which have no slash.",
             autocompletion=complete_trial,
             show_default=False,
         ),
     ],
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Take these tags from the trials instead.")
-    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove these tags instead.")] = False,
     head: HeadOption = None,
 ) -> None:
-    """Give trials tags; `trial ls --tag` lists those that have one.
+    """Tag trials; `trial ls --tag` lists those with a tag.
 
     Example: hermesctl trial tag digits/3 digits/7 baseline
 
@@ -263,14 +261,14 @@ def note(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="What to write, over the note that is there; an empty text takes it away."
+            help="The new note, which replaces the old one; an empty text deletes it."
             " Default: show the note.",
             show_default=False,
         ),
     ] = None,
     head: HeadOption = None,
 ) -> None:
-    """Write a note to a trial, or show it.
+    """Write a note on a trial, or show it.
 
     Example: hermesctl trial note digits/3 "diverges after the warm-up"
     """

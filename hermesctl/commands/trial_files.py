@@ -22,7 +22,7 @@ from hermesctl.waiting import is_live
 
 app = typer.Typer(
     cls=NounGroup,
-    help="List, fetch and print the files of a trial's working copy, of one that runs or is over."
+    help="List, fetch and print files of a trial's working copy, during the trial and after."
     " Without a verb: the list.",
 )
 
@@ -30,7 +30,7 @@ PatternsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="PATH",
-        help="Files, folders or patterns (`'*.png'`); default: all.",
+        help="Files, folders or patterns (`'*.png'`). Default: all.",
         show_default=False,
     ),
 ]
@@ -45,8 +45,9 @@ def list_files(
 ) -> None:
     """List the files of a trial's working copy, on the node where it ran last.
 
-    What is behind a link, as the paths of `data` are, is not in it. A completed trial's working
-    copy goes when its node's disk budget is used up, but for what the study file says to `keep`.
+    What lies behind a link, such as the paths of `data`, is not included. A completed trial's
+    working copy is deleted when its node's disk budget is used up, except for what the study file
+    says to `keep`.
 
     Example: hermesctl trial files ls digits/13 'runs/*'
     """
@@ -75,14 +76,14 @@ def get(
         Path | None,
         typer.Option(
             metavar="DIRECTORY",
-            help="Where to; default: ./STUDY-NUMBER-files.",
+            help="Where to. Default: ./STUDY-NUMBER-files.",
             show_default=False,
         ),
     ] = None,
     force: ForceOption = False,
     head: HeadOption = None,
 ) -> None:
-    """Write files of a trial's working copy as a directory, each as it was when it was read.
+    """Copy files of a trial's working copy to a directory, each as it was when it was read.
 
     Example: hermesctl trial files get digits/13 best.pt 'runs/*' --to best
     """

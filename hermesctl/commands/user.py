@@ -27,7 +27,9 @@ from hermesd.security.identity import NotEnrolled, Role, said_token
 
 DAY_SECONDS = 86_400.0
 
-app = typer.Typer(cls=NounGroup, help="The users of the head, and how they share its devices.")
+app = typer.Typer(
+    cls=NounGroup, help="List, invite and revoke users; show how they share the devices."
+)
 ValidOption = Annotated[
     float, typer.Option("--days", min=0.001, max=30, help="How many days the token stays valid.")
 ]
@@ -46,16 +48,16 @@ RoleOption = Annotated[
     typer.Option(
         "--role",
         help="A user sees and changes their own studies. An operator sees and changes all, and"
-        " drains nodes. An admin may invite and revoke, too.",
+        " drains nodes. An admin can also invite and revoke.",
     ),
 ]
 
 
 @app.command("ls")
 def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List nodes and people with a certificate, and each person's quota and use of the devices.
+    """List nodes and people with a certificate, and each person's quotas and use of the devices.
 
-    Use is counted in device time that fades with the head's half-life. A user sees only themselves.
+    Use is device time that fades with the head's half-life. A user sees only themselves.
 
     Example: hermesctl user ls -o wide
     """
@@ -85,7 +87,7 @@ def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="As `user ls` has it; default: who you are there."),
+        typer.Argument(metavar="NAME", help="As `user ls` prints it. Default: you."),
     ] = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
@@ -124,7 +126,7 @@ def user_token(
     days: ValidOption = 1.0,
     head: HeadOption = None,
 ) -> None:
-    """Print the command that lets a person use this head from another machine; good once.
+    """Print the command that lets a person use this head from another machine; it works once.
 
     Example: hermesctl user token alice
     """
@@ -138,15 +140,15 @@ def user_token(
 
 @app.command("revoke")
 def user_revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As `user ls` has it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `user ls` prints it.")],
     role: Annotated[
         PersonRole | None,
-        typer.Option("--role", help="Revoke only this role; default: all of the user's roles."),
+        typer.Option("--role", help="Revoke only this role. Default: all of the user's roles."),
     ] = None,
     yes: YesOption = False,
     head: HeadOption = None,
 ) -> None:
-    """Take a person's access back, at once: every certificate, and tokens not redeemed yet.
+    """Revoke a person's access at once: every certificate, and tokens not yet redeemed.
 
     Example: hermesctl user revoke alice
     """
@@ -178,10 +180,10 @@ def login(
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Your name at the head; default: your name here.")
+        str | None, typer.Option(help="Your name at the head. Default: your user name here.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What to call the head here; default: its HOST.")
+        str | None, typer.Option(help="What to call the head here. Default: its HOST.")
     ] = None,
 ) -> None:
     """Log in to a head on another machine; later commands then use it.
@@ -202,10 +204,10 @@ def login(
 
 def logout(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Default: the current context.")
+        str | None, typer.Argument(metavar="NAME", help="Which login. Default: the current one.")
     ] = None,
 ) -> None:
-    """Forget a login, with its key.
+    """Forget a login and its key.
 
     Example: hermesctl logout
     """

@@ -162,8 +162,8 @@ def verify_resume(
 ) -> None:
     """Compare a trial that is suspended with one that is not, bit for bit, in each tier.
 
-    It runs here and needs no head. Exit code 1: they differ, or the program isn't repeatable; 4: it
-    fails even when it is not suspended.
+    Runs on this machine, without a head. Exit code 1: they differ, or the program isn't repeatable;
+    4: it fails even when it is not suspended.
 
     Example: hermesctl verify-resume study.yaml --steps 20 --suspend-at 1,20,39
     """

@@ -47,7 +47,7 @@ CountOption = Annotated[
         "--count",
         min=1,
         max=load.INT32_MAX,
-        help=f"How many trials; default: {LEADERBOARD_LENGTH} in a table, else all.",
+        help=f"How many trials. Default: {LEADERBOARD_LENGTH} in a table, else all.",
         show_default=False,
     ),
 ]
@@ -61,10 +61,10 @@ def status(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show how a study is doing; without STUDY the newest, and which others are unfinished.
+    """Show how a study is doing. Without STUDY: the newest, and which others are unfinished.
 
-    The exit code is 0 when the study could be shown. With --wait it tells how the study ended:
-    0 if no trial failed or was cancelled (study stop, trial stop), 6 if some did or were.
+    The exit code is 0 if the study could be shown. With --wait, it says how the study ended: 6 if
+    any trial failed or was cancelled (study stop, trial stop), else 0.
 
     Example: hermesctl status digits --wait && hermesctl best digits
     """
@@ -93,7 +93,7 @@ def status(
 
 
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
-    """Show the devices and a study's trials, live; q or Ctrl-C leaves it, the study goes on.
+    """Show the devices and a study's trials, live. q or Ctrl-C leaves; the study goes on.
 
     Keys: s or an arrow key changes the sort order, f shows only trials on a device, p pauses the
     display, ? lists all keys.
@@ -137,8 +137,8 @@ def tail(
 ) -> None:
     """Print what happened: results, milestones, switches, ends.
 
-    Each line begins with its sequence number; --after goes on from there. -o json has a line
-    of JSON for every event, the routine ones included.
+    Each line starts with its sequence number; --after continues from there. -o json prints one line
+    of JSON for every event, including routine ones.
 
     Example: hermesctl tail -f digits --reports
     """
@@ -221,7 +221,7 @@ def best(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show the leaderboard: its first trials, or all with -o wide, json, yaml or csv.
+    """Show the leaderboard: the best trials, or all with -o wide, json, yaml or csv.
 
     Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
 

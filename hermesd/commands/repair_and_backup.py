@@ -27,9 +27,9 @@ def backup(
     ] = None,
     state: Annotated[Path | None, typer.Option("--state", help="Overrides state_dir.")] = None,
 ) -> None:
-    """Save the head's state to a file, while it runs; unpacking it is the way back.
+    """Save the head's state to a file while it runs; to restore it, unpack the file.
 
-    Checkpoints are not in it: they lie on the nodes.
+    Checkpoints are not included; they are on the nodes.
     """
     from hermesd.head.journal.backup import backup
     from hermesd.head.statedir import StateAway, StateRefused

@@ -26,16 +26,16 @@ REFUSED, INTERRUPTED = 2, 130
 Export = Annotated[
     Path, typer.Argument(metavar="EXPORT", help="What `hermesctl study export` wrote.")
 ]
-Policy = Annotated[str, typer.Option(help="Policies, with settings, as of `hermesd simulate`.")]
+Policy = Annotated[str, typer.Option(help="Policies with settings, as for `hermesd simulate`.")]
 
 
 def simulate(
     curves: Annotated[
-        list[Path] | None, typer.Option(help="A file of recorded curves; more may follow.")
+        list[Path] | None, typer.Option(help="A file of recorded curves; list as many as you like.")
     ] = None,
     more: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="More of them.", show_default=False),
+        typer.Argument(metavar="FILE", help="More files.", show_default=False),
     ] = None,
     policy: Annotated[
         str,
@@ -47,7 +47,7 @@ def simulate(
     ] = "fifo,round_robin,slaq,hermes,hermes:placement=homes,g_thres=4,asha,best_first",
     devices: Annotated[
         str,
-        typer.Option(help="How many devices, with commas; 100:70:50 are three of unequal speeds."),
+        typer.Option(help="How many devices: 1,4 tries both; 100:70:50 is three unequal ones."),
     ] = "1,4",
     trials: Annotated[
         int | None,
@@ -72,11 +72,13 @@ def simulate(
         str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
     ] = "paper",
     metric_loss: Annotated[
-        str, typer.Option(help="What policies see and figures mean: base or total.")
+        str, typer.Option(help="The loss that policies see and figures mean: base or total.")
     ] = "base",
     good: Annotated[
         str,
-        typer.Option(help="Good: way, 90 % of the way from start to best; optimum, best / 0.9."),
+        typer.Option(
+            help="Good is way, 90 % of the way from start to best; or optimum, best / 0.9."
+        ),
     ] = "way",
     seed: Annotated[int, typer.Option(help="The seed of the random orders.")] = 0,
     processes: Annotated[
@@ -108,12 +110,14 @@ def replay(
     policy: Policy = "asha",
     devices: Annotated[
         int | None,
-        typer.Option(min=1, help="Default: as many as it ran on.", show_default=False),
+        typer.Option(
+            min=1, help="How many devices. Default: as many as it ran on.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Say what became of an exported study, and what would have under other policies: as JSON.
+    """Print as JSON how an exported study ran, and how it would have under other policies.
 
-    People use `hermesctl study replay`.
+    `hermesctl study replay` shows the same as tables.
     """
 
     def answer(chosen: tuple[Contender, ...]) -> Any:
@@ -133,9 +137,9 @@ def forecast(
         int, typer.Option(min=1, help="How many random samples of trials to simulate.")
     ] = 10,
 ) -> None:
-    """Forecast when a planned study has results, from an exported study's curves; prints JSON.
+    """Print as JSON when a planned study would have results, by the curves of an exported one.
 
-    People use `hermesctl preview`.
+    `hermesctl preview` shows the same as text.
     """
 
     def answer(chosen: tuple[Contender, ...]) -> Any:
@@ -178,7 +182,7 @@ Written = Annotated[
     str,
     typer.Argument(
         metavar="NAME[:SETTING=VALUE,...]",
-        help="A policy, with settings, as of `hermesd simulate`; several have commas between.",
+        help="A policy with settings, as for `hermesd simulate`; separate several by commas.",
         show_default=False,
     ),
 ]
