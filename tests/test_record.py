@@ -23,7 +23,7 @@ from hermesd.core.events import (
     Submitted,
 )
 from hermesd.core.losses import Chunk
-from hermesd.core.model import OnSameFailure, Quantum, RunId, Scalar
+from hermesd.core.model import OnSameFailure, Quantum, RunId, Scalar, StopRule
 from tests.core.playbook import submitted
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -90,6 +90,12 @@ def test_a_field_that_an_older_version_did_not_write_takes_its_default() -> None
     body = '{"run":["d/1",1],"devices":["n/0"],"quantum":{},"reason":"first"}'
     launch = Launch(RunId("d/1", 1), ("n/0",), Quantum(), "first")
     assert record.decode("Launch", body) == launch
+    longer = Extended("s", ("s/0",), StopRule(9), (("epochs", 2),), (("x",),), "r1")
+    kind, body = record.encode(longer)
+    before = json.loads(body)
+    for field in ("source", "redrawn", "added", "ended"):
+        del before[field]
+    assert record.decode(kind, json.dumps(before)) == longer
     kind, body = record.encode(submitted(on_same_failure=OnSameFailure.STUDY))
     older = json.loads(body)
     for field in ("on_same_failure", "metric_chosen"):
