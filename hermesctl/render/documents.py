@@ -76,9 +76,9 @@ def best_row(trial: Trial) -> dict[str, Data]:
     }
 
 
-def best_columns(trial: Trial, metric: str) -> dict[str, Data]:
+def best_columns(trial: Trial, metric: str, mode: str) -> dict[str, Data]:
     """One row of the leaderboard as CSV: its value stands under the metric's own name, unless
-    another column has that name."""
-    row = best_row(trial)
+    another column has that name. `mode` says which value that is, as in `best_document`."""
+    row = {**best_row(trial), "mode": mode}
     name = metric if metric not in row else "metric"
     return {(name if key == "metric" else key): value for key, value in row.items()}

@@ -605,6 +605,8 @@ def test_the_metric_of_a_study_is_looked_at_and_changed(head: FakeHead) -> None:
     flags = ["--goal", "maximize", "--by", "best"]
     looked = json.loads(hermesctl("best", "--metric", "acc", *flags, "-o", "json").stdout)
     assert (looked["metric"], looked["goal"], looked["mode"]) == ("acc", "maximize", "best")
+    smoothed = hermesctl("best", "digits", "--metric", "loss", "--by", "smoothed", "-o", "csv")
+    assert next(csv.DictReader(io.StringIO(smoothed.stdout)))["mode"] == "smoothed"
     drawn = hermesctl("best", "--metric", "acc", *flags).stdout
     assert "ranked by acc, the highest first, by the best value of each trial" in drawn
     assert not head.of(pb.SetMetricRequest), "nothing is changed by a look"
