@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import trainer_shim
-from hermesd.node.machine import processes
+from hermesd.node.machine import detached, processes
+from hermesd.node.machine.detached import WORLD, NotBegun
 from hermesd.node.machine.environment import OWNER, host_environment
 from hermesd.node.runner import host_link
 from hermesd.node.runner.zygotes import LIMIT, Zygotes
@@ -95,6 +96,33 @@ async def test_many_hosts_come_from_one_interpreter(
     commands = {await start(make(tmp_path, i, program), zygotes, shim, program) for i in range(2)}
     (command,) = commands
     assert b"zygote0.sock" in command
+
+
+async def test_in_a_world_of_its_own_its_hosts_outlive_it(
+    tmp_path: Path, shim: Path, program: dict[str, str]
+) -> None:
+    try:
+        probe = await detached.start(["true"], os.environ, folder=tmp_path, world=WORLD)
+    except NotBegun:
+        pytest.skip("no process images here: no namespaces")
+    await processes.exited(probe)
+    (tmp_path / "run").mkdir()
+    warm = Zygotes(tmp_path / "run", shim, worlds=True)
+    links = []
+    for number in range(3):
+        folder = make(tmp_path, number, program)
+        links.append(await host_link.start(folder, sys.executable, "keras", program, shim, warm))
+    first = {processes.parent(link.host_pid) for link in links}
+    assert len(first) == 1, "one world"
+    assert all(
+        b"zygote0.sock" in Path(f"/proc/{link.host_pid}/cmdline").read_bytes() for link in links
+    )
+    await warm.close()
+    for link in links:
+        link.send("quit")
+        await processes.exited(link.host_pid)
+        link.close()
+    await processes.exited(first.pop() or 0)
 
 
 @pytest.mark.parametrize(

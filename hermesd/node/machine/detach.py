@@ -35,6 +35,8 @@ def _spawn(command: list[str]) -> int:
 def _in_world(command: list[str], is_below: bool) -> int:
     """The number of the program as it is seen from here. Raises OSError."""
     told, tells = os.pipe()
+    # The first process there mounts another one in its place.
+    outside = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
     _enter()
     first = os.fork()
     if first == 0:
@@ -48,7 +50,8 @@ def _in_world(command: list[str], is_below: bool) -> int:
     if not is_below:
         return first
     # Its parent is the first process of a world, so it is that one's only child.
-    with open(f"/proc/{first}/task/{first}/children") as children:
+    path = f"{first}/task/{first}/children"
+    with open(path, opener=lambda name, flags: os.open(name, flags, dir_fd=outside)) as children:
         return int(children.read().split()[0])
 
 
