@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from hermesctl.commands.running import NounGroup, run
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import cell, grid, moment
 from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Trial
 from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable, size
 from hermesctl.waiting import is_live
@@ -89,28 +91,32 @@ def get(
     """
 
     async def body(client: AsyncClient) -> None:
-        found = (await client.trial(trial)).trial
-        folder = to or Path(f"{found.id.replace('/', '-')}-files")
-        listed = await client.files(found, *(paths or ()))
-        columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
-        console = stderr()
-        with Progress(
-            *columns, console=console, transient=True, disable=not is_live(console)
-        ) as bar:
-            task = bar.add_task("", total=sum(file.size_bytes for file in listed))
-            files = await client.download_files(
-                found,
-                folder,
-                *(paths or ()),
-                force=force,
-                on_progress=lambda received: bar.update(task, completed=received),
-            )
-        weight = size(sum(file.stat().st_size for file in files))
-        say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
-        for file in files:
-            typer.echo(printable(str(file)))
+        await fetch(client, (await client.trial(trial)).trial, paths or (), to, force=force)
 
     run(body, head=head, waiting="")
+
+
+async def fetch(
+    client: AsyncClient, trial: Trial, paths: Sequence[str], to: Path | None, *, force: bool
+) -> None:
+    """Write files of a trial's working copy to a directory, and print their names."""
+    folder = to or Path(f"{trial.id.replace('/', '-')}-files")
+    listed = await client.files(trial, *paths)
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    console = stderr()
+    with Progress(*columns, console=console, transient=True, disable=not is_live(console)) as bar:
+        task = bar.add_task("", total=sum(file.size_bytes for file in listed))
+        files = await client.download_files(
+            trial,
+            folder,
+            *paths,
+            force=force,
+            on_progress=lambda received: bar.update(task, completed=received),
+        )
+    weight = size(sum(file.stat().st_size for file in files))
+    say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
+    for file in files:
+        typer.echo(printable(str(file)))
 
 
 @app.command()

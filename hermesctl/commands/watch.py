@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Group
 
 from hermesctl.commands.options import (
     ByOption,
+    ForceOption,
     GoalOption,
     HeadOption,
     LatestStudyArgument,
@@ -19,7 +21,8 @@ from hermesctl.commands.options import (
     TrialArgument,
 )
 from hermesctl.commands.running import chosen_study, outcome, run
-from hermesctl.errors import ExitCode, Unreachable, UsageError
+from hermesctl.commands.trial_files import fetch
+from hermesctl.errors import ExitCode, NotFound, Unreachable, UsageError
 from hermesctl.render.documents import best_columns, best_document, study_document
 from hermesctl.render.event_lines import event_line
 from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
@@ -218,6 +221,19 @@ def best(
     metric: RankOption = "",
     goal: GoalOption = "",
     by: ByOption = "",
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Copy the files that the best trial wrote, instead."),
+    ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Where --files copies to. Default: ./STUDY-NUMBER-files.",
+            show_default=False,
+        ),
+    ] = None,
+    force: ForceOption = False,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -226,10 +242,22 @@ def best(
     Example: hermesctl best digits -n 1 -o json | jq .trials[0].params
 
     Example: hermesctl best digits --metric val_accuracy --goal maximize
+
+    Example: hermesctl best digits --files --to best
     """
+    if (to or force) and not files:
+        raise UsageError("--to and --force are for --files")
+    if files and (count or output is not Format.TABLE):
+        raise UsageError("--files copies the files of one trial: expected neither -n nor -o")
 
     async def body(client: AsyncClient) -> None:
         chosen = (await client.study(await chosen_study(client, study))).study
+        if files:
+            first = await client.best(chosen, 1, metric=metric, goal=goal, by=by)
+            if not first or not first[0].rank:
+                raise NotFound(f"no trial of {printable(chosen.id)} has a rank yet")
+            await fetch(client, first[0], (), to, force=force)
+            return
         many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
         trials = await client.best(chosen, count or many, metric=metric, goal=goal, by=by)
         document = best_document(chosen, trials)

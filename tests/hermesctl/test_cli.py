@@ -704,6 +704,20 @@ def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
     assert (request.again, request.environment_of) == (True, "digits")
 
 
+def test_the_files_of_the_best_trial_are_fetched(head: FakeHead, tmp_path: Path) -> None:
+    head.add_study("digits", trial(2, metric=0.5, rank=1), trial(1))
+    head.files = [pb.GetFilesResponse(name="best.pt", data=b"weights", size_bytes=7)]
+    there = tmp_path / "out"
+    fetched = hermesctl("best", "digits", "--files", "--to", str(there))
+    assert fetched.stdout.strip() == str(there / "best.pt")
+    assert (there / "best.pt").read_bytes() == b"weights"
+    assert {each.trial for each in head.of(pb.GetFilesRequest)} == {"digits/2"}
+    for flags in (["--to", "out"], ["--files", "-o", "json"], ["--files", "-n", "2"]):
+        assert hermesctl("best", "digits", *flags).exit_code == ExitCode.USAGE
+    head.add_study("unranked", trial(1, "unranked"))
+    assert "no trial of unranked has a rank" in hermesctl("best", "unranked", "--files").stderr
+
+
 def test_export_goes_to_a_file_or_to_stdout(head: FakeHead, tmp_path: Path) -> None:
     head.add_study("digits", trial(1))
     assert hermesctl("study", "export", "digits").stdout == '{"study": 1}\n{"trial": 1}\n'
