@@ -1,0 +1,202 @@
+"""Images that fail: the program is not harmed, and nothing goes on from what is not whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.checkpoints import DamagedCheckpoint
+from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
+from tests.images.programs import PROGRAMS
+
+PROGRAM = PROGRAMS["grows a file"]
+
+pytestmark = pytest.mark.image
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> str:
+    return criu(tmp_path)
+
+
+class Failing:
+    """A CRIU that does what it is told when it is asked to dump or to restore."""
+
+    def __init__(self, folder: Path, tool: str) -> None:
+        self.path = folder / "failing-criu"
+        self._told = folder / "told"
+        self.path.write_text(
+            f'#!/bin/sh\ncase "$1" in dump|restore) . {self._told};; esac\nexec {tool} "$@"\n'
+        )
+        self.path.chmod(0o755)
+        self.does("")
+
+    def does(self, what: str) -> None:
+        self._told.write_text(f"{what}\n")
+
+
+@pytest.fixture
+def failing(tmp_path: Path, tool: str) -> Failing:
+    return Failing(tmp_path, tool)
+
+
+@pytest.fixture
+def trial(tmp_path: Path, failing: Failing) -> Iterator[WorldTrial]:
+    trial = WorldTrial(tmp_path / "t", [sys.executable, "main.py"], criu=str(failing.path))
+    lay_out(PROGRAM, trial.directory / "work")
+    trial.launch()
+    yield trial
+    trial.end()
+
+
+def _begun(trial: WorldTrial, restore: str | None = None) -> None:
+    trial.start(restore=restore)
+    trial.until("started")
+    wait_for_more(trial, 20)
+
+
+def _saved(trial: WorldTrial) -> str:
+    """Suspended as an image, by a host that ends; the next one is there."""
+    trial.suspend("checkpoint")
+    path = str(trial.until("suspended")["checkpoint"]["path"])
+    trial.end()
+    trial.launch()
+    return path
+
+
+def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
+    trial.until("completed")
+    trial.quit()
+    output, files = undisturbed(PROGRAM, tmp_path / "plain")
+    assert trial.output == output
+    assert files_in(trial.directory / "work") == files
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("exit 1", "CRIU ended with 1"),
+        # As on a full disk, amid the program's pages.
+        ("trap '' XFSZ; ulimit -f 100", "CRIU"),
+        ("exit 127", "CRIU ended with 127"),
+    ],
+)
+def test_what_cannot_be_imaged_is_parked_and_goes_on(
+    trial: WorldTrial, failing: Failing, tmp_path: Path, what: str, reason: str
+) -> None:
+    _begun(trial)
+    failing.does(what)
+    trial.suspend("checkpoint")
+    assert reason in trial.until("checkpoint_failed")["reason"]
+    trial.until("parked")
+    assert list(trial.checkpoints.iterdir()) == [], "nothing half-made is left"
+    told = [event for event in trial.events if event["kind"] == "fidelity"][-1]
+    assert told["level"] == "park-only"
+    assert reason in told["reason"]
+    trial.resume()
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_before(
+    trial: WorldTrial, failing: Failing, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = _saved(trial)
+    _begun(trial, path)
+    failing.does("kill -9 $$")
+    trial.suspend("checkpoint")
+    event = trial.until("suspended")
+    assert event["tier"] == "kill"
+    assert event["checkpoint"]["path"] == path
+    failing.does("")
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path) -> None:
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    assert trial.until("checkpointed")["id"] == "passing"
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_suspend_during_an_image_in_passing_waits_for_it(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    trial.suspend("park")
+    trial.until("parked")
+    trial.resume()
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_program_that_cannot_be_brought_back_has_failed_to_be_restored(
+    trial: WorldTrial, failing: Failing, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = _saved(trial)
+    failing.does("exit 3")
+    trial.start(restore=path)
+    with pytest.raises(AssertionError, match=r"'error_kind': 'restore'.*CRIU ended with 3"):
+        trial.until("started")
+    failing.does("")
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_an_image_of_a_machine_with_more_features_is_for_others(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = Path(_saved(trial))
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["machine"]["cpu"] += " warp_drive"
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    trial.start(restore=str(path))
+    with pytest.raises(AssertionError, match=r"'not_fetched'.*this processor lacks warp_drive"):
+        trial.until("started")
+
+
+def test_an_image_does_not_go_on_with_other_hyper_parameters(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = _saved(trial)
+    trial.end()
+    spec = json.loads(trial.spec.read_text())
+    trial.spec.write_text(json.dumps({**spec, "parameters": {"rate": 1}}))
+    trial.launch()
+    trial.start(restore=path)
+    with pytest.raises(AssertionError, match="the hyper-parameters are others"):
+        trial.until("started")
+
+
+def test_one_bit_in_any_file_of_an_image_is_found(trial: WorldTrial, tmp_path: Path) -> None:
+    _begun(trial)
+    path = Path(_saved(trial))
+    checkpoints.verified(path)
+    names = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
+    assert any(name.startswith("processes/pages") for name in names)
+    for name in names:
+        if not (path / name).stat().st_size:
+            continue
+        damaged = tmp_path / "damaged"
+        shutil.copytree(path, damaged)
+        with (damaged / name).open("r+b") as file:
+            first = file.read(1)
+            os.pwrite(file.fileno(), bytes([first[0] ^ 16]), 0)
+        with pytest.raises(DamagedCheckpoint):
+            checkpoints.verified(damaged)
+        shutil.rmtree(damaged)
