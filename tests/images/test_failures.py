@@ -189,6 +189,7 @@ def test_one_bit_in_any_file_of_an_image_is_found(trial: WorldTrial, tmp_path: P
     checkpoints.verified(path)
     names = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
     assert any(name.startswith("processes/pages") for name in names)
+    assert {file.stat().st_mode & 0o77 for file in path.rglob("processes/*")} == {0}
     for name in names:
         if not (path / name).stat().st_size:
             continue

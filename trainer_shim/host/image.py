@@ -129,8 +129,10 @@ def take(
 ) -> Message:
     """Write an image of a stopped tree as checkpoint `id`; what a checkpoint's end says.
 
-    `dumped` is called when the program may go on. Raises ImageError, OSError.
+    `dumped` is called when the program may go on. This process's umask is changed. Raises
+    ImageError, OSError.
     """
+    os.umask(0o077)  # memory may hold secrets
     builder = checkpoint_dir.Builder(checkpoints, id)
     with builder.or_nothing():
         processes = os.path.join(builder.partial, _PROCESSES)
