@@ -178,6 +178,7 @@ class Builder:
         """
         digest, size = hashlib.sha256(), 0
         path = os.path.join(self.partial, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # it may be linked, and another checkpoint's too
         with File(path, self._is_read_soon) as file:

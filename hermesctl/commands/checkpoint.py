@@ -71,8 +71,9 @@ def download(
     """Write a trial's checkpoint as a directory of files.
 
     A Keras trial whose fit is over has model.keras among them; a finished PyTorch trial has
-    model.pt and optimizer.pt, plain state_dicts. The lines that load them are printed. With
-    --force, files of the same names are replaced and all others stay.
+    model.pt and optimizer.pt, plain state_dicts, and of Lightning also model.ckpt, of the Hugging
+    Face Trainer a folder `pretrained`. The lines that load them are printed. With --force, files
+    of the same names are replaced and all others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best
     """

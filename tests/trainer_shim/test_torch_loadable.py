@@ -10,6 +10,7 @@ import pytest
 
 from hermesctl.render.loading import loading_lines
 from tests.trainer_shim import torch_programs as programs
+from tests.trainer_shim import trainer_programs
 from tests.trainer_shim.suspending import Runs, suspend
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -76,6 +77,82 @@ def test_models_and_optimizers_are_plain_state_dicts(tmp_path: Path, is_suspende
     lines = loading_lines(saved, names)
     assert len(lines) <= 5
     script = "import torch\nfrom torch import nn\n" + NETWORK + "\n".join(lines) + COMPARED
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=work, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert run.stdout == "ALIKE\n"
+
+
+LIGHTNING = """
+class Model(Base):
+    def __init__(self, width):
+        super().__init__()
+        self.save_hyperparameters()
+        self.net = Net(width)
+"""
+LIGHTNING_TRAINED = """
+model = Model(width=5)
+trainer = pl.Trainer(max_epochs=2, logger=False, enable_checkpointing=False, **quiet)
+trainer.fit(model, DataLoader(data, 8))
+torch.save(model.state_dict(), "own.pt")
+final()
+"""
+BERT = """
+from transformers import BertConfig, BertForSequenceClassification
+"""
+BERT_TRAINED = """
+class Words(Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        return dict(input_ids=[index % 9 + 1] * 5, attention_mask=[1] * 5, labels=index % 2)
+
+config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                    intermediate_size=8)
+model = BertForSequenceClassification(config)
+args = TrainingArguments("out", num_train_epochs=2, per_device_train_batch_size=8,
+                         save_strategy="no", learning_rate=0.01, **quiet)
+Trainer(model, args, train_dataset=Words()).train()
+torch.save(model.state_dict(), "own.pt")
+final()
+"""
+WEIGHTS = """
+torch.testing.assert_close(model.state_dict(), torch.load("own.pt"), rtol=0, atol=0)
+print("ALIKE")
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "trained", "file"),
+    [
+        pytest.param(
+            trainer_programs.lightning(LIGHTNING),
+            LIGHTNING_TRAINED,
+            "model.ckpt",
+            marks=pytest.mark.lightning,
+        ),
+        pytest.param(
+            trainer_programs.transformers(BERT),
+            BERT_TRAINED,
+            "pretrained/config.json",
+            marks=pytest.mark.transformers,
+        ),
+    ],
+    ids=["lightning", "transformers"],
+)
+def test_a_framework_loads_what_its_loop_has_trained(
+    tmp_path: Path, made: str, trained: str, file: str
+) -> None:
+    runs = Runs(None, tmp_path, made + trained)
+    with runs.trial("trained") as trial:
+        trial.start(limit=5)
+        trial.until("parked")
+        trial.start(restore=suspend(trial)["checkpoint"]["path"])
+        saved = Path(trial.until("completed")["checkpoint"]["path"])
+        work = trial.directory / "work"
+    names = {str(path.relative_to(saved)) for path in saved.rglob("*")}
+    assert {file, "model.pt"} <= names
+    script = made + "\n".join(loading_lines(saved, names)) + WEIGHTS
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=work, stdout=subprocess.PIPE, text=True, check=True
     )

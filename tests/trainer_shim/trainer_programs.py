@@ -370,3 +370,13 @@ Trainer(Model(), args, train_dataset=Rows(), data_collator=odd).train()
 def program(body: str, seeded: bool = True) -> str:
     """The whole script."""
     return (_HEAD + body).replace("{seed}", _SEEDED if seeded else "")
+
+
+def lightning(body: str) -> str:
+    """The whole script, with Lightning imported and a `Base` for its model."""
+    return program(_LIGHTNING + body)
+
+
+def transformers(body: str) -> str:
+    """The whole script, with the Hugging Face Trainer imported."""
+    return program(_TRANSFORMERS + body)

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from trainer_shim.adapters.torch import private
+from trainer_shim.adapters.torch.loadable import Weights
 from trainer_shim.adapters.torch.loaders import begin_again, begun_with, obstacle, skip
 from trainer_shim.adapters.torch.objects import Inventory
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.program_state import note
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterator
-from trainer_shim.adapters.torch.state import State, TorchSnapshot
+from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.agent import CannotCapture
 from trainer_shim.saver import OtherProgram
@@ -92,6 +93,9 @@ class Driver(Protocol):
 
     def put_back(self, past: State, unpacker: Unpacker) -> None:
         """Set what `copy` copied. Raises OtherProgram."""
+
+    def files(self, weights: Weights) -> Files:
+        """The trained model as the framework loads it, once the training is over."""
 
 
 class FrameworkRun:
@@ -214,7 +218,7 @@ class FrameworkRun:
             objects = inventory.copy(with_gradients)
             return {**self._session.left.dump([]), "objects": objects, "run": run}
 
-        return self._session.snapshot(sys._getframe(), more, until)
+        return self._session.snapshot(sys._getframe(), more, until, self.driver.files)
 
     def _position(self) -> State:
         consumed = self.driver.consumed()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ from trainer_shim.adapters.torch.framework_run import (
     running,
     why_not,
 )
+from trainer_shim.adapters.torch.loadable import Weights
 from trainer_shim.adapters.torch.pack import PLAIN, Packer, Unpacker
-from trainer_shim.adapters.torch.state import State
+from trainer_shim.adapters.torch.state import Files, State
 from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
@@ -257,6 +259,26 @@ class Lightning:
         self._forget_addresses()
         gathered = self.loop.epoch_loop._results
         put_back_results(gathered, past["results"], unpacker, self._package, trainer)
+
+    def files(self, weights: Weights) -> Files:
+        """`model.ckpt`: the weights and the hyper-parameters, for `load_from_checkpoint`.
+
+        Made here and not by the trainer, which runs what the program does when it saves.
+        """
+        import torch
+
+        model = self.trainer.lightning_module
+        written = io.BytesIO()
+        checkpoint = {
+            "epoch": self.trainer.current_epoch,
+            "global_step": self.trainer.global_step,
+            "pytorch-lightning_version": sys.modules[self._package].__version__,
+            "state_dict": weights(model),
+            model.CHECKPOINT_HYPER_PARAMS_KEY: dict(model.hparams),
+        }
+        if checkpoint["state_dict"] is not None:
+            torch.save(checkpoint, written)
+            yield "model.ckpt", written.getbuffer()
 
     def _forget_addresses(self) -> None:
         """Have the model look its metrics up anew, which it knows by their addresses."""

@@ -1,19 +1,38 @@
-"""What PyTorch loads of an ended training without Hermes: plain state_dicts.
+"""What PyTorch loads of an ended training without Hermes: plain state_dicts, and what a framework
+whose loop has trained makes of them.
 
-Rule: made of the checkpoint's own copies, so nothing of the program is run for it; a state that is
-more than tensors and plain values has no such file, and is resumed all the same.
+Rule: the values are the checkpoint's own copies, whatever has become of the models since. What
+cannot be written so has no such file, and is resumed all the same.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Callable
 
 from trainer_shim.adapters.torch.pack import Unpacker
+from trainer_shim.adapters.torch.state import Files, State
 from trainer_shim.adapters.torch.tensor_bytes import Raw
 
-State = dict[str, Any]
+# The state_dict of a model of the program's, of then; None of another one.
+Weights = Callable[[Any], "dict[str, Any] | None"]
+
+
+def framework_files(
+    state: State, models: Sequence[tuple[Any, dict[str, int]]], make: Callable[[Weights], Files]
+) -> Files:
+    """What a framework's own `make` writes; none if that fails. The `models` are as in
+    `state_dict_files`, each with the model itself."""
+
+    def weights(model: Any) -> dict[str, Any] | None:
+        found = (names for one, names in models if one is model)
+        return next((_model(state["objects"], names) for names in found), None)
+
+    try:
+        return list(make(weights))
+    except Exception:  # whatever a framework or a model of its own raises; the training is well
+        return []
 
 
 def state_dict_files(

@@ -23,6 +23,7 @@ from trainer_shim.adapters.torch import for_loop_bytecode, private, program_stat
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.fidelity import TorchFidelity, refusing
 from trainer_shim.adapters.torch.frame_locals import place
+from trainer_shim.adapters.torch.loadable import Weights
 from trainer_shim.adapters.torch.loaders import (
     begin_again,
     begun_with,
@@ -37,7 +38,7 @@ from trainer_shim.adapters.torch.pass_variables import PassVariables
 from trainer_shim.adapters.torch.program_state import copy_variables, fit, put_back_variables
 from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
-from trainer_shim.adapters.torch.state import State, TorchSnapshot, load
+from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
 from trainer_shim.saver import OtherProgram
@@ -727,12 +728,16 @@ class TorchSession:
         )
 
     def snapshot(
-        self, frame: types.FrameType, more: Callable[..., State], until: int = ALL
+        self,
+        frame: types.FrameType,
+        more: Callable[..., State],
+        until: int = ALL,
+        files: Callable[[Weights], Files] | None = None,
     ) -> TorchSnapshot:
         """The whole program, with what `more` copies; see `program_state.copy`."""
         said = {"steps": self.steps, "parameters": self.agent.parameters}
         return program_state.copy(
-            frame, self.objects, lambda *given: {**said, **more(*given)}, until
+            frame, self.objects, lambda *given: {**said, **more(*given)}, until, files
         )
 
     # -- restoring

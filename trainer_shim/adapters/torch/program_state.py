@@ -10,13 +10,13 @@ import types
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
-from trainer_shim.adapters.torch.loadable import state_dict_files
+from trainer_shim.adapters.torch.loadable import Weights, framework_files, state_dict_files
 from trainer_shim.adapters.torch.loaders import copy_loader
 from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import LARGE
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.state import State, TorchSnapshot
+from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot
 from trainer_shim.agent import CannotCapture, refused
 from trainer_shim.saver import OtherProgram
 
@@ -55,9 +55,11 @@ def copy(
     objects: Objects,
     more: Callable[[Inventory, Packer], State],
     until: int = ALL,
+    files: Callable[[Weights], Files] | None = None,
 ) -> TorchSnapshot:
     """The variables of the functions that `frame` is in, the random numbers, and what `more`
-    copies of the objects up to the `until`-th. Raises CannotCapture."""
+    copies of the objects up to the `until`-th. `files` are those that a framework writes besides
+    if it is the end of the training. Raises CannotCapture."""
     beside = objects.beside
     assert beside is not None
     try:
@@ -65,8 +67,15 @@ def copy(
         packer = packer_of(inventory)
         beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
-        whole, models = {**state, **more(inventory, packer)}, inventory.state_dicts()
-        snapshot = TorchSnapshot(whole, lambda: state_dict_files(whole, models))
+        whole, names = {**state, **more(inventory, packer)}, inventory.state_dicts()
+        models = list(zip(inventory.models, names))
+
+        def at_end() -> Files:
+            yield from state_dict_files(whole, names)
+            if files is not None:
+                yield from framework_files(whole, models, files)
+
+        snapshot = TorchSnapshot(whole, at_end)
         if lost := beside.lost():
             raise CannotCapture(lost)
         return snapshot

@@ -8,8 +8,11 @@ next; what it counts in variables of its own is set in them.
 from __future__ import annotations
 
 import functools
+import glob
 import inspect
+import os
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,8 +27,9 @@ from trainer_shim.adapters.torch.framework_run import (
     running,
     why_not,
 )
+from trainer_shim.adapters.torch.loadable import Weights
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
-from trainer_shim.adapters.torch.state import State
+from trainer_shim.adapters.torch.state import Files, State
 
 if TYPE_CHECKING:
     from trainer_shim.adapters.torch.loop import TorchSession
@@ -119,6 +123,21 @@ class HuggingFace:
             values["num_update_steps_per_epoch"] = past["updates"]
         unpacker.put_some(past["local"], values)
         keep_locals(frame)
+
+    def files(self, weights: Weights) -> Files:
+        """What `save_pretrained` of the model, and of what prepares its data, writes."""
+        model, state_dict = self.trainer.model, weights(self.trainer.model)
+        if state_dict is None or not hasattr(model, "save_pretrained"):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder, state_dict=state_dict)
+            if hasattr(self.trainer.processing_class, "save_pretrained"):
+                self.trainer.processing_class.save_pretrained(folder)
+            for path in sorted(glob.glob(os.path.join(folder, "**"), recursive=True)):
+                if os.path.isfile(path):
+                    with open(path, "rb") as file:
+                        name = os.path.relpath(path, folder)
+                        yield os.path.join("pretrained", name), memoryview(file.read())
 
 
 class _Moved:
