@@ -1,7 +1,7 @@
 """Images of one trial's program, as its host has them made: in a child, one at a time.
 
-Rule: the host's loop never waits for CRIU. What could not be imaged once is not tried again before
-the program has gone on; what the agent promises by itself counts then.
+Rule: the host's loop never waits for CRIU. What could not be imaged once is not tried again by this
+host; what the agent promises by itself counts then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from trainer_shim.spec import Spec
 
 # Of the time that a program trains, images taken meanwhile may cost this part.
 _SHARE = 0.01
+# What its author saves, the author wants to find.
+_AS_GOOD = ("exact", "author")
 Tell = Callable[[Message], None]
 
 
@@ -78,7 +80,9 @@ class Images:
         self.memory: str | None = None
         self.problem = ""
         self._shown_at = spec.directory  # to the program
-        if spec.criu:
+        if spec.criu and spec.env.get("CUDA_VISIBLE_DEVICES"):
+            self.problem = "it has a GPU"
+        elif spec.criu:
             try:
                 self.memory = world.begin(spec.directory)
             except OSError as error:
@@ -93,7 +97,7 @@ class Images:
 
     def serve(self, level: str) -> bool:
         """Whether a program of which a checkpoint promises `level` is better kept as an image."""
-        return self.work and level != "exact"
+        return self.work and level not in _AS_GOOD
 
     def promise(self, said: Message) -> Message:
         """What is promised of a resume, where the agent alone would promise this."""
