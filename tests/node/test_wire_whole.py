@@ -13,7 +13,7 @@ import pytest
 
 from hermesd import wire
 from hermesd.core.events import NodeJoined, Reported
-from hermesd.core.model import LiveRun, Scalar
+from hermesd.core.model import LiveRun, Scalar, Setting
 from hermesd.core.node.messages import Assignment, Order, Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire.codec import Codec, MessageForm
@@ -33,6 +33,8 @@ class Filler:
         inner = [each for each in get_args(hint) if each is not NoneType]
         if hint == Scalar or hint is str:
             return f"word {next(self._next)}"
+        if hint == Setting:
+            return (self.value(Scalar), next(self._next))
         if hint is bool:
             return not default if default is not dataclasses.MISSING else True
         if hint is bytes:
