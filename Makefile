@@ -48,7 +48,7 @@ test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
 
 test-image: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m image -n auto
+	$(BIN)/python -m pytest tests/images -n auto
 
 test-slurm: $(STAMPS)/dev
 	-command -v slurmctld > /dev/null || apt-get install -y slurm-wlm munge

@@ -29,17 +29,12 @@ _MOMENT_SECONDS = 0.5
 
 def criu(folder: Path) -> str:
     """A CRIU that works here; skips the test without one."""
-    found = asyncio.run(images.detect(named_criu(), folder, ROOT))
+    if shutil.which(NAMED) is None:
+        pytest.skip("no CRIU here")
+    found = asyncio.run(images.detect(NAMED, folder, ROOT))
     if not found.criu:
         pytest.skip(f"no process images here: {found.why}")
     return found.criu
-
-
-def named_criu() -> str:
-    """The CRIU that is to be used; skips the test without one."""
-    if shutil.which(NAMED) is None:
-        pytest.skip("no CRIU here")
-    return NAMED
 
 
 class WorldTrial(Trial):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster
 from tests.e2e.test_lost_node import LEASE, becomes, killed, node
 from tests.head.heads import world
-from tests.images.driving import named_criu
+from tests.images.driving import criu
 
 STEPS = 250
 PROGRAM = f"""
@@ -35,8 +37,6 @@ with open("log.csv", "w") as log:
 
 
 def _truth(rate: float) -> list[float]:
-    import random
-
     draws, state, losses = random.Random(1), 1.0, []
     for _ in range(STEPS):
         state *= 1 - rate * draws.random()
@@ -44,11 +44,16 @@ def _truth(rate: float) -> list[float]:
     return losses
 
 
+@pytest.fixture(autouse=True)
+def tool(tmp_path: Path) -> str:
+    """The CRIU that the nodes find, too."""
+    return criu(tmp_path)
+
+
 @pytest.mark.timeout(120)
 async def test_it_goes_on_at_the_other_node_when_its_own_is_gone(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    monkeypatch.setenv("HERMES_NODE_CRIU", named_criu())
     root = tmp_path_factory.mktemp("i")
     (root / "head").mkdir()
     async with AsyncExitStack() as stack:

@@ -1,7 +1,7 @@
 """Tries out whether a process can be brought back from an image of it; `hermesd node` asks.
 
-`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints the version of
-CRIU, or what went wrong.
+`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints that it was, by
+which version, or what went wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_ONCE = 3  # descriptors that every program has
 
 
 def main(criu: str, folder: str) -> str:
-    """The version of this CRIU, once it has brought a process back. Raises ImageError, OSError."""
+    """Words for it, once this CRIU has brought a process back. Raises ImageError, OSError."""
     version = subprocess.run([criu, "--version"], capture_output=True, text=True, check=False)
     words = version.stdout.split()
     if version.returncode != 0 or len(words) < 2:
@@ -44,10 +44,12 @@ def main(criu: str, folder: str) -> str:
     _, status = os.waitpid(restorer, 0)
     if status != 0:
         raise ImageError(image.why_not(memory, os.waitstatus_to_exitcode(status)))
-    os.kill(source.pid, signal.SIGKILL)
-    if os.waitpid(source.pid, 0)[0] != source.pid:
-        raise ImageError("CRIU brought nothing back")
-    return f"CRIU {words[1]}"
+    try:
+        os.kill(source.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise ImageError("CRIU brought nothing back") from None
+    os.waitpid(source.pid, 0)
+    return f"brought back by CRIU {words[1]}"
 
 
 def _sleeper() -> int:

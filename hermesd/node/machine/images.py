@@ -17,6 +17,7 @@ from hermesd.node.machine.detached import WORLD, NotBegun
 
 TRY_SECONDS = 30.0
 _OFF = "off"
+_BROUGHT_BACK = "brought back by "  # as trainer_shim.host.try_image says it
 
 log = structlog.get_logger()
 
@@ -47,13 +48,13 @@ async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
     criu = os.path.abspath(criu)
     with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
         said = await _tried(criu, Path(folder), shim)
-    if said.startswith("CRIU "):
-        return ProcessImages(criu, said)
+    if said.startswith(_BROUGHT_BACK):
+        return ProcessImages(criu, said.removeprefix(_BROUGHT_BACK))
     return ProcessImages("", said)
 
 
 async def _tried(criu: str, folder: Path, shim: Path) -> str:
-    """Its version if a process was brought back from an image of it; else what went wrong."""
+    """That a process was brought back from an image of it, by which CRIU; or what went wrong."""
     told = folder / "told"
     environment = {**os.environ, "PYTHONPATH": str(shim)}
     command = [sys.executable, "-m", "trainer_shim.host.try_image", criu, str(folder)]

@@ -1,0 +1,43 @@
+"""Whether a node finds out what it can do with a CRIU, and says so."""
+
+from pathlib import Path
+
+import pytest
+
+import trainer_shim
+from hermesd.node.machine import images
+
+
+@pytest.fixture
+def shim(tmp_path: Path) -> Path:
+    folder = tmp_path / "shim"
+    folder.mkdir()
+    (folder / "trainer_shim").symlink_to(Path(trainer_shim.__file__).parent)
+    return folder
+
+
+async def test_without_a_criu_there_are_none(tmp_path: Path, shim: Path) -> None:
+    found = await images.detect("no-such-criu", tmp_path, shim)
+    assert found.criu == ""
+    assert "there is no no-such-criu here: install CRIU 4" in found.fact
+    assert "node.criu is off" in (await images.detect("off", tmp_path, shim)).fact
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo broken >&2; exit 1", "--version fails: broken"),
+        ("[ $1 = --version ] && echo Version: 9.9 || exit 1", "CRIU ended with 1"),
+        ("[ $1 = --version ] && echo Version: 9.9 || exit 0", "CRIU brought nothing back"),
+    ],
+)
+async def test_a_criu_that_does_not_work_is_not_used(
+    tmp_path: Path, shim: Path, script: str, why: str
+) -> None:
+    criu = tmp_path / "criu"
+    criu.write_text(f"#!/bin/sh\n{script}\n")
+    criu.chmod(0o755)
+    found = await images.detect(str(criu), tmp_path, shim)
+    assert found.criu == ""
+    assert why in found.fact or "may not make namespaces" in found.fact
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("image-")] == []
