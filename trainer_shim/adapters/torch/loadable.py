@@ -20,13 +20,15 @@ Weights = Callable[[Any], "dict[str, Any] | None"]
 
 
 def framework_files(
-    state: State, models: Sequence[tuple[Any, dict[str, int]]], make: Callable[[Weights], Files]
+    state: State,
+    models: Sequence[tuple[Callable[[], Any], dict[str, int]]],
+    make: Callable[[Weights], Files],
 ) -> Files:
     """What a framework's own `make` writes; none if that fails. The `models` are as in
-    `state_dict_files`, each with the model itself."""
+    `state_dict_files`, each with what gives the model, if it is there."""
 
     def weights(model: Any) -> dict[str, Any] | None:
-        found = (names for one, names in models if one is model)
+        found = (names for one, names in models if one() is model)
         return next((_model(state["objects"], names) for names in found), None)
 
     try:

@@ -7,6 +7,7 @@ is set; what a class of the program's own raises while it is read never ends its
 from __future__ import annotations
 
 import types
+import weakref
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
@@ -68,7 +69,8 @@ def copy(
         beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
         whole, names = {**state, **more(inventory, packer)}, inventory.state_dicts()
-        models = list(zip(inventory.models, names))
+        # Weakly: a model that the program lets go of must not be found by the next inventory.
+        models = [(weakref.ref(one), each) for one, each in zip(inventory.models, names)]
 
         def at_end() -> Files:
             yield from state_dict_files(whole, names)
