@@ -28,6 +28,7 @@ from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import (
     cell,
     facts_table,
+    left_text,
     params_text,
     state_cell,
     step_text,
@@ -359,6 +360,7 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
             f"{duration(trial.busy_seconds)}, {percent(trial.overhead_share)} overhead",
         ),
         ("speed", rate),
+        ("left", left_text(trial)),
         ("memory", size(trial.memory_bytes)),
         ("CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()),
         ("framework", trial.framework or "-"),

@@ -1,9 +1,9 @@
 """The trials of the live view, in a table that fits its terminal.
 
 Rule: pure. What a trial is and how far it is (trial, state, step, metric) is never shortened;
-the picture of the signal gives way first, then the signal, then the device. The parameters, by
-which people tell trials apart, get shorter before they go, and what all trials' ids begin with
-goes before them.
+the picture of the signal gives way first, then the signal, the device, and how long it has left.
+The parameters, by which people tell trials apart, get shorter before they go, and what all
+trials' ids begin with goes before them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hermesctl.render.charts import sparkline
 from hermesctl.render.tables import (
     cell,
     grid,
+    left_text,
     params_text,
     state_cell,
     step_text,
@@ -87,10 +88,13 @@ def live_trials(
         "state": [state_cell(trial) for trial in shown],
         "device": [cell(trial.device or "-") for trial in shown],
         ">step": [cell(step_text(trial)) for trial in shown],
+        ">left": [cell(left_text(trial)) for trial in shown],
         ">signal": [cell(number(trial.signal)) for trial in shown],
         "": [_picture(trails.get(trial.id, ())) for trial in shown],
         f">{metric}": [cell(number(trial.metric)) for trial in shown],
     }
+    if all(trial.remaining_seconds is None for trial in shown):
+        columns.pop(">left")
     widths = {
         header: max([len(header.removeprefix(">")), *(one.cell_len for one in cells)])
         for header, cells in columns.items()
@@ -110,12 +114,12 @@ def live_trials(
             for_them = 0
     left -= for_them + _GAP if for_them else 0
     # What is left is given in this order, and what has no room is left out.
-    for header in ("device", ">signal", ""):
-        needed = widths[header] + _GAP
+    for header in (">left", "device", ">signal", ""):
+        needed = widths.get(header, width) + _GAP
         if needed <= left:
             left -= needed
         else:
-            columns.pop(header)
+            columns.pop(header, None)
     if for_them:
         shorter = _parameters(shown, names, for_them + left)
         columns["parameters"] = [cell(words, "dim") for words in shorter]

@@ -62,8 +62,15 @@ def state_cell(trial: Trial) -> Text:
 
 
 def step_text(trial: Trial) -> str:
-    """`120/800`, or the step alone while the plan is unknown."""
-    return f"{trial.step}/{trial.planned_steps}" if trial.planned_steps else str(trial.step)
+    """`120/800`, `120/~800` going by other trials, or the step alone while neither is known."""
+    if trial.planned_steps:
+        return f"{trial.step}/{trial.planned_steps}"
+    return f"{trial.step}/~{trial.expected_steps}" if trial.expected_steps else str(trial.step)
+
+
+def left_text(trial: Trial) -> str:
+    """How long it has still to train; a dash where nobody knows."""
+    return "-" if trial.remaining_seconds is None else duration(trial.remaining_seconds)
 
 
 def value_text(value: Data) -> str:
@@ -99,7 +106,8 @@ def varying(trials: Sequence[Trial]) -> list[str]:
 
 def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """Trials in the given order."""
-    extra = ("fidelity", ">preempted", ">busy", ">overhead", ">memory", "reason") if wide else ()
+    more = ("fidelity", ">preempted", ">busy", ">left", ">overhead", ">memory", "reason")
+    extra = more if wide else ()
     names = varying(trials)
     tagged = ("tags",) if any(trial.tags for trial in trials) else ()
     headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
@@ -122,6 +130,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
                 cell(trial.fidelity or "-"),
                 cell(str(trial.preemptions)),
                 cell(duration(trial.busy_seconds)),
+                cell(left_text(trial)),
                 cell(percent(trial.overhead_share)),
                 cell(size(trial.memory_bytes)),
                 cell(cut(one_line(trial.reason), 60)),

@@ -36,6 +36,7 @@ from hermesctl.sdk.records import Explanation, Node, Study, StudyDetail, Trial, 
 from hermesctl.text import count, duration, one_line, percent, printable
 
 _NEXT_SHOWN = 5
+STATUS_BAR_WIDTH, LINE_BAR_WIDTH = 30, 10
 
 
 @dataclass(slots=True)
@@ -65,6 +66,11 @@ def study_progress(trials: Sequence[Trial]) -> float | None:
     return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
 
 
+def progress_text(done: float | None, width: int) -> str:
+    """A bar of so many characters and the share; a dash while it is not known."""
+    return "-" if done is None else f"{progress_bar(done, width)} {percent(done)}"
+
+
 def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
     """Counts by state, best so far, estimated end, devices, overhead.
 
@@ -75,7 +81,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("study", study.id),
         ("submitted", moment(study.submitted_unix_seconds)),
         ("trials", trials_text(detail)),
-        ("progress", percent(study_progress(trials))),
+        ("progress", progress_text(study_progress(trials), STATUS_BAR_WIDTH)),
         ("pool", study.pool),
         ("policy", policy_text(study.policy_label, study.deciding)),
         ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
@@ -171,7 +177,7 @@ def progress_line(detail: StudyDetail) -> Text:
     """How far a study is, in a line among those of its events."""
     line = Text(f"{'':>17}{printable(detail.study.id):<20} ", style="dim")
     parts = (
-        percent(study_progress(detail.trials)),
+        progress_text(study_progress(detail.trials), LINE_BAR_WIDTH),
         trials_text(detail),
         f"best {best_text(detail.study, detail.trials)}",
         f"ends {ending_text(detail.study)}",

@@ -123,6 +123,10 @@ def trial(message: pb.Trial) -> records.Trial:
         framework=message.framework,
         argv=tuple(message.argv),
         stalled_since_unix_seconds=message.stalled_since_unix_seconds or None,
+        expected_steps=message.expected_steps,
+        remaining_seconds=message.remaining_seconds
+        if message.HasField("remaining_seconds")
+        else None,
     )
 
 

@@ -238,6 +238,9 @@ class Trial:
     `not_extended` says why it is as it was though it was to go on; else it is empty. `tags` and
     `note` are what people have made of it.
     `stalled_since_unix_seconds` is since when its program has come to no step, None if it goes on.
+    `expected_steps` is how many steps it will take in all: those planned or allowed, or what the
+    study's completed trials took; 0 if that is not known, or it has ended. `remaining_seconds` of
+    training are left at its present speed, None if unknown.
     """
 
     id: str
@@ -277,6 +280,8 @@ class Trial:
     stalled_since_unix_seconds: float | None = None
     tags: tuple[str, ...] = ()
     note: str = ""
+    expected_steps: int = 0
+    remaining_seconds: float | None = None
 
     @property
     def overhead_share(self) -> float:
@@ -285,8 +290,9 @@ class Trial:
 
     @property
     def progress(self) -> float | None:
-        """Share of the planned steps done; None while the plan is not known."""
-        return min(1.0, self.step / self.planned_steps) if self.planned_steps > 0 else None
+        """Share of its steps done; None while nobody knows how many there will be."""
+        steps = self.expected_steps or self.planned_steps
+        return min(1.0, self.step / steps) if steps > 0 else None
 
     def __repr__(self) -> str:
         step = f"{self.step}/{self.planned_steps}" if self.planned_steps else str(self.step)

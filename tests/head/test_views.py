@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from hermesd.core.model import Phase
 from hermesd.head.api.ranking import RankedTrials
-from hermesd.head.api.views import study_view
+from hermesd.head.api.views import ranked_view, study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import Playbook, play
 
@@ -42,3 +43,26 @@ def test_the_longest_trial_is_the_least_that_remains() -> None:
     measured(book, "s/0", 0.1)
     measured(book, "s/1", 1.0)
     assert view(book).remaining_seconds == pytest.approx(80)
+
+
+def test_how_long_a_trial_takes_is_learned_from_those_that_have_completed() -> None:
+    book = play(trials=4)
+    one = book.trial("s/0")
+    book.state.put(replace(one, step=20, step_seconds={"cpu": 0.1}))
+
+    def seen(name: str) -> pb.Trial:
+        board = RankedTrials(book.state, book.state.studies["s"])
+        return ranked_view(book.state, book.state.trials[name], board)
+
+    assert (seen("s/0").expected_steps, seen("s/0").HasField("remaining_seconds")) == (0, False)
+    book.state.put(replace(book.trial("s/3"), phase=Phase.COMPLETED, step=70))
+    assert (seen("s/0").expected_steps, seen("s/3").expected_steps) == (70, 0)
+    assert seen("s/0").remaining_seconds == pytest.approx(5.0)
+    assert seen("s/1").expected_steps == 70
+    assert not seen("s/1").HasField("remaining_seconds"), "how fast it is nobody knows"
+    # One 50 steps at 0.1 s, two that have not begun 70 each.
+    assert view(book).remaining_seconds == pytest.approx(5 + 7 + 7)
+    book.state.put(replace(book.state.trials["s/0"], planned_steps=40))
+    assert seen("s/0").remaining_seconds == pytest.approx(2.0), "what it says itself counts"
+    book.state.put(replace(book.state.trials["s/0"], paused=True))
+    assert not seen("s/0").HasField("remaining_seconds")

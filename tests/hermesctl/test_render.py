@@ -24,6 +24,7 @@ from hermesctl.render.views import (
     explanation_view,
     final_view,
     live_view,
+    progress_line,
     status_view,
     study_progress,
     top_view,
@@ -350,6 +351,19 @@ def test_progress_counts_ended_trials_as_whole() -> None:
     assert study_progress(()) is None
     assert study_progress(detail(trial(3)).trials) is None
     assert "progress     -" in shown(status_view(detail(trial(3)), {}))
+
+
+def test_progress_is_drawn_and_may_be_learned_from_other_trials() -> None:
+    running = types.TRIAL_STATE_RUNNING
+    one = trial(1, state=running, step=25, expected_steps=50, remaining_seconds=90.0)
+    assert study_progress(detail(one).trials) == 0.5
+    assert f"progress     {'━' * 15}{'╌' * 15} 50.0 %" in shown(status_view(detail(one), {}))
+    assert f"{'━' * 5}{'╌' * 5} 50.0 %" in progress_line(detail(one)).plain
+    assert "25/~50" in shown(trials_table(detail(one).trials, "loss", wide=True))
+    for width in (80, 200):
+        drawn = shown(live_view(LiveView(detail(one)), width, 24), width)
+        assert "25/~50" in drawn
+        assert "1 min 30 s" in drawn
 
 
 def test_the_status_says_what_is_known() -> None:

@@ -39,7 +39,7 @@ class FilesService:
         state = self.head.state
         trial = state.trials[names.trial_id(state, request.trial, asker())]
         board = RankedTrials(state, state.studies[trial.spec.study])
-        view = views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+        view = views.ranked_view(state, trial, board)
         response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
         if trial.run is not None:
             node = state.slots[trial.run.devices[0]].device.node

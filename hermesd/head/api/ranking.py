@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from statistics import median
 from typing import NamedTuple, TypeVar
 
 from hermesd.core.model import Goal, MetricMode, Phase, Study, TrialId
@@ -91,6 +92,12 @@ class RankedTrials:
             trial.id: 0 if self.measure.standing(trial)[0] else rank
             for rank, trial in enumerate(self.trials, 1)
         }
+
+    @cached_property
+    def completed_steps(self) -> int:
+        """How many steps those took that have completed, in the median; 0 if none has."""
+        took = [trial.step for trial in self.trials if trial.phase is Phase.COMPLETED]
+        return round(median(took)) if took else 0
 
     @property
     def best(self) -> Trial | None:

@@ -188,7 +188,7 @@ class StudiesService:
         return pb.GetStudyResponse(
             study=self._shown(study, board),
             trials=[
-                views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
+                views.ranked_view(state, state.trials[trial], board)
                 for trial in state.members[study.id]
             ],
             next_up=self.head.scheduler.next_up(study.id, NEXT_UP, self.head.clock()),

@@ -48,10 +48,7 @@ class TrialsService:
         study = state.studies[names.study_id(state, request.study, asker())]
         board = RankedTrials(state, study)
         chosen, token = page(state.members[study.id], request.page_size, request.page_token)
-        found = [
-            views.trial_view(state, state.trials[trial], board.measure, board.ranks[trial])
-            for trial in chosen
-        ]
+        found = [views.ranked_view(state, state.trials[trial], board) for trial in chosen]
         return pb.ListTrialsResponse(trials=found, next_page_token=token)
 
     async def BestTrials(
@@ -67,7 +64,7 @@ class TrialsService:
             by = asked_for(study, members, request.metric)
         board = RankedTrials(state, study, by)
         found = [
-            views.trial_view(state, trial, board.measure, board.ranks[trial.id])
+            views.ranked_view(state, trial, board)
             for trial in board.trials[: request.count or BEST_COUNT]
         ]
         ranking = views.ranking_view(board.measure)

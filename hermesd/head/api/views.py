@@ -53,6 +53,21 @@ def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
     return wire.quantum_to_proto(shown)
 
 
+def ranked_view(state: State, trial: Trial, board: RankedTrials) -> pb.Trial:
+    """A trial as people see it, among those of its study."""
+    view = trial_view(state, trial, board.measure, board.ranks[trial.id])
+    if trial.phase.final:
+        return view
+    learned = max(board.completed_steps, trial.step) if board.completed_steps else 0
+    steps = _length(state.studies[trial.spec.study], trial) or learned
+    view.expected_steps = steps
+    stands_still = trial.paused or (trial.run is not None and trial.run.stalled_since is not None)
+    per_step = trial.seconds_per_step
+    if not stands_still and per_step and steps > trial.step:
+        view.remaining_seconds = (steps - trial.step) * per_step
+    return view
+
+
 def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> pb.Trial:
     """A trial as people see it, `measure` being what its study ranks by."""
     study = state.studies[trial.spec.study]
@@ -226,8 +241,9 @@ def _effective_spec(study: Study) -> types.StudySpec:
 def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:
     """Until the last trial ends, at the speeds measured so far, on the devices that are there.
 
-    A trial that was not measured takes the median of those that were, in speed and in length.
-    None until one was, and while a person holds a trial back: that one does not end.
+    A trial that was not measured takes the median of those that were, in speed and in length; one
+    that has completed was as long as it is. None until one was, and while a person holds a trial
+    back: that one does not end.
     """
     unfinished = [trial for trial in trials if not trial.phase.final]
     if any(trial.paused for trial in unfinished):
@@ -240,7 +256,8 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         for slot in state.slots.values()
     )
     speeds = [t.seconds_per_step for t in trials if t.seconds_per_step]
-    lengths = [length for t in trials if (length := _length(study, t))]
+    took = {t.id: t.step for t in trials if t.phase is Phase.COMPLETED}
+    lengths = [length for t in trials if (length := took.get(t.id) or _length(study, t))]
     if not devices or not speeds or not lengths:
         return None
     speed, typical = median(speeds), median(lengths)
@@ -252,5 +269,6 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
 
 
 def _length(study: Study, trial: Trial) -> int | None:
+    """How many steps it takes in all, as far as it or its study says."""
     known = [n for n in (trial.planned_steps, study.stop.max_steps) if n]
     return min(known) if known else None

@@ -19,9 +19,11 @@ from typing import Any, Callable, NoReturn, Protocol
 
 from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters.ends import TrainingEnd
+from trainer_shim.adapters.planned_steps import PlannedSteps
 from trainer_shim.adapters.torch import for_loop_bytecode, private, program_state, random
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.fidelity import TorchFidelity, refusing
+from trainer_shim.adapters.torch.frame_locals import of_program as program_frames
 from trainer_shim.adapters.torch.frame_locals import place
 from trainer_shim.adapters.torch.loadable import Weights
 from trainer_shim.adapters.torch.loaders import (
@@ -41,6 +43,7 @@ from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
+from trainer_shim.program.enclosing_loops import turn
 from trainer_shim.saver import OtherProgram
 
 # One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
@@ -70,6 +73,8 @@ class Pass:
         self.taken = 0
         self.stepped = False  # an optimizer has stepped since the last boundary
         self.trained = False
+        self.moved_to = 0  # as many batches were not trained on here, but before the checkpoint
+        self.is_planned = False
         self.is_statement: bool | None = None
         self.made_before = 0
         self.loaders = 0  # that had been made when a batch was last asked for
@@ -162,7 +167,7 @@ class Pass:
                 raise OtherProgram(f"the data end after {index} batches of {skipped}") from None
         for counter in counters:
             for_loop_bytecode.advance(counter, skipped)
-        self.taken = self._counted = skipped
+        self.taken = self.moved_to = self._counted = skipped
         self.loaders = self._session.objects.loaders = past["loaders"]
         if is_last:
             self._session.go_on(frame)
@@ -507,6 +512,7 @@ class TorchSession:
         self._inside: list[Pass] = []
         self._is_opening = False
         self._end = TrainingEnd()
+        self._planned = PlannedSteps(agent.planned)
         self.standing = TorchFidelity(agent, self._capture, self._end.newest)
         self.obstacle = self.standing.obstacle
         self.left = PassVariables(self.objects.large)
@@ -663,6 +669,10 @@ class TorchSession:
             current.stepped = current.trained = True
         elif self.iteration.is_counted_by(optimizer):
             self.count(None)
+            if self.steps & (self.steps - 1) == 0:  # now and then: it takes as long as a small step
+                own = program_frames(sys._getframe(1))
+                if own and (now := turn(own)) is not None:
+                    self._planned.at(own[0].f_code, now, self.steps - 1, 1)
             agent.boundary(self.steps)
 
     # -- boundaries
@@ -680,10 +690,28 @@ class TorchSession:
         self.count(current)
         self._at = (current, frame)
         try:
+            if not current.is_planned:
+                self._plan(current, frame)
             self.agent.boundary(self.steps)
         finally:
             self._at = None
         self.iteration.done()
+
+    def _plan(self, current: Pass, frame: types.FrameType) -> None:
+        """See how many steps there will be, at the first boundary of a pass."""
+        current.is_planned = True
+        loader = current.loader()
+        try:
+            length = len(loader)  # type: ignore[arg-type]
+        except Exception:  # of data that have none, or whatever a program's own sampler raises
+            return
+        own = program_frames(frame)
+        now = turn(own) if own and self._inside == [current] else None
+        if now is not None:
+            batches = max(1, current.taken - current.moved_to)  # a step
+            done = self.steps - current.taken // batches
+            where = own[0].f_code, own[0].f_lineno
+            self._planned.at(where, now, done, max(1, length // batches))
 
     def may_end(self, current: Pass, frame: types.FrameType) -> None:
         """The program trains no further than this, unless it begins another pass."""

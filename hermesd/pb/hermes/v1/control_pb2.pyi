@@ -234,7 +234,7 @@ class StateCount(_message.Message):
     def __init__(self, state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Trial(_message.Message):
-    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note")
+    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note", "expected_steps", "remaining_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +272,8 @@ class Trial(_message.Message):
     STALLED_SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_SECONDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     study: str
     number: int
@@ -309,7 +311,9 @@ class Trial(_message.Message):
     stalled_since_unix_seconds: float
     tags: _containers.RepeatedScalarFieldContainer[str]
     note: str
-    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ...) -> None: ...
+    expected_steps: int
+    remaining_seconds: float
+    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., expected_steps: _Optional[int] = ..., remaining_seconds: _Optional[float] = ...) -> None: ...
 
 class MetricValue(_message.Message):
     __slots__ = ("name", "last", "best", "low", "high")
