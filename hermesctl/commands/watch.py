@@ -98,8 +98,8 @@ def status(
 def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
     """Show the devices and a study's trials, live. q or Ctrl-C leaves; the study goes on.
 
-    Keys: s or an arrow key changes the sort order, f shows only trials on a device, p pauses the
-    display, ? lists all keys.
+    Keys: up and down choose a trial, l shows its output, w why it runs or waits; / filters, f shows
+    only trials on a device, s sorts, p pauses the display, ? lists all keys.
 
     Example: hermesctl top digits
     """

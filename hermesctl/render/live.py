@@ -22,7 +22,6 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import replace
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -32,12 +31,20 @@ from hermesctl.render.event_lines import event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.live_table import SPARK_WIDTH
 from hermesctl.render.node_views import hindrances
-from hermesctl.render.views import LiveView, final_view, live_view, progress_line, top_view
+from hermesctl.render.top_keys import Keyboard
+from hermesctl.render.views import (
+    LiveView,
+    Panel,
+    final_view,
+    live_view,
+    progress_line,
+    top_view,
+)
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.events import EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
 from hermesctl.terminal import say
-from hermesctl.text import last_line, one_line
+from hermesctl.text import drawn_lines, last_line, one_line
 from hermesctl.waiting import is_live
 
 # Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
@@ -47,7 +54,11 @@ from hermesctl.waiting import is_live
 # keys.
 
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
-_ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
+_SEQUENCES = {
+    **{"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"},
+    **{"1~": "home", "4~": "end", "5~": "page up", "6~": "page down"},
+}
+_NAMED = {"\x1b": "escape", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\x08": "backspace"}
 
 
 @contextmanager
@@ -91,14 +102,10 @@ def pressed(tell: Callable[[str], None], leave: Callable[[], None]) -> Iterator[
 
 
 def keys_of(text: str) -> list[str]:
-    """The keys that a terminal tells of by `text`: characters, and arrows by their names."""
-    keys = []
-    for key in _KEY.findall(text):
-        if len(key) > 1:
-            key = _ARROWS.get(key[-1], "")
-        if key and key != "\x1b":
-            keys.append(key)
-    return keys
+    """The keys that a terminal tells of by `text`: characters, and others by their names."""
+    found = _KEY.findall(text)
+    named = (_SEQUENCES.get(key[2:], "") if len(key) > 1 else _NAMED.get(key, key) for key in found)
+    return [key for key in named if key]
 
 
 def _is_ours() -> bool:
@@ -121,60 +128,7 @@ HEED_SECONDS = 5.0
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
 LEADERBOARD_LENGTH = 10
-_KEYS_HELP = """
-q       leave; the study goes on
-s ← →   sort the trials: running first, by rank, by number, by step
-↑ ↓     see those further up or down
-f       see those on a device only, or all
-p       hold the picture still, or have it go on
-?       hide these lines"""
-
-
-class Keyboard:
-    """What keys do to a live picture. `left` is set once it is to end, and `going` unless it is to
-    stand still."""
-
-    def __init__(self, live: LiveView) -> None:
-        self.left, self.going = asyncio.Event(), asyncio.Event()
-        self.going.set()
-        self._live = live
-        self._helps = False
-
-    def press(self, key: str) -> None:
-        """Do what a key is for; nothing for one that is for nothing."""
-        live = self._live
-        match key.lower():
-            case "q":
-                self.left.set()
-            case "s" | "right":
-                live.look = live.look.sorted_otherwise(1)
-            case "left":
-                live.look = live.look.sorted_otherwise(-1)
-            case "up" | "down":
-                by = 1 if key == "down" else -1
-                live.look = live.look.scrolled(by, live.detail.trials)
-            case "f":
-                chosen = not live.look.only_on_device
-                live.look = replace(live.look, only_on_device=chosen, first=0)
-            case "p" if self.going.is_set():
-                self.going.clear()
-            case "p":
-                self.going.set()
-            case "?":
-                self._helps = not self._helps
-            case _:
-                pass
-        self.tell()
-
-    def tell(self) -> None:
-        """Have the picture say what keys there are."""
-        look = self._live.look
-        listed = "all trials" if look.only_on_device else "running only"
-        standing = "hold still" if self.going.is_set() else "go on (held)"
-        self._live.keys = (
-            f"q leave  s sort: {look.order_name}  f {listed}  p {standing}  ? help"
-            + (_KEYS_HELP if self._helps else "")
-        )
+_OUTPUT_BYTES = 32 << 10
 
 
 async def follow_to_the_end(
@@ -303,8 +257,7 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
                 gap(error)
             else:
                 picture()
-            await asyncio.sleep(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
-            await keyboard.going.wait()
+            await keyboard.rest(max(_REFRESH_SECONDS, _REFRESH_SHARE * (loop.time() - began)))
 
     async def events() -> None:
         after = live.detail.journal_sequence
@@ -347,7 +300,25 @@ async def _asked(client: AsyncClient, study: str, live: LiveView | None, devices
     live.detail = detail
     live.nodes = await client.nodes() if devices else ()
     live.notice = next(iter(await concerns(client, detail.study)), "")
+    if live.panel is not None:
+        await _fill(client, live.panel)
     return live
+
+
+async def _fill(client: AsyncClient, panel: Panel) -> None:
+    """Ask for what the panel shows."""
+    try:
+        if panel.kind == "why":
+            panel.content = await client.why(panel.trial)
+            return
+        async with aclosing(client.logs(panel.trial, offset=-_OUTPUT_BYTES)) as stream:
+            printed = b"".join([data async for data in stream])
+    except Unreachable:
+        raise
+    except HermesError as error:
+        panel.content = str(error).splitlines()
+    else:
+        panel.content = drawn_lines(printed.decode(errors="replace"))
 
 
 async def _fetch_trails(client: AsyncClient, live: LiveView) -> None:

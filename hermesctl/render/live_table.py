@@ -39,11 +39,13 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class TableLook:
-    """What of the trials is shown: which, in what order, from the `first` on."""
+    """Which trials are shown (those with all of the `words`), in what order, and on which one one
+    is: the first while it is on none that is shown."""
 
     order: int = 0
     only_on_device: bool = False
-    first: int = 0
+    words: str = ""
+    trial: str = ""
 
     @property
     def order_name(self) -> str:
@@ -51,18 +53,42 @@ class TableLook:
         return list(_ORDERS)[self.order]
 
     def sorted_otherwise(self, by: int) -> TableLook:
-        """Sorted as so many orders further on, from the top."""
-        return replace(self, order=(self.order + by) % len(_ORDERS), first=0)
+        """Sorted as so many orders further on."""
+        return replace(self, order=(self.order + by) % len(_ORDERS))
 
-    def scrolled(self, by: int, trials: Sequence[Trial]) -> TableLook:
-        """With so many trials further down as the first; never beyond the last."""
-        last = max(0, len(self.chosen(trials)) - 1)
-        return replace(self, first=min(max(0, self.first + by), last))
+    def moved(self, by: int, trials: Sequence[Trial]) -> TableLook:
+        """On the one so many trials further down; never beyond the last."""
+        chosen = self.chosen(trials)
+        if not chosen:
+            return self
+        place = min(max(0, self.place(chosen) + by), len(chosen) - 1)
+        return replace(self, trial=chosen[place].id)
+
+    def place(self, chosen: Sequence[Trial]) -> int:
+        """Where among these the trial is that one is on."""
+        return next((at for at, trial in enumerate(chosen) if trial.id == self.trial), 0)
+
+    def on(self, trials: Sequence[Trial]) -> Trial | None:
+        """The trial that one is on; None if none is shown."""
+        chosen = self.chosen(trials)
+        return chosen[self.place(chosen)] if chosen else None
 
     def chosen(self, trials: Sequence[Trial]) -> list[Trial]:
         """All that are shown if there is room, in order."""
-        kept = (t for t in trials if t.state.on_device or not self.only_on_device)
+        words = self.words.lower().split()
+        kept = (
+            trial
+            for trial in trials
+            if (trial.state.on_device or not self.only_on_device)
+            and (not words or all(word in _described(trial) for word in words))
+        )
         return sorted(kept, key=_ORDERS[self.order_name])
+
+
+def _described(trial: Trial) -> str:
+    """What a trial is found by."""
+    parts = (trial.id, state_cell(trial).plain, trial.device, *trial.tags)
+    return " ".join((*parts, params_text(trial.params))).lower()
 
 
 def live_trials(
@@ -71,15 +97,18 @@ def live_trials(
     width: int,
     room: int,
     look: TableLook | None = None,
+    is_chosen_from: bool = False,
 ) -> RenderableType:
-    """The first `room` trials, those on a device first unless `look` says otherwise, in `width`
-    columns.
+    """As many trials as there is `room` for, those on a device first unless `look` says otherwise,
+    in `width` columns; the one that one is on among them, and marked if it can be chosen.
 
     `trails` are the newest signals of each trial.
     """
     look = look or TableLook()
-    order = look.chosen(detail.trials)[look.first :]
-    shown = order[:room]
+    order = look.chosen(detail.trials)
+    place = look.place(order)
+    first = max(0, place - room + 1)
+    shown = order[first : first + room]
     metric = cut(detail.study.ranked_by, _METRIC_NAME_LENGTH)
     names = varying(detail.trials)
     parameters = [params_text(trial.params, names) for trial in shown]
@@ -125,9 +154,12 @@ def live_trials(
         columns["parameters"] = [cell(words, "dim") for words in shorter]
     headers = (name if name.startswith(">") else f"|{name}" for name in columns)
     table = grid(*headers, silently=True)
-    for cells in zip(*columns.values(), strict=True):
+    for at, cells in enumerate(zip(*columns.values(), strict=True), first):
+        if is_chosen_from and at == place:
+            for each in cells:
+                each.stylize("reverse")
         table.add_row(*cells)
-    hidden = len(order) - room
+    hidden = len(order) - first - len(shown)
     more = [cell(f"… and {count(hidden, 'trial')} more", "dim")] if hidden > 0 else []
     return Group(table, *more)
 

@@ -40,6 +40,15 @@ STATUS_BAR_WIDTH, LINE_BAR_WIDTH = 30, 10
 
 
 @dataclass(slots=True)
+class Panel:
+    """What is shown of one trial instead of the table: its `output`, or `why` it is as it is."""
+
+    kind: str
+    trial: str
+    content: Sequence[str] | Explanation = ("…",)
+
+
+@dataclass(slots=True)
 class LiveView:
     """What a live view is drawn from; `trails` are the newest signals of each trial."""
 
@@ -48,8 +57,11 @@ class LiveView:
     notice: str = ""
     trails: dict[str, deque[float]] = field(default_factory=dict)
     look: TableLook = field(default_factory=TableLook)
-    # What keys do, where there are any.
-    keys: str = ""
+    # What keys do, where there are any; what there is to say of them; what one has shown.
+    keys: Sequence[str] = ()
+    help: str = ""
+    panel: Panel | None = None
+    is_chosen_from: bool = False
 
     def reported(self, trial: str, loss: float) -> None:
         """Remember one more value of a trial's signal."""
@@ -161,7 +173,8 @@ def live_view(live: LiveView, width: int, height: int) -> RenderableType:
     bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
-    lines.append(live_trials(detail, live.trails, width, max(3, height - 8), live.look))
+    room = max(3, height - 8)
+    lines.append(live_trials(detail, live.trails, width, room, live.look, live.is_chosen_from))
     upcoming = [f"{printable(t)}" for t in detail.next_up[:_NEXT_SHOWN]]
     lines.append(_line("next up", ", ".join(upcoming) or "-"))
     lines.append(_line("best", best_text(study, trials)))
@@ -189,10 +202,35 @@ def progress_line(detail: StudyDetail) -> Text:
 def top_view(live: LiveView, width: int, height: int) -> RenderableType:
     """The devices and who is on them, then the study."""
     devices = [device for node in live.nodes for device in node.devices]
-    below = [Text(live.keys, style="dim")] if live.keys else []
-    rest = height - len(devices) - 2 - len(live.keys.splitlines())
+    keys = _wrapped(live.keys, width) + live.help.splitlines()
+    below = [Text("\n".join(keys), style="dim", no_wrap=True, overflow="ellipsis")] if keys else []
+    if live.panel is not None:
+        # Above it: what there is no room for is cut at the bottom.
+        return Group(*below, _panel_view(live.panel, height - len(keys) - 1))
+    rest = height - len(devices) - 2 - len(keys)
     study = live_view(live, width, rest)
     return Group(devices_table(devices, live=True), Text(), study, *below)
+
+
+def _panel_view(panel: Panel, height: int) -> RenderableType:
+    """What the trial printed last, or why it is as it is, in so many lines."""
+    titles = {"output": "the end of the output of", "why": "why"}
+    title = cell(f"{titles[panel.kind]} {panel.trial}", "bold")
+    if isinstance(panel.content, Explanation):
+        return Group(title, explanation_view(panel.content, wide=False))
+    lines = [Text(printable(line), no_wrap=True, overflow="ellipsis") for line in panel.content]
+    return Group(title, *lines[-max(1, height - 1) :])
+
+
+def _wrapped(words: Sequence[str], width: int) -> list[str]:
+    """As few lines of these as `width` takes, with two spaces between them."""
+    lines: list[str] = []
+    for word in map(printable, words):
+        if lines and len(lines[-1]) + 2 + len(word) <= width:
+            lines[-1] += f"  {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def final_view(

@@ -19,6 +19,7 @@ from hermesctl.render.charts import plot, progress_bar, sparkline
 from hermesctl.render.event_lines import event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.tables import leaderboard, studies_table, trials_table
+from hermesctl.render.top_keys import Keyboard
 from hermesctl.render.views import (
     LiveView,
     explanation_view,
@@ -434,6 +435,29 @@ def test_the_live_view_never_shortens_what_a_trial_is_and_how_far_it_is(width: i
     assert "epochs" not in first
     assert "lr=0.1 " in first
     assert ("batch_size=0.0001" in first) == (width > 140)
+
+
+@pytest.mark.parametrize(("width", "pressed"), [(80, "?"), (80, "/"), (200, "?")])
+def test_top_keeps_its_room_and_the_chosen_trial_in_it(width: int, pressed: str) -> None:
+    many = [trial(n, state=types.TRIAL_STATE_WAITING, rank=n) for n in range(1, 100)]
+    live = LiveView(detail(*many))
+    keyboard = Keyboard(live)
+    for key in ("page down",) * 4 + ("j", "up", pressed):
+        keyboard.press(key)
+    lines = shown(top_view(live, width, 40), width).splitlines()
+    assert len(lines) <= 40
+    assert all(len(line) <= width for line in lines)
+    (row,) = [line for line in lines if line.startswith("digits/41 ")]
+    assert "waiting" in row
+    assert "… and" in "\n".join(lines)
+    chosen = live.look.on(live.detail.trials)
+    assert chosen is not None
+    assert chosen.id == "digits/41"
+    keyboard.press("escape")
+    for key in ("/", *"digits/7", "enter"):
+        keyboard.press(key)
+    found = [one.id for one in live.look.chosen(live.detail.trials)]
+    assert found == ["digits/7", *(f"digits/{n}" for n in range(70, 80))]
 
 
 def test_at_80_columns_the_parameters_of_top_keep_their_values() -> None:

@@ -154,7 +154,7 @@ def test_keys_change_what_top_shows_and_leave_the_terminal_as_it_was(
     head.add_study("digits", trial(1), trial(2, state=running, device="box/cpu0", rank=2))
     before = termios.tcgetattr(terminal.ours)
     process = terminal.start("top", "digits")
-    assert "digits/1" in terminal.until("q leave  s sort: running first  f running only")
+    assert "digits/1" in terminal.until("s sort: running first  f running only")
     for key, words in {
         "?": "hold the picture still, or have it go on",
         "s": "sort: rank",
@@ -172,6 +172,33 @@ def test_keys_change_what_top_shows_and_leave_the_terminal_as_it_was(
     assert "the study goes on" in terminal.until("goes on\r")
     assert process.wait() == 0
     assert termios.tcgetattr(terminal.ours) == before
+
+
+def test_a_trial_is_chosen_and_looked_at_in_top(head: FakeHead, terminal: Terminal) -> None:
+    running = types.TRIAL_STATE_RUNNING
+    head.add_study("digits", trial(1, state=running, device="box/cpu0"), trial(2), trial(3))
+    head.output = b"first line\nthe last line\n"
+    process = terminal.start("top", "digits")
+    terminal.until("? help")
+    # Held still, a key that asks for more is answered all the same.
+    os.write(terminal.ours, b"pjl")
+    assert "the end of the output of digits/2" in terminal.until("the last line")
+    os.write(terminal.ours, b"w")
+    terminal.until("policy: ")
+    assert {request.trial for request in head.of(pb.ExplainTrialRequest)} == {"digits/2"}
+    os.write(terminal.ours, b"\x1b[B")
+    terminal.until("why digits/3")
+    os.write(terminal.ours, b"\x1b")
+    terminal.until("next up")
+    os.write(terminal.ours, b"/q3\x7f")
+    terminal.until("filter: q▏")
+    os.write(terminal.ours, b"\x7fCPU0\n")
+    picture = terminal.until("/ filter: CPU0").rpartition("trial ")[2].partition("next up")[0]
+    assert "digits/1" in picture
+    assert "digits/2" not in picture
+    os.write(terminal.ours, b"q")
+    terminal.until("goes on\r")
+    assert process.wait() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,164 @@
+"""What the keys of `top` do.
+
+Rule: a key changes what is shown and asks the head for more at most; it changes nothing of a study.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from hermesctl.render.views import LiveView, Panel
+
+_PAGE = 10
+_HELP = """
+↑ ↓ j k   choose a trial; PgUp and PgDn by ten, Home and End the first and the last
+l Enter   the end of what it printed
+w         why it runs or waits, and who goes next
+/         show only trials with these words in their name, state, device, tags or parameters
+f         show only those on a device, or all
+s ← →     sort: running first, by rank, by number, by step
+p Space   hold the picture still, or have it go on
+Esc       go back, and show all trials again
+q         leave; the study goes on
+? h       hide these lines"""
+
+
+class Keyboard:
+    """What keys do to a live picture. `left` is set once it is to end."""
+
+    def __init__(self, live: LiveView) -> None:
+        self.left = asyncio.Event()
+        self._awake = asyncio.Event()
+        self._held = False
+        self._live = live
+        self._helps = False
+        self._types = False
+
+    async def rest(self, seconds: float) -> None:
+        """Wait so long, and while the picture is to stand still; not once a key needs the head."""
+        while True:
+            try:
+                await asyncio.wait_for(self._awake.wait(), None if self._held else seconds)
+            except TimeoutError:
+                if self._held:
+                    continue
+                return
+            self._awake.clear()
+            return
+
+    def press(self, key: str) -> None:
+        """Do what a key is for; nothing for one that is for nothing."""
+        if self._types:
+            self._type(key)
+        elif self._live.panel is None or not self._in_panel(key):
+            self._choose(key)
+        self.tell()
+
+    def _type(self, key: str) -> None:
+        """A key while words are given."""
+        look = self._live.look
+        words = look.words
+        match key:
+            case "enter":
+                self._types = False
+            case "escape":
+                self._types, words = False, ""
+            case "backspace":
+                words = words[:-1]
+            case _ if len(key) == 1 and key.isprintable():
+                words += key
+        self._live.look = replace(look, words=words)
+
+    def _in_panel(self, key: str) -> bool:
+        """Whether the key is for the panel."""
+        live = self._live
+        assert live.panel is not None
+        match key.lower():
+            case "q" | "escape" | "enter" | "left":
+                live.panel = None
+            case "l" | "w" if live.panel.kind == _KINDS[key.lower()]:
+                live.panel = None
+            case "s" | "f" | "/" | "right":
+                pass
+            case "up" | "down" | "j" | "k" | "l" | "w":
+                kind = _KINDS.get(key.lower(), live.panel.kind)
+                if key.lower() not in _KINDS:
+                    self._choose(key)
+                self._open(kind)
+            case _:
+                return False
+        return True
+
+    def _choose(self, key: str) -> None:
+        live = self._live
+        look, trials = live.look, live.detail.trials
+        match key.lower():
+            case "q":
+                self.left.set()
+            case "s" | "right":
+                live.look = look.sorted_otherwise(1)
+            case "left":
+                live.look = look.sorted_otherwise(-1)
+            case "up" | "k":
+                live.look = look.moved(-1, trials)
+            case "down" | "j":
+                live.look = look.moved(1, trials)
+            case "page up":
+                live.look = look.moved(-_PAGE, trials)
+            case "page down":
+                live.look = look.moved(_PAGE, trials)
+            case "home":
+                live.look = look.moved(-len(trials), trials)
+            case "end":
+                live.look = look.moved(len(trials), trials)
+            case "f":
+                live.look = replace(look, only_on_device=not look.only_on_device)
+            case "/":
+                self._types = True
+            case "escape":
+                live.look = replace(look, words="", only_on_device=False)
+            case "l" | "enter":
+                self._open("output")
+            case "w":
+                self._open("why")
+            case "p" | " ":
+                self._held = not self._held
+                self._awake.set()
+            case "?" | "h":
+                self._helps = not self._helps
+            case _:
+                pass
+
+    def _open(self, kind: str) -> None:
+        live = self._live
+        trial = live.look.on(live.detail.trials)
+        if trial is not None:
+            live.panel = Panel(kind, trial.id)
+            self._awake.set()
+
+    def tell(self) -> None:
+        """Have the picture say what keys there are."""
+        live, look = self._live, self._live.look
+        live.is_chosen_from = True
+        if self._types:
+            live.keys = (f"filter: {look.words}▏", "Enter keep it", "Esc show all")
+            return
+        going = "p go on (held)" if self._held else "p hold still"
+        if live.panel is not None:
+            live.keys = ("Esc back", "↑↓ other trials", "l output", "w why", going)
+            return
+        live.keys = (
+            "q leave",
+            "l output",
+            "w why",
+            f"/ filter: {look.words}" if look.words else "/ filter",
+            f"s sort: {look.order_name}",
+            "f all trials" if look.only_on_device else "f running only",
+            going,
+            "? help",
+        )
+        live.help = _HELP.strip("\n") if self._helps else ""
+
+
+_KINDS = {"l": "output", "w": "why"}
