@@ -18,6 +18,8 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 SHARD  ?= 1/1
+# A test waits for daemons and programs for half of its time.
+WORKERS ?= $(shell expr `nproc` + 2)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
 MARKS  := torch lightning transformers jax tf_keras
@@ -34,7 +36,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow and not image' -n auto
+	$(BIN)/python -m pytest -m 'not slow and not image' -n $(WORKERS)
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
