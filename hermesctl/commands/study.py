@@ -283,7 +283,8 @@ def metric(
 ) -> None:
     """Rank a study by another metric from now on, even if it has finished.
 
-    Policies still read the study's signal. To rank by it just once: `best --metric NAME`.
+    Policies still read the study's signal, which `study signal` changes. To rank by it just once:
+    `best --metric NAME`.
 
     Example: hermesctl study metric digits val_accuracy --goal maximize
     """
@@ -295,6 +296,31 @@ def metric(
         say(f"{printable(found.id)} is ranked by {words}")
         for note in chosen.notes:
             say(f"note: {printable(note)}")
+
+    run(body, head=head)
+
+
+@app.command()
+def signal(
+    study: StudyArgument,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A metric that its trials have reported.")
+    ],
+    goal: GoalOption = "",
+    head: HeadOption = None,
+) -> None:
+    """Have policies read another metric from now on, while the study runs.
+
+    The curves so far are read anew; milestones start over.
+
+    Example: hermesctl study signal digits val_loss
+    """
+
+    async def body(client: AsyncClient) -> None:
+        found = (await client.study(study)).study
+        direction = await client.set_signal(found, name, goal=goal)
+        words = {"maximize": "higher", "minimize": "lower"}.get(direction, direction)
+        say(f"policies of {printable(found.id)} read {printable(name)} now ({words} is better)")
 
     run(body, head=head)
 

@@ -81,7 +81,7 @@ from hermesctl.study_file.trees import tree_of, with_value
 from hermesctl.study_file.write import plugin_label, study_data
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
+from hermesd.pb.hermes.v1.types_pb2 import Goal, NamedValue, Signal, StudySpec, Value
 from hermesd.security.identity import Role
 
 StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
@@ -708,6 +708,20 @@ class AsyncClient:
         return from_wire.metric_choice(
             await self.connection.call(self.connection.stub.SetMetric, request)
         )
+
+    async def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
+        """Have policies read another metric that a study's trials have reported; returns the goal,
+        `minimize` or `maximize`, which is found as in `set_metric` if none is given.
+
+        The trials' curves so far are read anew. Raises UsageError for a metric that nobody
+        reported, Refused while nobody reported any or for a study with a `stop.target`.
+        """
+        await self._check_version()
+        request = asked(pb.SetSignalRequest, request_id=new_request_id(), study=study_id(study))
+        wanted = ranking(metric, goal, "")
+        request.signal.CopyFrom(Signal(name=wanted.name, goal=wanted.goal))
+        response = await self.connection.call(self.connection.stub.SetSignal, request)
+        return from_wire.enum_word(Goal.DESCRIPTOR, response.signal.goal)
 
     async def remove(self, study: StudyRef) -> None:
         """Forget a study with all that it left on disks."""

@@ -424,6 +424,15 @@ class Client:
         """
         return self._run(self._client.set_metric(study, metric, goal=goal, by=by))
 
+    def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
+        """Have policies read another metric that a study's trials have reported; returns the goal,
+        `minimize` or `maximize`, which is found as in `set_metric` if none is given.
+
+        The trials' curves so far are read anew. Raises UsageError for a metric that nobody
+        reported, Refused while nobody reported any or for a study with a `stop.target`.
+        """
+        return self._run(self._client.set_signal(study, metric, goal=goal))
+
     def remove(self, study: StudyRef) -> None:
         """Forget a study with all that it left on disks."""
         return self._run(self._client.remove(study))

@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     YIELDED = "yielded"
     RECLAIMED = "reclaimed"
     METRIC_CHOSEN = "metric-chosen"
+    SIGNAL_CHOSEN = "signal-chosen"
     PARK_LOST = "park-lost"
     STALLED = "stalled"
     # An event of a newer head that this client has no word for.

@@ -247,6 +247,18 @@ class MetricChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalChosen:
+    """A person has policies read this metric of the study from now on. `curves` are what its trials
+    have reported of it so far, lower is better."""
+
+    study: StudyId
+    signal: str
+    goal: Goal
+    curves: tuple[tuple[TrialId, tuple[Chunk, ...]], ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Removed:
     """A finished study and all that is kept of it may go."""
 
@@ -467,6 +479,7 @@ Event: TypeAlias = (
     | Extended
     | Marked
     | MetricChosen
+    | SignalChosen
     | Removed
     | NodeJoined
     | NodeSilent

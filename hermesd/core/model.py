@@ -328,7 +328,8 @@ class Study:
     `identity` tells it from any other that ever bears or bore its name, here or at another head.
     So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
     there are all `paths`. `program_sha256` is of the file that they run, "" if unknown. With
-    `metric_chosen` a person has chosen the metric since, over what `source` says.
+    `metric_chosen` a person has chosen the metric since, over what `source` says, with
+    `signal_chosen` the signal.
     """
 
     id: StudyId
@@ -362,8 +363,14 @@ class Study:
     required_paths: tuple[str, ...] = ()
     program_sha256: str = ""
     metric_chosen: bool = False
+    signal_chosen: bool = False
     # What is submitted today stops (the study file's default); studies of older journals went on.
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON
+
+    @property
+    def reads(self) -> str:
+        """The signal and its direction, as one word."""
+        return f"{self.signal_goal} {self.signal}"
 
     @property
     def paths(self) -> tuple[str, ...]:

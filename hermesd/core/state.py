@@ -31,6 +31,7 @@ from hermesd.core.events import (
     Reclaimed,
     Removed,
     Retried,
+    SignalChosen,
     Spoilt,
     Submitted,
     TermsSet,
@@ -80,7 +81,15 @@ class State(Tables):
                 fold_copy_event(self, event, now)
             case Looked():
                 fold_look(self, event)
-            case Submitted() | Added() | Removed() | Extended() | MetricChosen() | Retried():
+            case (
+                Submitted()
+                | Added()
+                | Removed()
+                | Extended()
+                | MetricChosen()
+                | SignalChosen()
+                | Retried()
+            ):
                 fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled() | Marked():
                 fold_selection_event(self, event, now)

@@ -257,7 +257,8 @@ class Run:
     `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
     `started` says that it was heard to have begun, `stalled_since` since when it has come to no
     step, if that is far too long. `paced` says that its pace was measured since it was last
-    compared with that on other devices.
+    compared with that on other devices. `reads` is the signal that its study had as it began, by
+    which its node judges losses and milestones (`Study.reads`).
     """
 
     id: RunId
@@ -275,6 +276,7 @@ class Run:
     started: bool = False
     stalled_since: Time | None = None
     paced: bool = False
+    reads: str = ""
 
 
 @dataclass(frozen=True, slots=True)

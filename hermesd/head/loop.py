@@ -24,7 +24,7 @@ from hermesd.core.state import Rejected, State
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
 from hermesd.head.journal import outcomes
-from hermesd.head.journal.points import Block
+from hermesd.head.journal.points import Block, read_as
 from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
 from hermesd.head.usage import kept
@@ -128,7 +128,16 @@ class Head:
 
         Events are taken, and answered, in the order in which they are posted.
         """
-        await self._put(_Item(lambda state, now: event, answered, "", points))
+
+        def compose(state: State, now: Time) -> Event:
+            trial = state.trials.get(event.run.trial) if isinstance(event, Reported) else None
+            study = state.studies[trial.spec.study] if trial is not None else None
+            if points is None or trial is None or study is None or not study.signal_chosen:
+                return event
+            assert isinstance(event, Reported)
+            return read_as(event, points, study, trial.step)
+
+        await self._put(_Item(compose, answered, "", points))
         if isinstance(event, Reported):
             self._gather_more()
         else:

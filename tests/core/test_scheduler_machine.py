@@ -49,6 +49,7 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    SignalChosen,
     Spoilt,
     TermsSet,
     Unpaused,
@@ -57,6 +58,7 @@ from hermesd.core.events import (
 from hermesd.core.failure_effects import ENOUGH, STOPPED
 from hermesd.core.failures import against, met
 from hermesd.core.fold.checkpoints import remembered
+from hermesd.core.losses import chunked
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -301,6 +303,16 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def rank_by(self, name: str, metric: str, mode: MetricMode, request: str) -> None:
         self.tell(MetricChosen(name, metric, Goal.MAXIMIZE, mode, request))
+
+    @rule(
+        name=st.sampled_from("st"),
+        goal=st.sampled_from(Goal),
+        losses=st.lists(st.floats(-5.0, 5.0), max_size=20),
+        request=requests,
+    )
+    def read_otherwise(self, name: str, goal: Goal, losses: list[float], request: str) -> None:
+        curves = tuple((trial, chunked(1, losses)) for trial in self.state.members.get(name, ()))
+        self.tell(SignalChosen(name, "acc", goal, curves, request))
 
     @rule(name=st.sampled_from("st"), request=requests)
     def remove(self, name: str, request: str) -> None:

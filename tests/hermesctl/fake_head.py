@@ -257,6 +257,13 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
             study=study.id, trials=self.trials[study.id], notes=["1 more is there"]
         )
 
+    async def SetSignal(self, request: Any, context: Any) -> pb.SetSignalResponse:
+        await self._begin(request, context)
+        await self._study(request.study, context)
+        return pb.SetSignalResponse(
+            signal=types.Signal(name=request.signal.name, goal=request.signal.goal or 1)
+        )
+
     async def SetMetric(self, request: Any, context: Any) -> pb.SetMetricResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)

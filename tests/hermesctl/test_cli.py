@@ -600,6 +600,14 @@ def test_removing_is_asked_about(head: FakeHead) -> None:
     assert head.of(pb.RemoveStudyRequest)[0].study == "digits"
 
 
+def test_the_signal_of_a_study_is_changed(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    said = hermesctl("study", "signal", "dig", "acc", "--goal", "maximize").stderr
+    assert "policies of digits read acc now (higher is better)" in said
+    (request,) = head.of(pb.SetSignalRequest)
+    assert (request.signal.name, request.signal.goal) == ("acc", types.GOAL_MAXIMIZE)
+
+
 def test_the_metric_of_a_study_is_looked_at_and_changed(head: FakeHead) -> None:
     head.add_study("digits", trial(1, metric=0.5, rank=1))
     flags = ["--goal", "maximize", "--by", "best"]

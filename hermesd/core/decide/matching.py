@@ -14,12 +14,23 @@ from typing import TypeAlias
 from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
 from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
+from hermesd.core.fast_replace import replace
 from hermesd.core.fold.checkpoints import to_restore
-from hermesd.core.model import DeviceId, Phase, PoolId, Study, StudyId, Time, TrialId, UserId
+from hermesd.core.model import (
+    DeviceId,
+    Phase,
+    PoolId,
+    Quantum,
+    Study,
+    StudyId,
+    Time,
+    TrialId,
+    UserId,
+)
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Run, Trial
 
 # Whose turn it is: the studies' orders as one, fair to users, then to their studies.
 #
@@ -36,6 +47,8 @@ from hermesd.core.trial import Trial
 # A device in hand counts as if it had been used for this part of the half-life: little beside what
 # was used, and enough to tell who has more of them.
 IN_HAND = 0.01
+# A quantum that only a loss would end, where the node sees another loss.
+OTHERWISE_ENDLESS_SECONDS = 30.0
 
 
 def merged(
@@ -307,7 +320,9 @@ class Matching:
     def _renew(self, choice: Choice, issue: Issue) -> None:
         run = choice.trial.run
         assert run is not None
-        issue(Renew(run.id, run.grant + 1, choice.quantum, f"still best: {choice.words}"))
+        study = self.state.studies[choice.trial.spec.study]
+        quantum = understood(choice.quantum, run, study)
+        issue(Renew(run.id, run.grant + 1, quantum, f"still best: {choice.words}"))
 
     def _make_room(self, victim: TrialId, trial: Trial, words: str, issue: Issue) -> None:
         """A trial gives its device back for another; of another user's it is not told the name."""
@@ -383,3 +398,14 @@ class Matching:
             if order:
                 orders[study_id] = order
         return merged(self.state, orders, set(have), now)
+
+
+def understood(quantum: Quantum, run: Run, study: Study) -> Quantum:
+    """A quantum as the node of a run can judge it: without losses once those it sees are of another
+    metric than the one that policies read since."""
+    if not study.signal_chosen or run.reads == study.reads:
+        return quantum
+    seconds = quantum.seconds
+    if seconds is None and quantum.until_step is None and quantum.loss is not None:
+        seconds = OTHERWISE_ENDLESS_SECONDS
+    return replace(quantum, seconds=seconds, loss=None, milestones=())

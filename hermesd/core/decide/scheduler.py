@@ -35,7 +35,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import PAUSED, Explanation, Question, explain, left_idle
-from hermesd.core.decide.matching import Matching
+from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
@@ -412,7 +412,8 @@ class Scheduler:
             return
         reason = f"milestone: the loss fell by {percent:g} %"
         run = trial.run
-        issue(Renew(run.id, run.grant + 1, choice.quantum, reason, extends=True))
+        quantum = understood(choice.quantum, run, self.state.studies[trial.spec.study])
+        issue(Renew(run.id, run.grant + 1, quantum, reason, extends=True))
 
     # -- questions of the shell ---------------------------------------------------------------
 

@@ -104,7 +104,8 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     warm = command.parked is not None
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum
-    run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step)
+    reads = state.studies[trial.spec.study].reads
+    run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step, reads=reads)
     state.hold(trial, len(devices), now)
     state.served[trial.spec.study] = now
     for device in devices:

@@ -295,6 +295,9 @@ def _quantum_event(state: Tables, trial: Trial, event: QuantumEnded | MilestoneP
             run = replace(run, expired=True, paced=False)
             trial = progress.close_quantum(replace(trial, run=run))
         case MilestonePassed(_, percent):
+            study = state.studies[trial.spec.study]
+            if study.signal_chosen and run.reads != study.reads:
+                raise Rejected(f"{run.id} passed {percent:g} % of another signal")
             if percent <= trial.milestone_percent:
                 raise Rejected(f"{run.id} passed {percent:g} % before")
             trial = replace(

@@ -15,10 +15,12 @@ from hermesd.core.events import (
     Paused,
     Removed,
     Retried,
+    SignalChosen,
     Submitted,
     Unpaused,
 )
 from hermesd.core.fast_replace import replace
+from hermesd.core.losses import QuantumLosses, truncate
 from hermesd.core.model import Goal, MetricMode, Phase, Study, StudyId, Time, TrialId, TrialSpec
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
@@ -27,7 +29,7 @@ from hermesd.core.trial import Ending, Trial
 
 def fold_study_event(
     state: Tables,
-    event: Submitted | Added | Removed | Extended | MetricChosen | Retried,
+    event: Submitted | Added | Removed | Extended | MetricChosen | SignalChosen | Retried,
     now: Time,
 ) -> None:
     match event:
@@ -61,6 +63,8 @@ def fold_study_event(
             state.studies[study_id] = replace(
                 study, metric=metric, goal=goal, mode=mode, metric_chosen=True
             )
+        case SignalChosen():
+            _read_otherwise(state, event)
         case Retried(trial_ids, request_id):
             _all_final(state, trial_ids)
             state.request(request_id, trial_ids)
@@ -74,6 +78,34 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _read_otherwise(state: Tables, event: SignalChosen) -> None:
+    """What policies know of the study's trials is of another metric from now on."""
+    study = state.study(event.study)
+    state.request(event.request_id, ())
+    smoothed = study.mode is MetricMode.SMOOTHED and study.metric != event.signal
+    mode = MetricMode.LAST if smoothed else study.mode
+    study = replace(
+        study, signal=event.signal, signal_goal=event.goal, signal_chosen=True, mode=mode
+    )
+    state.studies[study.id] = study
+    curves = dict(event.curves)
+    for trial_id in state.members[study.id]:
+        trial = state.trials[trial_id]
+        curve = truncate(curves.get(trial_id, ()), trial.step)
+        result = trial.result
+        if result is not None:
+            result = replace(result, curve=truncate(curve, result.step))
+        unread: dict[str, object] = {
+            "first": None, "before": None, "latest": None, "current": QuantumLosses(),
+            "milestone_percent": 0.0, "milestones_passed": 0, "abandoned": None,
+        }  # fmt: skip
+        run = trial.run and replace(trial.run, milestone=None)
+        diverged = trial.not_finite and trial.phase.final
+        changes = {"curve": curve, "result": result, "run": run, "not_finite": diverged, **unread}
+        up = study.signal_goal is Goal.MAXIMIZE
+        state.put(replace(trial, maximized=up, **changes))  # type: ignore[arg-type]
 
 
 def _extend(state: Tables, event: Extended, now: Time) -> None:

@@ -108,7 +108,7 @@ def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
     read the loss that a study without a signal of its own has; else empty. Why they do:
     decision D39."""
     names = reported(trials)
-    if study.signal not in names or _names_a_signal(study.source):
+    if study.signal not in names or study.signal_chosen or _names_a_signal(study.source):
         return ""
     wanted = measure(study, trials)
     # Only a metric that the study names has no reason.

@@ -58,6 +58,7 @@ from hermesd.core.events import (
     RunStalled,
     RunStarted,
     RunSuspended,
+    SignalChosen,
     Spoilt,
     Submitted,
     TermsSet,
@@ -145,6 +146,10 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
         case MetricChosen(study_id, metric, goal, mode):
             words = f"ranked by {metric}: {goal}, {mode}"
             kind = pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN
+            yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
+        case SignalChosen(study_id, signal, goal):
+            words = f"policies read {signal}: {goal}"
+            kind = pb.PUBLIC_EVENT_KIND_SIGNAL_CHOSEN
             yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
         case NodeJoined(node):
             yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_JOINED)

@@ -126,8 +126,10 @@ def names_its_metric(study: Study) -> bool:
     return chosen or _names_a_metric(study.source)
 
 
-def asked_for(study: Study, trials: Iterable[Trial], asked: types.Metric) -> Measure:
-    """What a person wants the trials to be ranked by.
+def asked_for(
+    study: Study, trials: Iterable[Trial], asked: types.Metric, field: str = "metric"
+) -> Measure:
+    """What a person wants the trials to be ranked by; `field` is the request's.
 
     Without a goal it is that which the study gives the metric or the signal of that name, else the
     lowest is best; without a mode the signal is smoothed and of others the last value counts.
@@ -141,7 +143,7 @@ def asked_for(study: Study, trials: Iterable[Trial], asked: types.Metric) -> Mea
     if asked.name not in names:
         expected = f"one of those that its trials have reported: {', '.join(names)}"
         near = nearest(asked.name, names)
-        raise Refused(FieldError("metric.name", shown(asked.name), expected, near))
+        raise Refused(FieldError(f"{field}.name", shown(asked.name), expected, near))
     return Measure(
         asked.name, _goal(study, known, asked), _mode(study, asked), "", study.stop.on_nan
     )

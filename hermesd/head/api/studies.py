@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hermesd import study as studies
-from hermesd.core.events import Added, Event, MetricChosen, Removed, Submitted
+from hermesd.core.events import Added, Event, MetricChosen, Removed, SignalChosen, Submitted
 from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -25,13 +25,15 @@ from hermesd.head.api.users import room_for_study, within_quota
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
+from hermesd.head.journal import points
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
-from hermesd.wire import value_of
+from hermesd.wire import GOALS, value_of
 
 NEXT_UP = 10
 
@@ -281,6 +283,37 @@ class StudiesService:
         members = [state.trials[trial] for trial in state.members[study.id]]
         ranking = views.ranking_view(measure(study, members))
         return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
+
+    async def SetSignal(self, request: pb.SetSignalRequest, context: Any) -> pb.SetSignalResponse:
+        who = asker()
+        key = key_of(request, who)
+        known = names.study_id(self.head.state, request.study, who)
+        found = {
+            trial: await self.head.journal.pieces(trial, request.signal.name)
+            for trial in self.head.state.members[known]
+        }
+
+        def compose(state: State, now: Time) -> Event:
+            study = state.studies[names.study_id(state, request.study, who)]
+            if study.stop.target is not None:
+                raise NotNow(
+                    f"{study.id} stops its trials at a value of {study.signal} (stop.target), which"
+                    " means nothing of another signal: clone it with another target"
+                )
+            members = [state.trials[trial] for trial in state.members[study.id]]
+            asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
+            by = asked_for(study, members, asked, "signal")
+            curves = (
+                (trial, points.losses(points.curve(pieces), by.goal, 0))
+                for trial, pieces in found.items()
+            )
+            told = tuple((trial, curve) for trial, curve in curves if curve)
+            return SignalChosen(study.id, by.metric, by.goal, told, key)
+
+        await carry_out(self.head, key, compose)
+        study = self.head.state.studies[known]
+        signal = types.Signal(name=study.signal, goal=GOALS[study.signal_goal])
+        return pb.SetSignalResponse(signal=signal)
 
     async def RemoveStudy(
         self, request: pb.RemoveStudyRequest, context: Any

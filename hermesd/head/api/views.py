@@ -225,10 +225,13 @@ def study_view(
 
 def _effective_spec(study: Study) -> types.StudySpec:
     """What was submitted, with the policy and the placement that it got if it named none, and with
-    the metric that was chosen since."""
+    the metric and the signal that were chosen since."""
     spec = spec_of(study)
     if study.metric_chosen:
         spec.metric.CopyFrom(_metric(measure(study, ())))
+    if study.signal_chosen:
+        signal = types.Signal(name=study.signal, goal=GOALS[study.signal_goal])
+        spec.signal.CopyFrom(signal)
     for message, plugin in (
         (spec.schedule.policy, study.policy),
         (spec.schedule.placement, study.placement),

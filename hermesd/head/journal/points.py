@@ -15,7 +15,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from hermesd import wire
-from hermesd.core.model import RunId, TrialId
+from hermesd.core.events import Reported
+from hermesd.core.fast_replace import replace
+from hermesd.core.losses import Chunk, chunked_points, extend
+from hermesd.core.model import Goal, RunId, Study, TrialId
 from hermesd.pb.hermes.v1.node_pb2 import MetricPoints
 
 STEP, VALUE = np.dtype("<i8"), np.dtype("<f8")
@@ -122,3 +125,29 @@ def curve(pieces: Iterable[Piece], limit: int = 0) -> StoredCurve:
         chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))
         steps = [steps[index] for index in chosen]
     return StoredCurve(steps, [merged[step] for step in steps])
+
+
+# A curve for policies is made of so many runs of points, each in as many chunks as a report has.
+_RUNS = 4
+
+
+def losses(found: StoredCurve, goal: Goal, step: int) -> tuple[Chunk, ...]:
+    """The points after `step` as policies read them: lower is better."""
+    sign = -1.0 if goal is Goal.MAXIMIZE else 1.0
+    points = [(at, sign * value) for at, value in zip(*found, strict=True) if at > step]
+    made: tuple[Chunk, ...] = ()
+    each = -(-len(points) // _RUNS) or 1
+    for begin in range(0, len(points), each):
+        part = points[begin : begin + each]
+        made = extend(made, chunked_points(step + 1, part))
+        step = part[-1][0]
+    return made
+
+
+def read_as(event: Reported, block: Block, study: Study, step: int) -> Reported:
+    """A report of a study whose signal was chosen since, with the losses of that, which its node
+    may not know of, after `step`."""
+    found = joined([block.points]).get(study.signal, StoredCurve([], []))
+    finite = all(map(math.isfinite, found.values))
+    since = min([step, *(at - 1 for at in found.steps[:1])])
+    return replace(event, chunks=losses(found, study.signal_goal, since), not_finite=not finite)

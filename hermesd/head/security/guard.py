@@ -42,9 +42,9 @@ from hermesd.security.identity import Identity, Role, identity_of
 CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
     "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "MarkTrials", "AddTrials", "ExtendStudy", "SetMetric", "RemoveStudy",
-    "WatchJournal", "TailLogs", "ExportStudy", "DownloadCheckpoint", "GetFiles", "ListUsers",
-    "ServerInfo",
+    "RetryTrials", "MarkTrials", "AddTrials", "ExtendStudy", "SetMetric", "SetSignal",
+    "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy", "DownloadCheckpoint", "GetFiles",
+    "ListUsers", "ServerInfo",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")

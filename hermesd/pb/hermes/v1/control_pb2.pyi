@@ -44,6 +44,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_RECLAIMED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_ADDED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_METRIC_CHOSEN: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_SIGNAL_CHOSEN: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_PARK_LOST: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_STALLED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
@@ -80,6 +81,7 @@ PUBLIC_EVENT_KIND_YIELDED: PublicEventKind
 PUBLIC_EVENT_KIND_RECLAIMED: PublicEventKind
 PUBLIC_EVENT_KIND_ADDED: PublicEventKind
 PUBLIC_EVENT_KIND_METRIC_CHOSEN: PublicEventKind
+PUBLIC_EVENT_KIND_SIGNAL_CHOSEN: PublicEventKind
 PUBLIC_EVENT_KIND_PARK_LOST: PublicEventKind
 PUBLIC_EVENT_KIND_STALLED: PublicEventKind
 
@@ -820,6 +822,22 @@ class SetMetricResponse(_message.Message):
     ranking: Ranking
     notes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, ranking: _Optional[_Union[Ranking, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetSignalRequest(_message.Message):
+    __slots__ = ("request_id", "study", "signal")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    study: str
+    signal: _types_pb2.Signal
+    def __init__(self, request_id: _Optional[str] = ..., study: _Optional[str] = ..., signal: _Optional[_Union[_types_pb2.Signal, _Mapping]] = ...) -> None: ...
+
+class SetSignalResponse(_message.Message):
+    __slots__ = ("signal",)
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: _types_pb2.Signal
+    def __init__(self, signal: _Optional[_Union[_types_pb2.Signal, _Mapping]] = ...) -> None: ...
 
 class RemoveStudyRequest(_message.Message):
     __slots__ = ("request_id", "study")

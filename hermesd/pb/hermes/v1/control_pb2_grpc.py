@@ -144,6 +144,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.SetMetricRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.SetMetricResponse.FromString,
                 _registered_method=True)
+        self.SetSignal = channel.unary_unary(
+                '/hermes.v1.ControlService/SetSignal',
+                request_serializer=hermes_dot_v1_dot_control__pb2.SetSignalRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.SetSignalResponse.FromString,
+                _registered_method=True)
         self.RemoveStudy = channel.unary_unary(
                 '/hermes.v1.ControlService/RemoveStudy',
                 request_serializer=hermes_dot_v1_dot_control__pb2.RemoveStudyRequest.SerializeToString,
@@ -332,6 +337,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetSignal(self, request, context):
+        """Has policies read another of the metrics that the study's trials have reported.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveStudy(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -495,6 +507,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.SetMetric,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.SetMetricRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.SetMetricResponse.SerializeToString,
+            ),
+            'SetSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetSignal,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.SetSignalRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.SetSignalResponse.SerializeToString,
             ),
             'RemoveStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.RemoveStudy,
@@ -1131,6 +1148,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/SetMetric',
             hermes_dot_v1_dot_control__pb2.SetMetricRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.SetMetricResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/SetSignal',
+            hermes_dot_v1_dot_control__pb2.SetSignalRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.SetSignalResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,8 @@ class ControlServiceStub:
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
     """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+    SetSignal: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]
+    """Has policies read another of the metrics that the study's trials have reported."""
     RemoveStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]
     WatchJournal: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]
     """The journal's public events from a sequence number on, then live."""
@@ -112,6 +114,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
     """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+    SetSignal: _aio.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]  # type: ignore[assignment]
+    """Has policies read another of the metrics that the study's trials have reported."""
     RemoveStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]  # type: ignore[assignment]
     WatchJournal: _aio.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]  # type: ignore[assignment]
     """The journal's public events from a sequence number on, then live."""
@@ -289,6 +293,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.SetMetricResponse, _abc.Awaitable[_control_pb2.SetMetricResponse]]:
         """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+
+    @_abc_1.abstractmethod
+    def SetSignal(
+        self,
+        request: _control_pb2.SetSignalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetSignalResponse, _abc.Awaitable[_control_pb2.SetSignalResponse]]:
+        """Has policies read another of the metrics that the study's trials have reported."""
 
     @_abc_1.abstractmethod
     def RemoveStudy(
