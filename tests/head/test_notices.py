@@ -171,7 +171,7 @@ async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
         chosen = pb.SetMetricRequest(request_id="choose", study="digits")
         chosen.metric.CopyFrom(types.Metric(name="val_accuracy", goal=types.GOAL_MAXIMIZE))
         answer = await head.control.SetMetric(chosen)
-        assert "--set signal.name=val_accuracy --set signal.goal=maximize" in answer.notes[0]
+        assert "hermesctl study signal digits val_accuracy --goal maximize" in answer.notes[0]
         assert (await shown(head)).notices == []
         node.call.cancel()
 
@@ -220,7 +220,8 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
 
 
 OTHER = "policies read loss, as the study names no signal; val_loss "
-ADVICE = ": `--set signal.name=val_loss` at a submit or clone has them read that"
+ADVICE = ": `--set signal.name=val_loss` has them read that"
+ADVICE_NOW = ": `hermesctl study signal digits val_loss` has them read that"
 
 
 async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_left(
@@ -236,7 +237,7 @@ async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_l
         assert (await why(head)).notices == [], "it may have none"
         await node.report(launch, 3, [2.0], val_loss=1.0)
         await node.settle()
-        assert (await why(head)).notices == [f"{OTHER}is reported too{ADVICE}"]
+        assert (await why(head)).notices == [f"{OTHER}is reported too{ADVICE_NOW}"]
         assert (await shown(head)).notices == [], "who looks at it decides nothing"
         await node.complete(launch, 3)
         await node.settle()
@@ -259,7 +260,7 @@ async def test_the_metric_of_the_study_is_told_before_a_validation_loss(tmp_path
         await node.settle()
         (notice,) = (await why(head)).notices
         assert "; val_acc is reported too: " in notice
-        assert "`--set signal.name=val_acc --set signal.goal=maximize`" in notice
+        assert "`hermesctl study signal digits val_acc --goal maximize`" in notice
         node.call.cancel()
 
 

@@ -66,7 +66,7 @@ def unread(state: State, study: Study) -> list[str]:
     """That its policy reads another metric than the one to judge by, for who asks why it decides
     as it does. Nothing once all trials have ended: then no policy reads anything."""
     trials = [state.trials[trial] for trial in state.members[study.id]]
-    words = _other_metric(study, trials, "is reported too") if state.active[study.id] else ""
+    words = _other_metric(study, trials) if state.active[study.id] else ""
     return [words] if words else []
 
 
@@ -94,7 +94,7 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     found = []
     never = f"was never reported by this program ({whom})"
     if study.signal in names:
-        found += [_other_metric(study, trials, f"was reported by this program too ({whom})")]
+        found += [_other_metric(study, trials, whom)]
     else:
         found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
     wanted = measure(study, trials).metric
@@ -103,10 +103,10 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     return [words for words in found if words]
 
 
-def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
-    """That the metric that the study names, or else a validation loss, is reported, while policies
-    read the loss that a study without a signal of its own has; else empty. Why they do:
-    decision D39."""
+def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> str:
+    """That the metric that the study names, or else a validation loss, is reported, or was by the
+    studies `before` it, while policies read the loss that a study without a signal of its own has;
+    else empty. Why they do: decision D39."""
     names = reported(trials)
     if study.signal not in names or study.signal_chosen or _names_a_signal(study.source):
         return ""
@@ -117,10 +117,16 @@ def _other_metric(study: Study, trials: Sequence[Trial], how: str) -> str:
     if other == study.signal or other not in names:
         return ""
     maximized = chosen and wanted.goal is Goal.MAXIMIZE
-    goal = " --set signal.goal=maximize" if maximized else ""
-    advice = f"`--set signal.name={other}{goal}` at a submit or clone has them read that"
+    if before:
+        goal = " --set signal.goal=maximize" if maximized else ""
+        how = f"was reported by this program too ({before})"
+        advice = f"`--set signal.name={other}{goal}`"
+    else:
+        goal = " --goal maximize" if maximized else ""
+        how = "is reported too"
+        advice = f"`hermesctl study signal {study.id} {other}{goal}`"
     reads = f"policies read {study.signal}, as the study names no signal"
-    return f"{reads}; {other} {how}: {advice}"
+    return f"{reads}; {other} {how}: {advice} has them read that"
 
 
 def _varies(metric: str, trials: Iterable[Trial]) -> bool:
