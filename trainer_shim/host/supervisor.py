@@ -108,6 +108,7 @@ class LiveTrial(ABC):
 
     def close(self) -> None:
         """Kill what is left and close the files."""
+        self.images.give_up()
         self.group.kill()
         self.log.close()
         self.output.close()
