@@ -104,7 +104,7 @@ def test_going_back_to_a_study_says_first_how_far_it_is(head: FakeHead, project:
     head.asked_before = 4
     head.at_last = [event(5, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
     lines = hermesctl("submit", str(project / "study.yaml"), "--follow").stdout.splitlines()
-    assert "progress         50.0 % · 1: 1 running" in lines[2]
+    assert "━━━━━╌╌╌╌╌ 50.0 % · 1: 1 running" in lines[2]
 
 
 def test_the_blocking_client_has_every_method_and_its_help() -> None:
