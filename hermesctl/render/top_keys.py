@@ -39,7 +39,9 @@ class Keyboard:
         """Wait so long, and while the picture is to stand still; not once a key needs the head."""
         while True:
             try:
-                await asyncio.wait_for(self._awake.wait(), None if self._held else seconds)
+                # Not by `wait_for`, which forgets that it was cancelled if a key comes with that.
+                async with asyncio.timeout(None if self._held else seconds):
+                    await self._awake.wait()
             except TimeoutError:
                 if self._held:
                     continue
