@@ -7,6 +7,7 @@ which is ready first changes nothing. Processes are spawned, never forked.
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -209,7 +210,17 @@ def _interrupts_held() -> Iterator[None]:
     """Ctrl-C waits until the end of it, and what is started in it never hears of one: that is the
     parent's to answer."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    # Not held by the mask alone: a thread of a library may take it, and Python then interrupts us.
+    handler = (
+        signal.signal(signal.SIGINT, lambda number, _: came.append(number)) if is_main else None
+    )
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
