@@ -101,6 +101,8 @@ def download(
         for file in files:
             typer.echo(printable(str(file)))
         there = {str(file.relative_to(folder.absolute())) for file in files}
+        if newest is not None and known and newest.step < found.step:
+            say(f"note: this is the trial at step {newest.step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):
             say("\n".join(["it loads without Hermes:", *(f"  {line}" for line in lines)]))
 

@@ -761,7 +761,7 @@ def test_checkpoints_are_listed_and_fetched(
     head: FakeHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved = types.Checkpoint(id="c1", step=40, size_bytes=2048, nodes=["box"])
-    head.add_study("digits", trial(1, checkpoint=saved), trial(2))
+    head.add_study("digits", trial(1, checkpoint=saved, step=100), trial(2))
     head.checkpoint = [pb.DownloadCheckpointResponse(name="model.keras", data=b"x" * 2048)]
     listed = hermesctl("checkpoint", "ls").stdout.splitlines()
     assert [line.split() for line in listed[1:]] == [["digits/1", "c1", "40", "2.0", "KiB", "box"]]
@@ -769,6 +769,7 @@ def test_checkpoints_are_listed_and_fetched(
     fetched = hermesctl("checkpoint", "download", "digits/1")
     assert fetched.exit_code == 0
     assert "1 file (2.0 KiB) in digits-1" in fetched.stderr
+    assert "note: this is the trial at step 40, and it came to step 100" in fetched.stderr
     assert fetched.stdout.strip() == str(tmp_path / "digits-1" / "model.keras")
     assert "it loads without Hermes:\n  import keras\n" in fetched.stderr
     assert "  model = keras.models.load_model('digits-1/model.keras')" in fetched.stderr
