@@ -74,7 +74,7 @@ PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
 # What a study cannot say, but what happens to it and its trials afterwards.
 LATER = {
-    Study: {"metric_chosen"},
+    Study: {"metric_chosen", "signal_chosen"},
     Assignment: {
         "checkpoint", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds",
     },
