@@ -41,6 +41,10 @@ _TIMED = re.compile(
     re.IGNORECASE,
 )
 
+# Where an object was in memory, by which Keras says that two parts of a model share it.
+_SHARED = re.compile(rb'("shared_object_id": )(\d+)')
+_HDF = b"\x89HDF"
+
 Parts = dict[str, str]  # sums by the names of parts; that of a whole has none
 
 
@@ -148,6 +152,14 @@ def _whole(file: IO[bytes]) -> bytes:
     return content
 
 
+def _without_addresses(text: bytes) -> bytes:
+    """With objects that are shared counted in the order in which they are named first."""
+    numbers: dict[bytes, int] = {}
+    return _SHARED.sub(
+        lambda found: b"%b%d" % (found[1], numbers.setdefault(found[2], len(numbers))), text
+    )
+
+
 # Archives.
 
 
@@ -196,7 +208,8 @@ def _zip(_: str, file: IO[bytes]) -> Parts:
 def _entry(archive: zipfile.ZipFile, name: str) -> bytes:
     with archive.open(name) as held:
         if name != "metadata.json":
-            return _sum_of(held)
+            is_config = name == "config.json"
+            return _sum(_without_addresses(_whole(held))) if is_config else _sum_of(held)
         try:
             said = json.loads(held.read(_MOST_TEXT_BYTES))
         except ValueError:
@@ -296,7 +309,15 @@ def _pickle(_: str, file: IO[bytes]) -> Parts:
 def _json(name: str, file: IO[bytes]) -> Parts:
     if not name.endswith(".json"):
         raise _Other
-    return _by_key(json.loads(_whole(file)))
+    return _by_key(json.loads(_without_addresses(_whole(file))))
+
+
+def _hdf(_: str, file: IO[bytes]) -> Parts:
+    """Of Keras, with its model's configuration as a text among the arrays."""
+    if file.read(len(_HDF)) != _HDF:
+        raise _Other
+    file.seek(0)
+    return {"": _said(_sum(_without_addresses(_whole(file))))}
 
 
 def _by_key(value: Any) -> Parts:
@@ -429,4 +450,4 @@ def _note(found: dict[str, set[str]], step: int, value: bytes) -> None:
         found.setdefault(tag, set()).add(f"{step} {_sum(*held).hex()[:16]}")
 
 
-_READERS = (_table, _json, _zip, _pickle, _tar, _gzip)
+_READERS = (_table, _json, _hdf, _zip, _pickle, _tar, _gzip)

@@ -76,11 +76,24 @@ def event(step: int, tag: str, value: float, wall_time: float) -> bytes:
     return struct.pack("<QI", len(message), 0) + message + bytes(4)
 
 
+def sharing(*objects: int) -> bytes:
+    """The configuration of a Keras model whose layers share objects, named by their addresses."""
+    layers = [{"class_name": "Dense", "shared_object_id": one} for one in objects]
+    return json.dumps({"layers": layers}).encode()
+
+
 WEIGHTS = {"w": np.arange(3.0), "kind": "sgd"}
 ALIKE: list[tuple[str, bytes, bytes]] = [
     ("a.zip", zipped({"x": b"1", "y": b"2"}), zipped({"y": b"2", "x": b"1"}, 2027)),
     ("a.npz", arrays(x=[1], y=[2]), arrays(y=[2], x=[1])),
     ("m.keras", keras(b"1", "2026-01-02@03:04:05"), keras(b"1", "2026-01-02@03:05:06")),
+    (
+        "m.keras",
+        zipped({"config.json": sharing(7, 9, 7)}),
+        zipped({"config.json": sharing(9, 4, 9)}),
+    ),
+    ("m.json", sharing(7, 9, 7), sharing(9, 4, 9)),
+    ("m.h5", b"\x89HDF\r\n" + sharing(7, 9, 7), b"\x89HDF\r\n" + sharing(9, 4, 9)),
     ("a.gz", gzip.compress(b"text", mtime=1), gzip.compress(b"text", 1, mtime=2)),
     ("a.tar.gz", tarred({"x": b"1", "y": b"2"}), tarred({"y": b"2", "x": b"1"}, 99)),
     ("a.pkl", pickle.dumps(WEIGHTS), pickle.dumps(dict(reversed(WEIGHTS.items())), 4)),
@@ -100,6 +113,13 @@ OTHER: list[tuple[str, bytes, bytes, str]] = [
     ("a.zip", zipped({"x": b"1"}), zipped({"y": b"1"}), "a.zip"),
     ("a.npz", arrays(x=[1.0]), arrays(x=[1.0 + 2**-52]), "a.npz, x.npy"),
     ("m.keras", keras(b"1", "x"), keras(b"2", "x"), "m.keras, model.weights.h5"),
+    (
+        "m.keras",
+        zipped({"config.json": sharing(7, 9, 7)}),
+        zipped({"config.json": sharing(7, 9, 9)}),
+        "m.keras, config.json",
+    ),
+    ("m.h5", b"\x89HDF" + sharing(7, 9, 7), b"\x89HDF" + sharing(7, 9, 9), "m.h5"),
     ("a.gz", gzip.compress(b"text", mtime=1), gzip.compress(b"test", mtime=1), "a.gz"),
     ("a.tar.gz", tarred({"x": b"1"}), tarred({"x": b"2"}), "a.tar.gz"),
     (
