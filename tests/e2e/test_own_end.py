@@ -118,6 +118,14 @@ class Standing:
 
         await self.cluster.until(is_there)
 
+    async def comes_to_rest(self) -> None:
+        """Wait until nothing of it runs."""
+
+        async def is_at_rest() -> bool:
+            return (await self.trial()).state in (WAITING, COMPLETED)
+
+        await self.cluster.until(is_at_rest)
+
     async def has_completed_once(self) -> None:
         """Wait until the trial has ended, or has lost what it came to."""
 
@@ -193,6 +201,10 @@ async def before_a_boundary(trial: Standing, order: Order) -> None:
     await order(trial)
     await trial.comes_to(SUSPENDING)
     trial.let_go()
+    # Its host may hear of the order when the program is on its way out: then it is parked there.
+    await trial.comes_to_rest()
+    if (await trial.trial()).state == WAITING:
+        await trial.resume()
 
 
 @pytest.mark.timeout(60)
