@@ -220,13 +220,15 @@ def local(
 ) -> None:
     """Run a head and a node for this user, on a Unix socket."""
     _see_descriptors()
-    from hermesd.local import LocalRefused, serve
+    from hermesd.local import InTheWay, LocalRefused, serve
 
     logs.configure()
     try:
         asyncio.run(serve((state or state_home()).absolute(), slots))
-    except LocalRefused as error:
+    except InTheWay as error:
         _refuse(str(error), IN_THE_WAY)
+    except LocalRefused as error:
+        _refuse(str(error))
     except PermissionError as error:
         _refuse(not_permitted(error))
     except OSError as error:

@@ -45,6 +45,10 @@ class LocalRefused(Exception):
     """The local head cannot run; says why."""
 
 
+class InTheWay(LocalRefused):
+    """Another one runs where it would, or may soon have ended."""
+
+
 @dataclass(slots=True)
 class Child:
     """A daemon to keep running. `ready` is set while it says that it is."""
@@ -73,7 +77,7 @@ class Child:
             if code != IN_THE_WAY_EXIT:
                 in_the_way_since = None
             elif now - (in_the_way_since := in_the_way_since or started) >= IN_THE_WAY_SECONDS:
-                raise LocalRefused(f"another {self.name} is in the way: its words are above")
+                raise InTheWay(f"another {self.name} is in the way: its words are above")
             if now - started > STEADY_SECONDS:
                 backoff = BACKOFF_SECONDS[0]
             await asyncio.sleep(backoff)
@@ -151,7 +155,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.write(lock, f"{os.getpid()}\n".encode())
         yield
     except BlockingIOError:
-        raise LocalRefused(f"{folder}: a local head runs here already") from None
+        raise InTheWay(f"{folder}: a local head runs here already") from None
     finally:
         os.close(lock)
 

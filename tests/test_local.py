@@ -21,7 +21,7 @@ import grpc
 import pytest
 
 from hermesd import local
-from hermesd.cli import IN_THE_WAY
+from hermesd.cli import REFUSED
 from hermesd.head.journal import schema
 from hermesd.head.statedir import owned
 from hermesd.local import Child, LocalRefused
@@ -238,7 +238,7 @@ async def test_a_journal_that_cannot_be_used_ends_it_with_the_reason(folder: Pat
     head.mkdir(parents=True)
     (head / schema.NAME).write_bytes(b"")
     async with started(folder) as local:
-        assert await local.process.wait() == 4
+        assert await local.process.wait() == REFUSED
         log = (folder / "log").read_text()
         assert "is empty: nothing of it was changed" in log
         assert "the head refuses to start" in log
@@ -282,7 +282,7 @@ async def test_what_no_restart_would_mend_is_given_up_on(folder: Path) -> None:
     (folder / "state").mkdir()
     (folder / "state" / "node").write_text("a file where a directory should be")
     async with started(folder) as local:
-        assert await local.process.wait() == IN_THE_WAY
+        assert await local.process.wait() == REFUSED
         said = (folder / "log").read_text()
     assert f"--state: node.state_dir = {local.state / 'node'}: File exists; expected" in said
     assert "the node refuses to start: its reason is above" in said

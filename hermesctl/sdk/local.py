@@ -95,10 +95,11 @@ async def start(
                 f"{size(ROOM_BYTES)}: free some, or set HERMES_STATE to a folder on a larger disk"
             )
         if say is not None:
-            say(f"starting a head and a node for you (log: {state / 'local.log'})")
+            say(f"starting a head and a node for you (log: {_log(state)})")
         flags = [] if slots is None else ["--slots", str(slots)]
+        before = _log(state).stat().st_size if _log(state).exists() else 0
         process = _spawn(state, flags)
-        await _ready(environment, state, process)
+        await _ready(environment, state, process, before)
         return process
 
 
@@ -134,7 +135,7 @@ async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> boo
         pass
     except TimeoutError:
         raise HermesError(
-            f"process {pid} did not end in {STOP_SECONDS:.0f} s; its log is {state / 'local.log'}"
+            f"process {pid} did not end in {STOP_SECONDS:.0f} s; its log is {_log(state)}"
         ) from None
     finally:
         os.close(descriptor)
@@ -143,7 +144,7 @@ async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> boo
 
 def _spawn(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
     # A plain Popen: asyncio's transport would kill the child when it is collected.
-    with (state / "local.log").open("ab") as log:
+    with _log(state).open("ab") as log:
         return subprocess.Popen(
             [*COMMAND, "--state", str(state), *flags],
             stdin=subprocess.DEVNULL,
@@ -155,14 +156,19 @@ def _spawn(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
 
 
 async def _ready(
-    environment: Mapping[str, str], state: Path, process: subprocess.Popen[bytes]
+    environment: Mapping[str, str],
+    state: Path,
+    process: subprocess.Popen[bytes],
+    logged_before_bytes: int,
 ) -> None:
     loop = asyncio.get_running_loop()
     give_up = loop.time() + START_SECONDS
     while loop.time() < give_up:
         if process.poll() not in (None, _EXIT_IN_THE_WAY):
             raise HermesError(
-                f"the local head ended at once (exit code {process.returncode}):\n{_log_end(state)}"
+                f"the local head, whose state is in {printable(str(state))}, ended at once"
+                f" (exit code {process.returncode}):\n{_logged(state, logged_before_bytes)}\n"
+                "To begin anew beside it, set HERMES_STATE to another folder."
             )
         address = embedded_head(environment)
         assert address.socket is not None
@@ -178,7 +184,10 @@ async def _ready(
             finally:
                 await connection.close()
         await asyncio.sleep(_PROBE_SECONDS)
-    raise Unreachable(f"the local head did not answer in {START_SECONDS:.0f} s:\n{_log_end(state)}")
+    raise Unreachable(
+        f"the local head did not answer in {START_SECONDS:.0f} s:\n"
+        f"{_logged(state, logged_before_bytes)}"
+    )
 
 
 async def _attached(connection: Connection) -> None:
@@ -218,9 +227,17 @@ async def _ended(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _log_end(state: Path) -> str:
+def _log(state: Path) -> Path:
+    return state / "local.log"
+
+
+def _logged(state: Path, after_bytes: int) -> str:
+    """What was said since: the words of those that refuse to start, else the last lines."""
     try:
-        lines = (state / "local.log").read_text(errors="replace").splitlines()
+        with _log(state).open("rb") as log:
+            log.seek(after_bytes)
+            lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return "\n".join(printable(line) for line in lines[-_LOG_LINES_SHOWN:])
+    refusals = [line for line in lines if line.startswith("hermesd: ")]
+    return "\n".join(f"  {printable(line)}" for line in (refusals or lines)[-_LOG_LINES_SHOWN:])

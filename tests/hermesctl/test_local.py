@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from hermesctl import AsyncClient
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable
 from hermesctl.sdk import local
+from hermesd.head.journal import schema
 
 STAND_IN = Path(__file__).with_name("local_head.py")
 
@@ -101,8 +104,23 @@ async def test_it_is_started_again_after_it_died(
 async def test_a_start_that_fails_shows_the_end_of_the_log(
     spawned: list[subprocess.Popen[bytes]], state: Path
 ) -> None:
-    with pytest.raises(HermesError, match=r"exit code 3\):\n\\x1b\[31mno such slots"):
+    with pytest.raises(HermesError, match=r"exit code 3\):\n  \\x1b\[31mno such slots"):
         await local.start(os.environ, slots=13)
+
+
+async def test_a_start_that_is_refused_gives_the_reason_and_the_way_out(state: Path) -> None:
+    """At once, and without what an earlier start has logged."""
+    (state / "head").mkdir(parents=True)
+    (state / "local.log").write_text("hermesd: of long ago\n")
+    with closing(sqlite3.connect(state / "head" / schema.NAME)) as journal:
+        journal.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        journal.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    with pytest.raises(HermesError) as refused:
+        await local.start(os.environ)
+    words = str(refused.value)
+    assert f"has schema version {schema.VERSION + 1}, this head knows {schema.VERSION}" in words
+    assert "set HERMES_STATE to another folder" in words
+    assert "of long ago" not in words
 
 
 async def test_a_head_that_never_answers_is_given_up_on(
