@@ -83,6 +83,23 @@ def test_models_and_optimizers_are_plain_state_dicts(tmp_path: Path, is_suspende
     assert run.stdout == "ALIKE\n"
 
 
+def test_the_last_weights_are_kept_whatever_copies_cost(tmp_path: Path) -> None:
+    """Those of the passes before have taken all the time that they may."""
+    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
+    body = NETWORK + TRAINED.replace("in DataLoader(data, batch_size=8)", "in loader").replace(
+        "for epoch", "loader = DataLoader(data, batch_size=8)\nfor epoch"
+    )
+    evaluated = (
+        "with torch.no_grad():\n    for data, _ in loader:\n        model(data)\nfinal()"
+    )
+    body = body.replace("final()", evaluated)
+    runs = Runs(None, tmp_path, programs.program(spent + body, seeded=True))
+    with runs.trial("trained") as trial:
+        trial.start()
+        ended = trial.until("completed")
+    assert ended["checkpoint"]["step"] == ended["step"] > 0
+
+
 LIGHTNING = """
 class Model(Base):
     def __init__(self, width):

@@ -1,8 +1,9 @@
 """The place from which a program that has ended can train further, when it is asked for more.
 
-Rule: nobody knows which iteration is the last before the program has ended. So a copy is made
-wherever one may be, as long as all copies together take little of the program's time; the
-newest becomes its last checkpoint. What was trained after that one is trained again.
+Nobody knows for certain which iteration is the last before the program has ended. So a copy is made
+wherever one may be, as long as all copies together take little of the program's time, and whatever
+it takes where the steps that were planned are done; the newest becomes its last checkpoint. What
+was trained after that one is trained again.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class TrainingEnd:
         except Exception as error:  # no memory for a copy, say, costs the copy alone
             self._reason = f"{type(error).__name__}: {error}"
         self._spent += time.process_time() - began
+
+    def is_of(self, step: int) -> bool:
+        """Whether the newest copy is of this step."""
+        return self._kept is not None and self._kept[0] == step
 
     def newest(self) -> tuple[int, Capture]:
         """The step and the copy. Raises CannotCapture if there is none."""

@@ -17,6 +17,10 @@ class PlannedSteps:
         self._place: object = None
         self._first = (0, 0)
 
+    def are_done(self, steps: int) -> bool:
+        """Whether these are all the steps that the loops take, as far as is known."""
+        return 0 < self._told <= steps
+
     def at(self, place: object, turn: Turn, before: int, each: float) -> None:
         """So many steps were done `before` the program came to this place once more, in this turn
         of the loops around it.

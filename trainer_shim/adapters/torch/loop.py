@@ -723,7 +723,10 @@ class TorchSession:
 
     def keep_end(self, take: Callable[[], TorchSnapshot]) -> None:
         """As far as is known the program has come to its end: keep what `take` copies."""
-        if self.agent.end is not None and self._end.is_due:
+        if self.agent.end is None:
+            return
+        is_new = self._planned.are_done(self.steps) and not self._end.is_of(self.steps)
+        if is_new or self._end.is_due:
             self._end.keep(self.steps, lambda: self._last(take))
 
     def _last(self, take: Callable[[], TorchSnapshot]) -> TorchSnapshot:
