@@ -5,6 +5,7 @@ Rule: pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -18,6 +19,14 @@ from hermesctl.text import count, cut, one_line
 _FAILED_SHOWN = 5
 _ERROR_LENGTH = 100
 _SPARED = ("see it whole",)
+# Of Python, of C programs and of libraries that write their own words.
+_OUTSIDE = re.compile(
+    r"No such file or directory: b?['\"](?:\./)?\.\./|\.\./\S*['\"]?:? (?:No such file|.*not found)"
+)
+_IN_A_COPY = (
+    "A trial runs in a copy of its study's directory, which has nothing beside it: give the program"
+    " the absolute path, or keep the files below that directory and list them under `data`."
+)
 
 
 def unexplained(trials: Sequence[Trial]) -> list[Trial]:
@@ -92,6 +101,8 @@ def failures_view(failures: Sequence[Failure]) -> Iterator[RenderableType]:
     for failure in failures[-1:]:
         yield cell(f"failed: {_circumstances(failure)}", "red")
         yield from (cell(f"  {line}") for line in failure.detail.splitlines())
+        if _OUTSIDE.search(failure.detail):
+            yield cell(_IN_A_COPY, "yellow")
 
 
 def untold(lines: Sequence[str], failures: Sequence[Failure]) -> list[str]:
