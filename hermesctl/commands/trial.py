@@ -21,6 +21,7 @@ from hermesctl.commands.options import (
 )
 from hermesctl.commands.running import NounGroup, chosen_study, confirm, run
 from hermesctl.errors import NotFound, UsageError
+from hermesctl.invocation import command
 from hermesctl.render.charts import plot, sparkline
 from hermesctl.render.event_lines import quantum_text
 from hermesctl.render.failure_views import failures_view, only_exited, untold
@@ -55,6 +56,7 @@ from hermesctl.yaml_text import Data
 _PLOT_HEIGHT = 14
 _PLOT_WIDTH_MAX = 100
 _USAGE_WIDTH = 40
+_OUTPUT_LINES_SHOWN = 15
 # What the head keeps of them, beside the metrics.
 _CPU_USE, _DEVICE_USE = "hermes/cpu_use", "hermes/device_use"
 
@@ -320,8 +322,16 @@ def trial_view(
         parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
         lines = untold(drawn_lines(detail.output_tail), trial.failures)
-        parts += [Text(), cell("last output", "bold"), *(cell(f"  {line}") for line in lines)]
+        parts += [Text(), _last_output_heading(trial.id, len(lines))]
+        parts += [cell(f"  {line}") for line in lines[-_OUTPUT_LINES_SHOWN:]]
     return Group(*parts)
+
+
+def _last_output_heading(trial: str, lines: int) -> Text:
+    heading = cell("last output", "bold")
+    if lines > _OUTPUT_LINES_SHOWN:
+        heading.append(f"  (more: {command(f'logs {trial}')})", "dim")
+    return heading
 
 
 def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str]]:

@@ -343,6 +343,8 @@ async def test_an_export_holds_nothing_of_other_studies(people: People) -> None:
     # The node comes again, and says what it runs: something of each of them.
     await people.node.settle()
     people.node.call.cancel()
+    while (await people.operator.ListNodes(pb.ListNodesRequest())).nodes[0].connected:
+        pass  # while it is, another stream of the same node is refused
     runs = [
         node_pb2.LiveRun(
             trial=trial, attempt=1, condition=node_pb2.RUN_CONDITION_RUNNING, devices=[device]

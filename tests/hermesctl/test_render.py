@@ -235,6 +235,25 @@ def test_any_text_comes_down_to_one_line(words: str) -> None:
     assert len(text.one_line(words).splitlines()) <= 1
 
 
+@pytest.mark.parametrize(
+    ("said", "is_outside"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: '../data/x.csv'", True),
+        ("FileNotFoundError: ../data/x.npy not found.", True),
+        ("fopen: ../data/x: No such file or directory", True),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'", False),
+        ('  File "../x.py"\nNameError: name', False),
+    ],
+)
+def test_who_looks_outside_of_a_trials_copy_is_told_that_it_is_one(
+    said: str, is_outside: bool
+) -> None:
+    one = trial(1, state=types.TRIAL_STATE_FAILED)
+    one.failures.add(error_kind="exception", detail=said)
+    view = shown(trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=one))))
+    assert ("runs in a copy" in view) is is_outside
+
+
 def test_a_traceback_is_shown_once_and_as_lines() -> None:
     one = trial(1, state=types.TRIAL_STATE_FAILED, reason=f"{TRACEBACK} (the same error twice)")
     for attempt in (1, 2, 3):
@@ -251,6 +270,16 @@ def test_a_traceback_is_shown_once_and_as_lines() -> None:
     assert "attempt 1 on box/cpu0, step 3, -): ZeroDivisionError: division by zero\n" in view
     assert view.count("begin") == 2
     assert view.endswith("see above]\n  end")
+
+
+def test_of_a_long_output_the_last_lines_are_shown_and_how_to_see_the_others() -> None:
+    output = "".join(f"line {number}\n" for number in range(40))
+    view = shown(
+        trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=trial(1), output_tail=output)))
+    )
+    assert "line 39" in view
+    assert "line 20" not in view
+    assert "logs digits/1" in view
 
 
 def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:

@@ -89,9 +89,7 @@ def test_the_last_weights_are_kept_whatever_copies_cost(tmp_path: Path) -> None:
     body = NETWORK + TRAINED.replace("in DataLoader(data, batch_size=8)", "in loader").replace(
         "for epoch", "loader = DataLoader(data, batch_size=8)\nfor epoch"
     )
-    evaluated = (
-        "with torch.no_grad():\n    for data, _ in loader:\n        model(data)\nfinal()"
-    )
+    evaluated = "with torch.no_grad():\n    for data, _ in loader:\n        model(data)\nfinal()"
     body = body.replace("final()", evaluated)
     runs = Runs(None, tmp_path, programs.program(spent + body, seeded=True))
     with runs.trial("trained") as trial:
