@@ -75,6 +75,7 @@ PACKAGE = {"lab/__init__.py": "", "lab/settings.py": SETS}
         ({"lab/train.py": "import keras", **PACKAGE}, ["-m", "lab.train", "TF_X"], None),
         ({"one/two/conf.py": SETS, "train.py": "import one.two.conf"}, ["train.py"], "conf.py"),
         ({"train.py": "from dotenv import load_dotenv"}, ["train.py"], "dotenv"),
+        ({"train.py": 'import os\nos.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"'}, ["train.py"], None),
         ({"path/conf.py": SETS, "train.py": "import conf"}, ["train.py"], "conf.py"),
     ],
 )

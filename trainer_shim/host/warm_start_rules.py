@@ -23,6 +23,8 @@ FRAMEWORK = (
     *("TF_", "KERAS_", "XLA_", "JAX_", "TORCH", "PYTORCH_", "NCCL_"),
     *("CUDA_", "NVIDIA_", "OMP_", "MKL_"),
 )
+# They say which lines a framework logs, and nothing of what it computes.
+_LOG_LEVELS = ("TF_CPP_",)
 # They set variables from a file.
 _FROM_FILES = ("dotenv", "environs", "decouple")
 _MOST_FILES = 500
@@ -91,7 +93,9 @@ class _Finder(ModuleFinder):
             code = getattr(module, "__code__", None)
             for text in _texts(code):
                 variable = text.partition("=")[0]
-                if variable.startswith(FRAMEWORK) and variable.isidentifier():
+                if not variable.startswith(FRAMEWORK) or variable.startswith(_LOG_LEVELS):
+                    continue
+                if variable.isidentifier():
                     file = os.path.basename(getattr(module, "__file__", None) or name)
                     return f"{file} names the variable {variable}"
         for name in _FROM_FILES:
