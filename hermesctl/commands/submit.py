@@ -44,7 +44,7 @@ from hermesctl.render.output import Format, emit
 from hermesctl.render.views import next_commands, progress_line
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import with_doubts
-from hermesctl.sdk.records import StudyDetail, Submission
+from hermesctl.sdk.records import StudyDetail, Submission, TrialState
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.study_file.submission import Prepared
 from hermesctl.study_file.write import study_text
@@ -303,6 +303,12 @@ async def _announce(
     there = await client.study(submission)
     if not there.study.finished:
         console.print(progress_line(there), soft_wrap=True)
+    if failed := sum(trial.state is TrialState.FAILED for trial in there.trials):
+        retry = command(f"study retry {printable(there.study.id)}")
+        say(
+            f"{count(failed, 'trial')} of it failed: {retry} runs those again in the environment"
+            " that they were submitted from, --again all of them in today's"
+        )
     return there
 
 

@@ -172,6 +172,10 @@ def test_an_identical_study_is_not_run_twice(head: FakeHead, project: Path) -> N
     assert result.exit_code == 0
     assert "digits is this very study" in result.stdout
     assert "--again" in result.stdout
+    assert "retry" not in result.output
+    head.add_study("digits", trial(1, state=types.TRIAL_STATE_FAILED))
+    failed = hermesctl("submit", str(project / "study.yaml"))
+    assert "1 trial of it failed: hermesctl study retry digits runs" in failed.stderr
     assert hermesctl("submit", str(project / "study.yaml"), "--again").exit_code == 0
     assert "digits: 2 trials" in hermesctl("submit", str(project / "study.yaml"), "--again").stdout
 
