@@ -155,11 +155,11 @@ class NounGroup(TyperGroup):
 
     def _refuse_misspelt(self, words: Sequence[str]) -> None:
         # `pasue digits` has two words; `digits` alone is an id.
-        near = nearest(words[0], self.commands, 0.7) if words[1:] else ""
-        if near:
+        if words[1:]:
+            near = nearest(words[0], self.commands, 0.7)
             raise UsageError(
-                f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}; "
-                f"did you mean {near}?"
+                f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}"
+                + (f"; did you mean {near}?" if near else "")
             )
 
 

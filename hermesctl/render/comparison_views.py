@@ -28,7 +28,7 @@ def comparison_view(found: StudyComparison) -> RenderableType:
         (f"{step}", [number(side.by_step[place]) for side in sides])
         for place, step in enumerate(found.steps)
     ]
-    for header, rows in (("best so far after", by_time), ("best trial at step", by_step)):
+    for header, rows in (("best report until", by_time), ("best trial's report at step", by_step)):
         if rows:
             parts += [Text(), _table(header, sides, rows)]
     differing = [(key, list(map(_shown, each))) for key, each in found.differences.items()]

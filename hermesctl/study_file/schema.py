@@ -83,6 +83,8 @@ _ELSEWHERE = {
     "bayes": " (no model proposes new points here: Hermes decides which of the given trials run, "
     "and with random, run_cap says how many there are)"
 }
+# What others call a distribution whose bounds are values: those of log_uniform are exponents.
+_NEAREST = {"loguniform": "log_uniform_values", "qloguniform": "q_log_uniform_values"}
 # What a W&B sweep file may say in other words, and what of it means nothing here.
 _ENUM_ALIASES = {"categorical_w_probabilities": "categorical"}
 _IGNORED = {
@@ -377,7 +379,8 @@ class _Builder:
         if isinstance(node.value, str) and word in names:
             return enum.values_by_name[_enum_prefix(enum) + word.upper()].number
         expected = f"one of {', '.join(names)}{_ELSEWHERE.get(node.text, '')}"
-        self.refuse(node, expected, path, nearest(node.text, names))
+        near = _NEAREST.get(node.text.replace("-", "").lower()) or nearest(node.text, names)
+        self.refuse(node, expected, path, near)
         return None
 
     @staticmethod

@@ -118,7 +118,7 @@ def test_the_command_shows_and_writes_it(head: FakeHead) -> None:
     assert [each["best"] for each in document["studies"]] == [0.25, 0.5]
     assert document["studies"][1]["by_time"][-1] == 0.75
     said = hermesctl("study", "compare", "digits", "other").stdout
-    for words in ("digits/1", "other/1", "best so far after", "best trial at step"):
+    for words in ("digits/1", "other/1", "best report until", "best trial's report at step"):
         assert words in said
     bad = hermesctl("study", "compare", "digits")
     assert "expected two studies or more" in bad.stderr

@@ -167,6 +167,7 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["trial", "tag", "digits/1"], USAGE, "expected trials and tags, for example digits/3 ba"),
         (["trial", "tag", "baseline"], USAGE, "expected trials and tags"),
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
+        (["study", "wait", "digits"], USAGE, "study wait: expected one of ls, show, pause, "),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (["stauts"], USAGE, "stauts: expected one of the commands submit, preview, status, "),
         (["stauts"], USAGE, "did you mean status?"),

@@ -229,6 +229,12 @@ REFUSED = {
         "",
     ),
     "mapping value": ("parameters: {a: {value: {x: 1}}}", "parameters.a.value", "text, a", ""),
+    "distribution of another tool": (
+        "parameters: {a: {distribution: loguniform, min: 0.1, max: 1.0}}",
+        "parameters.a.distribution",
+        "one of constant",
+        "log_uniform_values",
+    ),
     "scalar for list": ("data: files", "data", "a list", "[files]"),
     "list for scalar": ("name: [a]", "name", "text", ""),
     "list for metric": ("metric: [a]", "metric", "a name, or a mapping", ""),
