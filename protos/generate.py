@@ -1,4 +1,5 @@
-"""Writes the Python code of protos/ into hermesd/pb, or says that what is there is stale.
+"""Writes the Python code of protos/ into hermesd/pb and their reference page into docs/, or says
+that what is there is stale.
 
 `python protos/generate.py` writes, `python protos/generate.py --check` compares and changes
 nothing. The result depends on the protos and on the pinned versions of grpcio-tools and
@@ -16,8 +17,12 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from reference import page
+
 PROTOS = Path(__file__).resolve().parent
 COMMITTED = PROTOS.parent / "hermesd" / "pb"
+REFERENCE = PROTOS.parent / "docs" / "wire-reference.md"
 PACKAGE = "hermes"
 
 # protoc knows no import root but its own: code for the proto package hermes.v1 says
@@ -33,7 +38,14 @@ def generate(out: Path) -> None:
     root = out / PACKAGE
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    _run_protoc(out)
+    plugin = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
+    _run_protoc(
+        f"--plugin=protoc-gen-mypy_grpc={plugin}",
+        f"--python_out={out}",
+        f"--pyi_out={out}",
+        f"--grpc_python_out={out}",
+        f"--mypy_grpc_out={out}",
+    )
     for path in sorted(root.rglob("*.py*")):
         path.write_text(_IMPORT.sub(r"\1 hermesd.pb.hermes.v1", path.read_text()))
     for folder in (root, *(p for p in root.rglob("*") if p.is_dir())):
@@ -49,17 +61,20 @@ def stale(committed: Path = COMMITTED) -> list[str]:
     return sorted(n for n in fresh.keys() | present.keys() if fresh.get(n) != present.get(n))
 
 
-def _run_protoc(out: Path) -> None:
-    plugin = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
+def reference() -> str:
+    """The reference page, as it should be. Raises RuntimeError as `generate`."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder, "descriptors")
+        _run_protoc(f"--descriptor_set_out={found}", "--include_source_info", "--include_imports")
+        return page(FileDescriptorSet.FromString(found.read_bytes()))
+
+
+def _run_protoc(*outputs: str) -> None:
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc"),
         f"-I{PROTOS}",
         f"-I{files('grpc_tools') / '_proto'}",
-        f"--plugin=protoc-gen-mypy_grpc={plugin}",
-        f"--python_out={out}",
-        f"--pyi_out={out}",
-        f"--grpc_python_out={out}",
-        f"--mypy_grpc_out={out}",
+        *outputs,
         *(str(path.relative_to(PROTOS)) for path in sorted(PROTOS.rglob("*.proto"))),
     ]
     done = subprocess.run(command, cwd=PROTOS, capture_output=True, text=True, check=False)
@@ -80,13 +95,16 @@ def main() -> int:
     try:
         if not arguments.check:
             generate(COMMITTED)
+            REFERENCE.write_text(reference())
             return 0
-        names = stale()
+        names = [f"hermesd/pb/{name}" for name in stale()]
+        if not REFERENCE.exists() or REFERENCE.read_text() != reference():
+            names.append("docs/wire-reference.md")
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
     for name in names:
-        print(f"stale: hermesd/pb/{name} (make proto)", file=sys.stderr)
+        print(f"stale: {name} (make proto)", file=sys.stderr)
     return 1 if names else 0
 
 

@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def generator() -> ModuleType:
+def generator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "protos"))
     spec = importlib.util.spec_from_file_location("generate", ROOT / "protos" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -21,6 +22,7 @@ def generator() -> ModuleType:
 
 def test_the_committed_code_is_fresh(generator: ModuleType) -> None:
     assert generator.stale() == [], "run `make proto` and commit what it changes"
+    assert generator.REFERENCE.read_text() == generator.reference(), "likewise"
 
 
 def test_an_edited_and_a_leftover_file_are_both_named(

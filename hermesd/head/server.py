@@ -15,6 +15,9 @@ from pathlib import Path
 
 import grpc
 import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 from hermesd.config.pools import configured
 from hermesd.config.schema import HeadConfig
@@ -45,7 +48,13 @@ from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.statedir import expecting, owned
 from hermesd.notify import keep_watchdog_fed, notify
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
+from hermesd.pb.hermes.v1 import (
+    control_pb2,
+    control_pb2_grpc,
+    enrol_pb2_grpc,
+    node_pb2,
+    node_pb2_grpc,
+)
 from hermesd.policy import make_policy
 from hermesd.security.identity import Identity, Role
 
@@ -56,6 +65,12 @@ ORPHAN_SECONDS = 86_400.0
 # How many more values than before make the collector look at the youngest, and how often that
 # makes it look at the older ones.
 GC_THRESHOLDS = (50_000, 20, 50)
+
+# What people's own clients find by asking.
+_SERVICES = (
+    control_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name,
+    health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+)
 
 log = structlog.get_logger()
 
@@ -74,6 +89,7 @@ class Running:
     # Where invitations are redeemed, if anywhere.
     reception: grpc.aio.Server | None
     leasing: Leasing
+    health: health.HealthServicer
 
     async def start(self) -> None:
         """Answer from here on."""
@@ -214,7 +230,10 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     except BaseException:
         await server.stop(None)
         raise
-    return Running(head, sessions, server, reception, leasing)
+    health_service = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
+    enable_server_reflection(_SERVICES, server)
+    return Running(head, sessions, server, reception, leasing, health_service)
 
 
 def _revoke(authority: Authority | None, node: NodeId) -> None:
@@ -244,6 +263,7 @@ async def _reception(
 
 async def _farewell(running: Running) -> None:
     """Tell the nodes, and let them go: a stream that is open would hold up the stop."""
+    await running.health.enter_graceful_shutdown()
     going = node_pb2.AttachResponse(going_away=node_pb2.GoingAway(reason="the head stops"))
     for session in running.sessions.all():
         session.send(going)

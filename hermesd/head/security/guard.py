@@ -23,6 +23,8 @@ from typing import Any, TypeAlias
 import grpc
 import structlog
 from cryptography import x509
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from hermesd.core.state import Rejected
 from hermesd.head.blobs import TooLarge
@@ -34,6 +36,16 @@ from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 from hermesd.security.identity import Identity, Role, identity_of
+
+
+def methods_of(file: Any) -> list[str]:
+    """The names of all methods of a file's services, as they are called."""
+    return [
+        f"/{service.full_name}/{method.name}"
+        for service in file.services_by_name.values()
+        for method in service.methods
+    ]
+
 
 # Who may call what: the table of every method of every service.
 #
@@ -61,6 +73,8 @@ METHODS: Mapping[str, frozenset[Role]] = {
     "/hermes.v1.EnrolService/Invite": frozenset({Role.ADMIN}),
     "/hermes.v1.EnrolService/Revoke": frozenset({Role.ADMIN}),
     "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
+    **dict.fromkeys(methods_of(health_pb2.DESCRIPTOR), EVERYBODY),
+    **dict.fromkeys(methods_of(reflection_pb2.DESCRIPTOR), PEOPLE),
 }
 # The only one that asks for no credential: the secret in its request is one.
 INVITED = "/hermes.v1.EnrolService/Enrol"
@@ -68,13 +82,9 @@ INVITED = "/hermes.v1.EnrolService/Enrol"
 
 def undeclared() -> set[str]:
     """Methods that are served and not in the table, or the other way round."""
-    served = {
-        f"/{service.full_name}/{method.name}"
-        for file in (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
-        for service in file.services_by_name.values()
-        for method in service.methods
-    }
-    return served ^ set(METHODS)
+    ours = (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
+    grpcs = (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
+    return {method for file in (*ours, *grpcs) for method in methods_of(file)} ^ set(METHODS)
 
 
 def takes(roles: frozenset[Role]) -> str:

@@ -209,31 +209,36 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStudy(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One study with its trials.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStudies(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The studies that the caller may see, the newest first, in pages.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrial(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One trial, with the end of what its program printed.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTrials(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A study's trials, in pages.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListNodes(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The nodes with their devices and what runs on them.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -246,7 +251,8 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UndrainNode(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Gives a drained node trials again.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -266,7 +272,8 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCurve(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A metric's values by step, thinned to as many points as asked for.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -279,25 +286,29 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BestTrials(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A study's trials by rank.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseTrials(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Suspends trials until they are resumed.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeTrials(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Has paused trials run again.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopTrials(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Ends trials for good; what they came to stays.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -345,7 +356,8 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemoveStudy(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Deletes a study with all that it came to.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -358,19 +370,22 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TailLogs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What a trial's program has printed, from a byte on, then live if asked for.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportStudy(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A study as JSON Lines: its trials, journal and points.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DownloadCheckpoint(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The files of a trial's checkpoint.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -390,7 +405,8 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ServerInfo(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Which head this is, its version, its policies.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -36,24 +36,35 @@ class ControlServiceStub:
     PutBlob: _grpc.StreamUnaryMultiCallable[_control_pb2.PutBlobRequest, _control_pb2.PutBlobResponse]
     """Uploads a code snapshot (a tar made by the client), content-addressed."""
     GetStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStudyRequest, _control_pb2.GetStudyResponse]
+    """One study with its trials."""
     ListStudies: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListStudiesRequest, _control_pb2.ListStudiesResponse]
+    """The studies that the caller may see, the newest first, in pages."""
     GetTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]
+    """One trial, with the end of what its program printed."""
     ListTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]
+    """A study's trials, in pages."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
+    """The nodes with their devices and what runs on them."""
     DrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]
+    """Gives a drained node trials again."""
     LoseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]
     """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
     ReleaseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]
     """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]
+    """A metric's values by step, thinned to as many points as asked for."""
     ExplainTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]
     """Why this trial runs or waits, in the policy's own words."""
     BestTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.BestTrialsRequest, _control_pb2.BestTrialsResponse]
+    """A study's trials by rank."""
     PauseTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.PauseTrialsRequest, _control_pb2.PauseTrialsResponse]
+    """Suspends trials until they are resumed."""
     ResumeTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ResumeTrialsRequest, _control_pb2.ResumeTrialsResponse]
+    """Has paused trials run again."""
     StopTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]
+    """Ends trials for good; what they came to stays."""
     RetryTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     MarkTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]
@@ -67,16 +78,21 @@ class ControlServiceStub:
     SetSignal: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]
     """Has policies read another of the metrics that the study's trials have reported."""
     RemoveStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]
+    """Deletes a study with all that it came to."""
     WatchJournal: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]
     """The journal's public events from a sequence number on, then live."""
     TailLogs: _grpc.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]
+    """What a trial's program has printed, from a byte on, then live if asked for."""
     ExportStudy: _grpc.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]
+    """A study as JSON Lines: its trials, journal and points."""
     DownloadCheckpoint: _grpc.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]
+    """The files of a trial's checkpoint."""
     GetFiles: _grpc.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]
     """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]
     """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]
+    """Which head this is, its version, its policies."""
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -86,24 +102,35 @@ class ControlServiceAsyncStub(ControlServiceStub):
     PutBlob: _aio.StreamUnaryMultiCallable[_control_pb2.PutBlobRequest, _control_pb2.PutBlobResponse]  # type: ignore[assignment]
     """Uploads a code snapshot (a tar made by the client), content-addressed."""
     GetStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStudyRequest, _control_pb2.GetStudyResponse]  # type: ignore[assignment]
+    """One study with its trials."""
     ListStudies: _aio.UnaryUnaryMultiCallable[_control_pb2.ListStudiesRequest, _control_pb2.ListStudiesResponse]  # type: ignore[assignment]
+    """The studies that the caller may see, the newest first, in pages."""
     GetTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]  # type: ignore[assignment]
+    """One trial, with the end of what its program printed."""
     ListTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]  # type: ignore[assignment]
+    """A study's trials, in pages."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
+    """The nodes with their devices and what runs on them."""
     DrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]  # type: ignore[assignment]
     """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]  # type: ignore[assignment]
+    """Gives a drained node trials again."""
     LoseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]  # type: ignore[assignment]
     """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
     ReleaseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]  # type: ignore[assignment]
     """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
     GetCurve: _aio.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]  # type: ignore[assignment]
+    """A metric's values by step, thinned to as many points as asked for."""
     ExplainTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]  # type: ignore[assignment]
     """Why this trial runs or waits, in the policy's own words."""
     BestTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.BestTrialsRequest, _control_pb2.BestTrialsResponse]  # type: ignore[assignment]
+    """A study's trials by rank."""
     PauseTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.PauseTrialsRequest, _control_pb2.PauseTrialsResponse]  # type: ignore[assignment]
+    """Suspends trials until they are resumed."""
     ResumeTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.ResumeTrialsRequest, _control_pb2.ResumeTrialsResponse]  # type: ignore[assignment]
+    """Has paused trials run again."""
     StopTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]  # type: ignore[assignment]
+    """Ends trials for good; what they came to stays."""
     RetryTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]  # type: ignore[assignment]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     MarkTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]  # type: ignore[assignment]
@@ -117,16 +144,21 @@ class ControlServiceAsyncStub(ControlServiceStub):
     SetSignal: _aio.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]  # type: ignore[assignment]
     """Has policies read another of the metrics that the study's trials have reported."""
     RemoveStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]  # type: ignore[assignment]
+    """Deletes a study with all that it came to."""
     WatchJournal: _aio.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]  # type: ignore[assignment]
     """The journal's public events from a sequence number on, then live."""
     TailLogs: _aio.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]  # type: ignore[assignment]
+    """What a trial's program has printed, from a byte on, then live if asked for."""
     ExportStudy: _aio.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]  # type: ignore[assignment]
+    """A study as JSON Lines: its trials, journal and points."""
     DownloadCheckpoint: _aio.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]  # type: ignore[assignment]
+    """The files of a trial's checkpoint."""
     GetFiles: _aio.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]  # type: ignore[assignment]
     """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _aio.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]  # type: ignore[assignment]
     """Who shares the devices, and how: everybody, to a user only themselves."""
     ServerInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]  # type: ignore[assignment]
+    """Which head this is, its version, its policies."""
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -150,35 +182,40 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.GetStudyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.GetStudyResponse, _abc.Awaitable[_control_pb2.GetStudyResponse]]: ...
+    ) -> _typing.Union[_control_pb2.GetStudyResponse, _abc.Awaitable[_control_pb2.GetStudyResponse]]:
+        """One study with its trials."""
 
     @_abc_1.abstractmethod
     def ListStudies(
         self,
         request: _control_pb2.ListStudiesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListStudiesResponse, _abc.Awaitable[_control_pb2.ListStudiesResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ListStudiesResponse, _abc.Awaitable[_control_pb2.ListStudiesResponse]]:
+        """The studies that the caller may see, the newest first, in pages."""
 
     @_abc_1.abstractmethod
     def GetTrial(
         self,
         request: _control_pb2.GetTrialRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.GetTrialResponse, _abc.Awaitable[_control_pb2.GetTrialResponse]]: ...
+    ) -> _typing.Union[_control_pb2.GetTrialResponse, _abc.Awaitable[_control_pb2.GetTrialResponse]]:
+        """One trial, with the end of what its program printed."""
 
     @_abc_1.abstractmethod
     def ListTrials(
         self,
         request: _control_pb2.ListTrialsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListTrialsResponse, _abc.Awaitable[_control_pb2.ListTrialsResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ListTrialsResponse, _abc.Awaitable[_control_pb2.ListTrialsResponse]]:
+        """A study's trials, in pages."""
 
     @_abc_1.abstractmethod
     def ListNodes(
         self,
         request: _control_pb2.ListNodesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListNodesResponse, _abc.Awaitable[_control_pb2.ListNodesResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ListNodesResponse, _abc.Awaitable[_control_pb2.ListNodesResponse]]:
+        """The nodes with their devices and what runs on them."""
 
     @_abc_1.abstractmethod
     def DrainNode(
@@ -193,7 +230,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.UndrainNodeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.UndrainNodeResponse, _abc.Awaitable[_control_pb2.UndrainNodeResponse]]: ...
+    ) -> _typing.Union[_control_pb2.UndrainNodeResponse, _abc.Awaitable[_control_pb2.UndrainNodeResponse]]:
+        """Gives a drained node trials again."""
 
     @_abc_1.abstractmethod
     def LoseNode(
@@ -216,7 +254,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.GetCurveRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.GetCurveResponse, _abc.Awaitable[_control_pb2.GetCurveResponse]]: ...
+    ) -> _typing.Union[_control_pb2.GetCurveResponse, _abc.Awaitable[_control_pb2.GetCurveResponse]]:
+        """A metric's values by step, thinned to as many points as asked for."""
 
     @_abc_1.abstractmethod
     def ExplainTrial(
@@ -231,28 +270,32 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.BestTrialsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.BestTrialsResponse, _abc.Awaitable[_control_pb2.BestTrialsResponse]]: ...
+    ) -> _typing.Union[_control_pb2.BestTrialsResponse, _abc.Awaitable[_control_pb2.BestTrialsResponse]]:
+        """A study's trials by rank."""
 
     @_abc_1.abstractmethod
     def PauseTrials(
         self,
         request: _control_pb2.PauseTrialsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.PauseTrialsResponse, _abc.Awaitable[_control_pb2.PauseTrialsResponse]]: ...
+    ) -> _typing.Union[_control_pb2.PauseTrialsResponse, _abc.Awaitable[_control_pb2.PauseTrialsResponse]]:
+        """Suspends trials until they are resumed."""
 
     @_abc_1.abstractmethod
     def ResumeTrials(
         self,
         request: _control_pb2.ResumeTrialsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ResumeTrialsResponse, _abc.Awaitable[_control_pb2.ResumeTrialsResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ResumeTrialsResponse, _abc.Awaitable[_control_pb2.ResumeTrialsResponse]]:
+        """Has paused trials run again."""
 
     @_abc_1.abstractmethod
     def StopTrials(
         self,
         request: _control_pb2.StopTrialsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.StopTrialsResponse, _abc.Awaitable[_control_pb2.StopTrialsResponse]]: ...
+    ) -> _typing.Union[_control_pb2.StopTrialsResponse, _abc.Awaitable[_control_pb2.StopTrialsResponse]]:
+        """Ends trials for good; what they came to stays."""
 
     @_abc_1.abstractmethod
     def RetryTrials(
@@ -307,7 +350,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.RemoveStudyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.RemoveStudyResponse, _abc.Awaitable[_control_pb2.RemoveStudyResponse]]: ...
+    ) -> _typing.Union[_control_pb2.RemoveStudyResponse, _abc.Awaitable[_control_pb2.RemoveStudyResponse]]:
+        """Deletes a study with all that it came to."""
 
     @_abc_1.abstractmethod
     def WatchJournal(
@@ -322,21 +366,24 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.TailLogsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_control_pb2.TailLogsResponse], _abc.AsyncIterator[_control_pb2.TailLogsResponse]]: ...
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.TailLogsResponse], _abc.AsyncIterator[_control_pb2.TailLogsResponse]]:
+        """What a trial's program has printed, from a byte on, then live if asked for."""
 
     @_abc_1.abstractmethod
     def ExportStudy(
         self,
         request: _control_pb2.ExportStudyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_control_pb2.ExportStudyResponse], _abc.AsyncIterator[_control_pb2.ExportStudyResponse]]: ...
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.ExportStudyResponse], _abc.AsyncIterator[_control_pb2.ExportStudyResponse]]:
+        """A study as JSON Lines: its trials, journal and points."""
 
     @_abc_1.abstractmethod
     def DownloadCheckpoint(
         self,
         request: _control_pb2.DownloadCheckpointRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_control_pb2.DownloadCheckpointResponse], _abc.AsyncIterator[_control_pb2.DownloadCheckpointResponse]]: ...
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.DownloadCheckpointResponse], _abc.AsyncIterator[_control_pb2.DownloadCheckpointResponse]]:
+        """The files of a trial's checkpoint."""
 
     @_abc_1.abstractmethod
     def GetFiles(
@@ -359,6 +406,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.ServerInfoRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ServerInfoResponse, _abc.Awaitable[_control_pb2.ServerInfoResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ServerInfoResponse, _abc.Awaitable[_control_pb2.ServerInfoResponse]]:
+        """Which head this is, its version, its policies."""
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
