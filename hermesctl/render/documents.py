@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hermesctl.render.output import plain, row
-from hermesctl.render.views import study_progress
 from hermesctl.sdk.records import Leaderboard, Study, StudyDetail, Submission, Trial, TrialState
 from hermesctl.yaml_text import Data
 
@@ -40,7 +39,7 @@ def study_document(detail: StudyDetail) -> dict[str, Data]:
     data.update(
         devices=[{"device": t.device, "trial": t.id} for t in detail.trials if t.device],
         trials=study.trial_count,
-        progress=study_progress(detail.trials),
+        progress=detail.progress,
         overhead_share=study.overhead_share,
         next_up=list(detail.next_up),
         journal_sequence=detail.journal_sequence,

@@ -68,16 +68,6 @@ class LiveView:
         self.trails.setdefault(trial, deque(maxlen=SPARK_WIDTH)).append(loss)
 
 
-def study_progress(trials: Sequence[Trial]) -> float | None:
-    """The share of all trials' steps that is done; a trial that ended counts as whole.
-
-    None while not one trial's is known.
-    """
-    if not any(t.state.final or t.progress is not None for t in trials):
-        return None
-    return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
-
-
 def progress_text(done: float | None, width: int) -> str:
     """A bar of so many characters and the share; a dash while it is not known."""
     return "-" if done is None else f"{progress_bar(done, width)} {percent(done)}"
@@ -93,7 +83,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("study", study.id),
         ("submitted", moment(study.submitted_unix_seconds)),
         ("trials", trials_text(detail)),
-        ("progress", progress_text(study_progress(trials), STATUS_BAR_WIDTH)),
+        ("progress", progress_text(detail.progress, STATUS_BAR_WIDTH)),
         ("pool", study.pool),
         ("policy", policy_text(study.policy_label, study.deciding)),
         ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
@@ -169,7 +159,7 @@ def live_view(live: LiveView, width: int, height: int) -> RenderableType:
     head = Text(overflow="ellipsis", no_wrap=True)
     head.append(printable(study.id), style="bold")
     head.append(f"  {trials_text(detail)}", style="dim")
-    done = study_progress(trials)
+    done = detail.progress
     bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
     bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
     lines: list[RenderableType] = [head, bar]
@@ -190,7 +180,7 @@ def progress_line(detail: StudyDetail) -> Text:
     """How far a study is, in a line among those of its events."""
     line = Text(f"{'':>17}{printable(detail.study.id):<20} ", style="dim")
     parts = (
-        progress_text(study_progress(detail.trials), LINE_BAR_WIDTH),
+        progress_text(detail.progress, LINE_BAR_WIDTH),
         trials_text(detail),
         f"best {best_text(detail.study, detail.trials)}",
         f"ends {ending_text(detail.study)}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from google.protobuf.message import Message
 
 from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
-from hermesctl.sdk import from_wire, local, records
+from hermesctl.sdk import from_wire, local, notebook, records
 from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
@@ -288,12 +289,23 @@ class AsyncClient:
             on_gap=on_gap,
         )
 
-    async def wait(self, study: StudyRef) -> StudyDetail:
-        """Return once the study has finished."""
-        after = (await self.study(study)).journal_sequence
-        async for _ in self.follow(study, after=after, reports=False):
-            pass
-        return await self.study(study)
+    async def wait(self, study: StudyRef, *, progress: bool = False) -> StudyDetail:
+        """Return once the study has finished; with `progress` a bar shows how far it is."""
+        detail = await self.study(study)
+        if not progress:
+            async for _ in self.follow(study, after=detail.journal_sequence, reports=False):
+                pass
+            return await self.study(study)
+        with notebook.bar(detail.study.id) as show:
+            show(detail.progress)
+            told = time.monotonic()
+            async for _ in self.follow(study, after=detail.journal_sequence):
+                if time.monotonic() - told >= _LOOK_SECONDS:
+                    show((await self.study(study)).progress)
+                    told = time.monotonic()
+            detail = await self.study(study)
+            show(detail.progress)
+        return detail
 
     def logs(
         self,

@@ -181,9 +181,9 @@ class Client:
             )
         )
 
-    def wait(self, study: StudyRef) -> StudyDetail:
-        """Return once the study has finished."""
-        return self._run(self._client.wait(study))
+    def wait(self, study: StudyRef, *, progress: bool = False) -> StudyDetail:
+        """Return once the study has finished; with `progress` a bar shows how far it is."""
+        return self._run(self._client.wait(study, progress=progress))
 
     def logs(
         self, trial: TrialRef, *, offset: int = 0, follow: bool = False, on_gap: OnGap | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hermesctl.errors import NotFound
+from hermesctl.sdk import notebook
 from hermesctl.sdk.connection import Connection
 from hermesctl.text import count
 from hermesctl.yaml_text import Data
@@ -294,6 +295,22 @@ class Trial:
         steps = self.expected_steps or self.planned_steps
         return min(1.0, self.step / steps) if steps > 0 else None
 
+    def columns(self) -> dict[str, Data]:
+        """What a row of a table has of it: its hyper-parameters, progress and latest metrics."""
+        names = {"trial", "state", "step", "metric", "rank"}
+        given = {f"params.{n}" if n in names else n: value for n, value in self.params.items()}
+        values = {each.name: each.last for each in self.metrics}
+        named = {f"metrics.{n}" if n in names | given.keys() else n: v for n, v in values.items()}
+        return {
+            "rank": self.rank,
+            "trial": self.id,
+            "state": str(self.state),
+            **given,
+            "step": self.step,
+            "metric": self.metric,
+            **named,
+        }
+
     def __repr__(self) -> str:
         step = f"{self.step}/{self.planned_steps}" if self.planned_steps else str(self.step)
         metric = "" if self.metric is None else f", metric {self.metric:.4g}"
@@ -383,8 +400,26 @@ class StudyDetail:
     next_up: tuple[str, ...]
     journal_sequence: int
 
+    @property
+    def progress(self) -> float | None:
+        """The share of all trials' steps that is done; a trial that ended counts as whole.
+
+        None while not one trial's is known.
+        """
+        trials = self.trials
+        if not any(t.state.final or t.progress is not None for t in trials):
+            return None
+        return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
+
+    def frame(self) -> Any:
+        """A pandas DataFrame of its trials by number. Raises UsageError without pandas."""
+        return notebook.frame([trial.columns() for trial in self.trials])
+
     def __repr__(self) -> str:
         return f"<StudyDetail of {self.study!r}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.table(repr(self.study), [trial.columns() for trial in self.trials])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -441,6 +476,23 @@ class Curve:
         steps = f" from step {self.steps[0]} to {self.steps[-1]}" if self.steps else ""
         return f"<Curve {self.metric}: {points}{steps}>"
 
+    def frame(self) -> Any:
+        """A pandas DataFrame of its values by step. Raises UsageError without pandas."""
+        points = zip(self.steps, self.values, strict=True)
+        rows = [{"step": step, self.metric: value} for step, value in points]
+        return notebook.frame(rows).set_index("step") if rows else notebook.frame(rows)
+
+    def plot(self, ax: Any = None, **style: Any) -> Any:
+        """Draw it on `ax`, or on new axes; returns these. `style` is for matplotlib's `plot`.
+
+        Raises UsageError without matplotlib.
+        """
+        ax = notebook.axes(ax)
+        ax.plot(self.steps, self.values, **style)
+        ax.set_xlabel("step")
+        ax.set_ylabel(self.metric)
+        return ax
+
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
@@ -464,6 +516,13 @@ class Leaderboard(list[Trial]):
         self.metric = metric
         self.metric_goal = goal
         self.metric_mode = mode
+
+    def frame(self) -> Any:
+        """A pandas DataFrame of its trials. Raises UsageError without pandas."""
+        return notebook.frame([trial.columns() for trial in self])
+
+    def _repr_html_(self) -> str:
+        return notebook.table(f"by {self.ranked_by}", [trial.columns() for trial in self])
 
     @property
     def ranked_by(self) -> str:

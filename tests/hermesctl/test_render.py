@@ -27,7 +27,6 @@ from hermesctl.render.views import (
     live_view,
     progress_line,
     status_view,
-    study_progress,
     top_view,
 )
 from hermesctl.sdk import from_wire
@@ -377,16 +376,15 @@ def test_a_paused_trial_is_called_so() -> None:
 def test_progress_counts_ended_trials_as_whole() -> None:
     half = trial(1, step=5, planned_steps=10)
     ended = trial(2, state=types.TRIAL_STATE_STOPPED, step=1, planned_steps=10)
-    assert study_progress(detail(half, ended, trial(3)).trials) == 0.5
-    assert study_progress(()) is None
-    assert study_progress(detail(trial(3)).trials) is None
+    assert detail(half, ended, trial(3)).progress == 0.5
+    assert detail(trial(3)).progress is None
     assert "progress     -" in shown(status_view(detail(trial(3)), {}))
 
 
 def test_progress_is_drawn_and_may_be_learned_from_other_trials() -> None:
     running = types.TRIAL_STATE_RUNNING
     one = trial(1, state=running, step=25, expected_steps=50, remaining_seconds=90.0)
-    assert study_progress(detail(one).trials) == 0.5
+    assert detail(one).progress == 0.5
     assert f"progress     {'━' * 15}{'╌' * 15} 50.0 %" in shown(status_view(detail(one), {}))
     assert f"{'━' * 5}{'╌' * 5} 50.0 %" in progress_line(detail(one)).plain
     assert "25/~50" in shown(trials_table(detail(one).trials, "loss", wide=True))
