@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from hermesd.policy.fifo import Fifo
 from hermesd.policy.published.asha import Asha
 from hermesd.policy.published.hermes import Hermes
 from hermesd.refusal import Refused
+from hermesd.study import argv, space
 from tests.study_specs import parameter, plugin, spec, value
 
 NO_RETRY = pb.RETRY_ACTION_NO_RETRY
@@ -132,6 +134,48 @@ def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
     assert many.points[:5] == few.points
     assert other.points != few.points
     assert len(set(many.points)) == 50
+
+
+@pytest.mark.parametrize(
+    ("axes", "trials"),
+    [
+        ({f"p{n}": {"min": 0.0, "max": 1.0} for n in range(1000)}, 100_000),
+        ({"lr": {"min": 0.0, "max": 1.0}, "words": {"value": "x" * 30_000}}, 50_000),
+        ({"lr": {"min": 0.0, "max": 1.0}, "sizes": {"value": [*range(1000)]}}, 50_000),
+        ({"lr": {"values": [0.1, 0.2]}, "words": {"values": ["a", "x" * 30_000]}}, 50_000),
+    ],
+)
+def test_a_study_that_would_come_to_too_much_is_refused_before_anything_is_drawn(
+    axes: Any, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(*_: Any) -> Any:
+        raise AssertionError("something was drawn")
+
+    monkeypatch.setattr(space, "drawn", drawn)
+    with pytest.raises(Refused, match=r"a study has at most 1,000,000 values in all"):
+        draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=trials))
+
+
+def test_a_grid_that_would_come_to_too_much_is_refused() -> None:
+    wide = {f"p{n}": {"value": n} for n in range(500)}
+    with pytest.raises(Refused, match="at most 1996 trials of these parameters"):
+        draft(spec({"n": {"min": 1, "max": 2500}, **wide}))
+    assert len(draft(spec({"n": {"min": 1, "max": 1996}, **wide})).points) == 1996
+
+
+def test_command_lines_that_come_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argv, "COMMANDS_LIMIT", 2**20)
+    long = ["python", "train.py", "x" * 60_000]
+    with pytest.raises(Refused, match="fewer trials, or shorter command lines"):
+        draft(spec({"n": {"min": 1, "max": 20}}, command=long))
+
+
+def test_a_value_with_probabilities_is_drawn_as_numpy_draws_it() -> None:
+    chances = (0.1, 0.25, 0.05, 0.6)
+    axis = space.Categorical(values=(1, 2, 3, 4), probabilities=chances)
+    for number in range(200):
+        plain = np.random.default_rng([3, number]).choice(4, p=chances)
+        assert axis.draw(np.random.default_rng([3, number])) == plain + 1
 
 
 def test_the_fingerprint_tells_studies_apart_and_not_what_they_inherit() -> None:

@@ -59,7 +59,7 @@ def addition(
         count,
     )
     environment = dict(study.program.environment)
-    lines = [argv.build(section, environment, point) for point in points]
+    lines = argv.build_all(section, environment, points)
     first = len(trials) + 1
     return Addition(numbered(study.id, points, lines, section.seed, first), notes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from hermesd.core.model import Setting, as_argument
@@ -30,6 +30,10 @@ ENVIRONMENT = re.compile(r"\$\{envvar:([^}]*)\}")
 # What the kernel takes as one argument, and a good part of what it takes in all.
 ARGUMENT_LIMIT = 128 * 1024
 COMMAND_LIMIT = 1024 * 1024
+# What the command lines of all trials that a request makes may come to.
+COMMANDS_LIMIT = 128 * 1024 * 1024
+# An element counts as so many bytes more than it has letters.
+_ELEMENT_BYTES = 8
 
 
 def check(
@@ -51,6 +55,21 @@ def check(
     if command and command[0] in ("", "${args}", "${args_no_hyphens}", "${args_json}"):
         errors.append(FieldError("command[0]", command[0], "a program to run"))
     return tuple(errors)
+
+
+def build_all(
+    section: StudySection, environment: Mapping[str, str], points: Iterable[Point]
+) -> tuple[tuple[str, ...], ...]:
+    """The command line of each point. Raises Refused if one is too long, or all are."""
+    lines, size = [], 0
+    for point in points:
+        lines.append(build(section, environment, point))
+        size += sum(map(len, lines[-1])) + _ELEMENT_BYTES * len(lines[-1])
+        if size > COMMANDS_LIMIT:
+            value = f"more than {COMMANDS_LIMIT >> 20} MiB of all trials"
+            expected = "fewer trials, or shorter command lines"
+            raise Refused(FieldError("command", value, expected))
+    return tuple(lines)
 
 
 def build(section: StudySection, environment: Mapping[str, str], point: Point) -> tuple[str, ...]:

@@ -94,10 +94,11 @@ def _redrawn(
 ) -> tuple[TrialSpec, ...]:
     """Those of the trials whose draw is another one now, at that."""
     old, new = space.axes(before.parameters), space.axes(after.parameters)
+    space.see_that_it_fits(new, len(trials))
     environment = dict(study.program.environment)
     found = []
     for trial in trials:
-        drawn, point = (space.draws(axes, 1, before.seed, trial.number)[0] for axes in (old, new))
+        drawn, point = (space.drawn(axes, before.seed, trial.number) for axes in (old, new))
         if trial.parameters == drawn != point:
             line = argv.build(after, environment, point)
             found.append(replace(trial, stages=(Stage(None, point),), argv=line))

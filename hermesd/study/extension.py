@@ -36,14 +36,19 @@ def extension(
     rule = StopRule(**{**before, **{name: getattr(checked, name) for name in given}})
     changed = _changed([*parameters, *new])
     section, trials = read(spec_of(study)), tuple(trials)
+    had = {
+        name: space.Constant(value=value)
+        for trial in trials[:1]
+        for name, value in trial.parameters
+    }
+    new_axes = {name: space.Constant(value=value) for name, value in changed.items()}
+    space.see_that_it_fits({**had, **new_axes}, len(trials))
     # What stands in the command itself is the program's argument beyond doubt.
     fixed = {word[2:].partition("=")[0] for word in section.command if word.startswith("--")}
     _check(changed, {value.name for value in new} | fixed, section.parameters, trials)
     environment = dict(study.program.environment)
-    lines = tuple(
-        argv.build(section, environment, tuple({**dict(trial.parameters), **changed}.items()))
-        for trial in trials
-    )
+    points = (tuple({**dict(trial.parameters), **changed}.items()) for trial in trials)
+    lines = argv.build_all(section, environment, points)
     return rule, tuple(changed.items()), lines
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from decimal import Decimal
+from functools import cached_property
 from itertools import islice, product
 from typing import Annotated, TypeAlias
 
@@ -138,8 +139,14 @@ class Categorical(Axis):
     def draw(self, random: np.random.Generator) -> Setting:
         if not self.probabilities:
             return self.values[int(random.integers(len(self.values)))]
-        weights = np.array(self.probabilities) / sum(self.probabilities)
-        return self.values[int(random.choice(len(self.values), p=weights))]
+        return self.values[int(self._bounds.searchsorted(random.random(), side="right"))]
+
+    @cached_property
+    def _bounds(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Where each value's part of the numbers from 0 to 1 ends."""
+        bounds = (np.array(self.probabilities) / sum(self.probabilities)).cumsum()
+        bounds /= bounds[-1]
+        return bounds
 
 
 class IntUniform(Axis):
@@ -375,6 +382,48 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
     return list(seen.values())
 
 
+# What the points of a study may come to: each value is kept in memory, journalled, and sent to
+# whoever looks at the study.
+#
+# Rule: this is known before the first point is made.
+
+COST_LIMIT = 1_000_000
+# So much text costs as much as a number.
+_TEXT_LETTERS = 32
+
+
+def see_that_it_fits(axes: Mapping[str, Axis], count: int) -> None:
+    """See that so many points may be made. Raises Refused."""
+    cost = sum(map(_axis_cost, axes.values()))
+    if cost * count > COST_LIMIT:
+        most = COST_LIMIT // cost
+        value = f"{len(axes)} parameters for {count} trials"
+        fitting = f"at most {most} trials of these parameters" if most else "fewer or shorter ones"
+        expected = f"{fitting}: a study has at most {COST_LIMIT:,} values in all, long text and"
+        raise Refused(FieldError("parameters", value, f"{expected} lists counting as several"))
+
+
+def _axis_cost(axis: Axis) -> int:
+    """Of the dearest of its values."""
+    match axis:
+        case Constant():
+            return _cost(axis.value)
+        case Categorical():
+            return max(map(_cost, axis.values))
+        case _:
+            return 1
+
+
+def _cost(value: Setting) -> int:
+    match value:
+        case str():
+            return 1 + len(value) // _TEXT_LETTERS
+        case tuple():
+            return 1 + sum(map(_cost, value))
+        case _:
+            return 1
+
+
 def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
     """The points of the full grid, the last axis fastest; the first `cap` of them.
 
@@ -390,19 +439,27 @@ def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
             expected = f"at most {VALUES_LIMIT} values in a grid"
             errors.append(FieldError(f"parameters.{name}", f"{axis.size} values", expected))
         size *= axis.size or 1
-    if min(size, cap or size) > limit:
+    count = min(size, cap or size)
+    if count > limit:
         expected = f"at most {limit}, or a run_cap"
         errors.append(FieldError("parameters", f"a grid of {size} points", expected))
     if errors:
         raise Refused(*errors)
+    see_that_it_fits(axes, count)
     columns = [axis.grid() for axis in axes.values()]
     return [tuple(zip(axes, point, strict=True)) for point in islice(product(*columns), cap)]
 
 
 def draws(axes: Mapping[str, Axis], count: int, seed: int, first: int = 1) -> list[Point]:
-    """`count` random points, those of the trials from number `first` on."""
-    points = []
-    for number in range(first, first + count):
-        random = np.random.default_rng([seed, number])
-        points.append(tuple((name, axis.draw(random)) for name, axis in axes.items()))
-    return points
+    """`count` random points, those of the trials from number `first` on.
+
+    Raises Refused for more values than a study may have.
+    """
+    see_that_it_fits(axes, count)
+    return [drawn(axes, seed, number) for number in range(first, first + count)]
+
+
+def drawn(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
+    """The random point of the trial of this number."""
+    random = np.random.default_rng([seed, number])
+    return tuple((name, axis.draw(random)) for name, axis in axes.items())

@@ -216,7 +216,7 @@ def draft(submission: Submission) -> Draft:
     errors += schedule.errors
     if errors:
         raise Refused(*errors)
-    lines = tuple(argv.build(section, environment, point) for point in points)
+    lines = argv.build_all(section, environment, points)
     study = _study(submission, section, schedule, tuple(environment.items()))
     notes += (*schedule.notes, *_notes(section))
     return Draft(study, tuple(points), lines, section.seed, notes)

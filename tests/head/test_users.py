@@ -19,9 +19,12 @@ from hermesd.core.events import Removed, RunCompleted, TermsSet
 from hermesd.core.model import Quantum, RunId
 from hermesd.core.sharing import Terms, settled
 from hermesd.core.state import State
+from hermesd.head.api import users
 from hermesd.head.api.users import user_views
 from hermesd.head.journal import replay
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.study import space
 from tests.core.playbook import joined, submitted
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec
@@ -52,6 +55,42 @@ async def test_a_study_over_the_quota_is_refused_whole(tmp_path: Path) -> None:
         # What fits is taken: up to the quota, and no further.
         await up.submit(spec({"lr": {"values": [1.0, 2.0]}}, name="two"))
         assert (await status(up.submit(spec({"lr": {"value": 1.0}}, name="one"))))[0] is code
+
+
+async def test_a_quota_is_looked_at_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, **terms(max_unfinished_trials=6)) as up:
+        axes = {"lr": {"min": 0.0, "max": 1.0}}
+        first = {"method": types.SEARCH_METHOD_RANDOM, "run_cap": 6}
+        same = request_id()
+        await up.submit(spec(axes, **first), request_id=same)
+
+        def drawn(*_: Any) -> Any:
+            raise AssertionError("something was drawn")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(space, "drawn", drawn)
+            for validate_only in (True, False):
+                many = spec(axes, name="more", **{**first, "run_cap": 7})
+                code, words = await status(up.submit(many, validate_only=validate_only))
+                assert code is CODE.RESOURCE_EXHAUSTED
+                assert words.startswith("your quota is 6 unfinished trials")
+            asked = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=7)
+            assert (await status(up.control.AddTrials(asked)))[0] is CODE.RESOURCE_EXHAUSTED
+        # What was carried out before is answered as then, and what is there is found.
+        assert (await up.submit(spec(axes, **first), request_id=same)).study == "digits"
+        assert (await up.submit(spec(axes, **first))).identical_to == "digits"
+
+
+async def test_who_has_no_quota_has_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(users, "MOST_UNFINISHED_TRIALS", 6)
+    async with world(tmp_path) as up:
+        await up.submit()
+        code, words = await status(up.submit(spec(name="more")))
+        assert (code, words[:33]) == (CODE.RESOURCE_EXHAUSTED, "your quota is 6 unfinished trials")
 
 
 async def test_a_study_beyond_the_quota_of_studies_is_refused_until_one_is_removed(

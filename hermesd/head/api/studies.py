@@ -72,7 +72,13 @@ class StudiesService:
         if request.environment_of:
             original = names.study_id(self.head.state, request.environment_of, who)
             given = (*self.head.state.studies[original].program.environment, *given)
-        draft = await asyncio.to_thread(studies.draft, submission(request, given))
+        submitted = submission(request, given)
+        there = self._identical(self.head.state, studies.fingerprint(submitted), who)
+        if key not in self.head.state.requests and (request.again or not there):
+            # As far as it can be told before any work is done.
+            drawn = request.spec.method == types.SEARCH_METHOD_RANDOM
+            room_for_study(self.head.state, who.user, request.spec.run_cap if drawn else 1)
+        draft = await asyncio.to_thread(studies.draft, submitted)
         notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = submission_checks.fitting(self.head.state, draft.study)
@@ -227,6 +233,7 @@ class StudiesService:
         members = state.members[study.id]
         added = studies.Addition(())
         if key not in state.requests:
+            within_quota(state, study.owner, who.user, request.count)
             added = await asyncio.to_thread(
                 studies.addition,
                 study,

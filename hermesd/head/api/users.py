@@ -16,6 +16,11 @@ from hermesd.head.refusals import TooMuch
 from hermesd.head.security.access import asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
+# What somebody may have whose settings name no limit: far more than a person looks at, far less
+# than fills the head's memory or disk.
+MOST_STUDIES = 10_000
+MOST_UNFINISHED_TRIALS = 200_000
+
 # Who has nothing here and has used less than that, decayed, is not listed any more.
 FORGOTTEN_SECONDS = 1.0
 
@@ -83,7 +88,8 @@ def unfinished_trials(state: State, user: UserId) -> list[TrialId]:
 def room_for_study(state: State, user: UserId, trials: int) -> None:
     """See that the user may have one more study, of so many trials. Raises TooMuch."""
     most, known = state.terms_of(user).max_studies, len(studies_of(state, user))
-    if most is not None and known >= most:
+    most = MOST_STUDIES if most is None else most
+    if known >= most:
         studies = "study" if most == 1 else "studies"
         raise TooMuch(
             f"your quota is {most} {studies}, those that are over included: you have {known};"
@@ -95,7 +101,8 @@ def room_for_study(state: State, user: UserId, trials: int) -> None:
 def within_quota(state: State, user: UserId, asker: UserId, more: int) -> None:
     """See that the user may have so many more unfinished trials. Raises TooMuch."""
     most = state.terms_of(user).max_unfinished_trials
-    if most is None or more == 0:
+    most = MOST_UNFINISHED_TRIALS if most is None else most
+    if more == 0:
         return
     known = len(unfinished_trials(state, user))
     if known + more > most:
