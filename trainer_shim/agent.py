@@ -23,7 +23,7 @@ from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
-from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD
+from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
 
 __all__ = [
     "NOT_FURTHER",
@@ -105,7 +105,7 @@ class Agent:
         self._is_back = restore is None
         self._began = False
         self._is_blind = False
-        self._told: set[str] = set()  # of a blind program, since its latest step
+        self._rounds = Rounds()  # of a blind program
         # A program that goes on from a checkpoint has been copied before.
         self._was_copied = restore is not None
         self._doubt: str | None = None
@@ -115,7 +115,7 @@ class Agent:
         self._mailbox = AgentChannel(channel)
         names = MetricNames(signal, functools.partial(self.lacks, TOO_MANY))
         lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
-        self.reporter = Reporter(self._mailbox, signal, names)
+        self.reporter = Reporter(self._mailbox.send, signal, names)
         self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
 
     # -- what adapters call --------------------------------------------------------------------
@@ -154,11 +154,12 @@ class Agent:
         said = {"level": self.level, "reason": reason, "framework": self.framework}
         self._mailbox.send({"kind": "fidelity", **said})
 
-    def blind(self, reason: str) -> None:
-        """The program shows no boundaries: it counts as started, and can only be parked."""
+    def blind(self, reason: str, is_unseen: bool = False) -> None:
+        """The program shows no boundaries: it counts as started, and can only be parked. If it
+        `is_unseen`, no agent hears what it prints, either."""
         self._is_blind = True
         self.fidelity("park-only", reason)
-        self._mailbox.send({"kind": "blind"})
+        self._mailbox.send({"kind": "blind", "is_unseen": is_unseen})
 
     def planned(self, steps: int) -> None:
         """Tell the planned length of the trial in steps."""
@@ -231,7 +232,7 @@ class Agent:
         if self.is_aside or not self._is_back or not values:
             return
         if self._is_blind and not self._began:
-            self._count_round(values)
+            self.page.step = self._rounds.step_of(values)
         is_main = threading.current_thread() is threading.main_thread()
         if source == FOUND and not is_main:
             source = SAMPLED
@@ -241,13 +242,6 @@ class Agent:
         is_due = not awaits_boundary and time.monotonic() >= self.reporter.due
         if is_due and is_main:
             self.report_if_free()
-
-    def _count_round(self, values: Mapping[str, float]) -> None:
-        """The steps of a program that shows none: each begins as it tells a metric again."""
-        if not self._told or not self._told.isdisjoint(values):
-            self.page.step += 1
-            self._told.clear()
-        self._told.update(values)
 
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""

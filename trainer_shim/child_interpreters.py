@@ -148,7 +148,7 @@ def _judge() -> None:
     if program and inherited is not None and framework_scan.is_blind(program[0]):
         said = {"level": "park-only", "reason": UNSEEN, "framework": "none"}
         frames.send(inherited[0], {"kind": "fidelity", **said})
-        frames.send(inherited[0], {"kind": "blind"})
+        frames.send(inherited[0], {"kind": "blind", "is_unseen": True})
 
 
 def _close(agent: Agent) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
 
 from trainer_shim.channel import frames
-from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import MAX_FRAME_BYTES, Message, number
 from trainer_shim.side_metrics import ADAPTERS, SideMetrics
 
@@ -164,12 +163,12 @@ Metrics = dict[str, Any]
 class Reporter:
     """The values since the last report; `due` is when the next one is, by the monotonic clock."""
 
-    def __init__(self, mailbox: AgentChannel, signal: str, names: MetricNames) -> None:
+    def __init__(self, send: Callable[[Message], None], signal: str, names: MetricNames) -> None:
         self.last_values: dict[str, Any] = {}
         self.side = SideMetrics()
         self._names = names
         self.due = 0.0
-        self._mailbox = mailbox
+        self._tell = send
         self._signal = signal
         # Of each record the step, and its metrics by name, or the signal's value alone.
         self._steps: list[int] = []
@@ -287,9 +286,9 @@ class Reporter:
         """Send a report, in several frames if its points do not fit one."""
         whole = {**message, "points": points}
         if frames.fits(whole):
-            self._mailbox.send(whole)
+            self._tell(whole)
         elif len(points) < 2:
-            self._mailbox.send({**message, "points": []})
+            self._tell({**message, "points": []})
         else:
             half = len(points) // 2
             nothing = {"examples": 0, "cpu_seconds": 0.0, "count": 0}

@@ -72,6 +72,23 @@ class SideMetrics:
             }
 
 
+class Rounds:
+    """The steps of a program that shows none, from `step` on: each begins as it tells a metric
+    again."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.step = step
+        self._told: set[str] = set()
+
+    def step_of(self, names: Iterable[str]) -> int:
+        """The step to which metrics of these names belong that are told now."""
+        if not self._told or not self._told.isdisjoint(names):
+            self.step += 1
+            self._told.clear()
+        self._told.update(names)
+        return self.step
+
+
 def logged(values: Mapping[Any, Any], prefix: str = "") -> dict[str, float]:
     """The metrics among what a program gives to a logger: its numbers, those within a mapping by
     their path (`val.accuracy`), without the step that the logger counts."""

@@ -368,7 +368,7 @@ for step in range(40):
     x = tf.random.normal([8, 20])
     with tf.GradientTape() as tape: loss = tf.reduce_mean((x @ w - 1.0) ** 2)
     w.assign_sub(0.01 * tape.gradient(loss, w))
-    print(int(next(draws)), float(loss), flush=True)
+    print(int(next(draws)), float(loss), flush=True); rest()
 """,
         "tensorflow",
     ),

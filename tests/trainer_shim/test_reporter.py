@@ -20,7 +20,9 @@ class Told:
 
     def __init__(self, ours: socket.socket, hosts: socket.socket) -> None:
         self.full: list[str] = []
-        self.reporter = Reporter(AgentChannel(ours), "loss", MetricNames("loss", self.full.append))
+        self.reporter = Reporter(
+            AgentChannel(ours).send, "loss", MetricNames("loss", self.full.append)
+        )
         self._hosts = hosts
 
     def report(self) -> dict[str, Any]:

@@ -188,7 +188,7 @@ class Host:
                 "phase": trial.phase,
                 "worker_pid": worker.pid if worker is not None else None,
                 "host_pid": os.getpid(),
-                "step": worker.page.step if worker is not None else trial.run.step,
+                "step": trial.run.reached,
                 "last_seq": trial.log.last_seq,
                 # Said and acknowledged long ago, perhaps; a new daemon needs it all the same.
                 **trial.run.standing,

@@ -94,7 +94,7 @@ def _exec(launch: ProgramLaunch) -> None:
     agent.files.clear(launch.restore is None)
     reason = _out_of_reach(spec.argv)
     if launch.restore is None and reason is not None:
-        agent.blind(reason)
+        agent.blind(reason, is_unseen=True)
     signals.heed_all()
     try:
         os.execvpe(spec.argv[0], spec.argv, environment)

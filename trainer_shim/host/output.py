@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import re
+from typing import Callable
 
 # What a program has printed since a checkpoint, and prints again when it goes on from there.
 #
@@ -123,6 +124,7 @@ class Output:
         self._held: bytearray | None = None
         self._shown = RepeatedOutput(path)
         self._tail = b""
+        self.reader: Callable[[bytes], None] | None = None  # of what the program prints
 
     def pipe(self) -> tuple[int, int]:
         """A new pipe (our end, the program's end); ours does not block."""
@@ -162,6 +164,8 @@ class Output:
             if not data:
                 return False
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            if self.reader is not None:
+                self.reader(data)
             if self._held is None:
                 self._write(self._shown.new(data))
             else:

@@ -16,10 +16,11 @@ from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.liveness import IDLE_CORES, Liveness
 from trainer_shim.host.output import Output
+from trainer_shim.host.unseen import UnseenMetrics
 from trainer_shim.host.usage import UsageMeter
 from trainer_shim.host.worker import Worker, outcome_of_status
 from trainer_shim.reporting import summarise
-from trainer_shim.spec import HUNG_SECONDS
+from trainer_shim.spec import Spec
 
 # A program that has shown no boundary by then may never show one; a framework that it has
 # imported promises one, but not for how long the program prepares before.
@@ -36,7 +37,7 @@ class ProgramRun:
     """What a training process has said of itself; `worker` is None before and after it.
 
     `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
-    Without boundaries it has hung when it has shown no sign of life for `hung_seconds`.
+    Without boundaries it has hung when it has shown no sign of life for the spec's `hung_seconds`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ProgramRun:
         group: WorkGroup,
         output: Output,
         emit: Callable[..., None],
-        hung_seconds: float = HUNG_SECONDS,
+        spec: Spec,
         promise: Callable[[Message], Message] = dict,
     ) -> None:
         self.worker = worker
@@ -74,13 +75,22 @@ class ProgramRun:
         self._told_step = 0
         self._quiet_since = boottime()
         self._life = Liveness(group, output)
-        self._hung_seconds = hung_seconds
+        self._spec = spec
+        self._hung_seconds = spec.hung_seconds
+        self._unseen: UnseenMetrics | None = None
         self._born_at = boottime()
 
     @property
     def restored_from(self) -> str | None:
         """The checkpoint that it goes on from."""
         return self._restore
+
+    @property
+    def reached(self) -> int:
+        """The step that it has come to."""
+        seen = 0 if self._unseen is None else self._unseen.step
+        shown = 0 if self.worker is None else self.worker.page.step
+        return max(self.step, seen, shown)
 
     @property
     def is_over(self) -> bool:
@@ -91,6 +101,9 @@ class ProgramRun:
 
     def heard(self, message: Message) -> None:
         """One frame from the agent; unknown kinds are of a newer one."""
+        if self._unseen is not None and message.get("kind") in ("hello", "begun"):
+            self._unseen.end()
+            self._unseen = None
         handler = getattr(self, f"_heard_{message.get('kind')}", None)
         if handler is not None:
             handler(message)
@@ -112,7 +125,22 @@ class ProgramRun:
 
     def _heard_blind(self, message: Message) -> None:
         self._is_blind = True
+        if message.get("is_unseen"):
+            self._look_for_itself()
         self.say_started()
+
+    def _look_for_itself(self) -> None:
+        """No agent speaks for this program: what it tells is read from outside."""
+        began_at = boottime() if self.worker is None else self.worker.started_at
+        self._unseen = UnseenMetrics(
+            self._spec, self._output, began_at, self.step, self._heard_unseen
+        )
+
+    def _heard_unseen(self, report: Message) -> None:
+        """What the host has seen of a program that nobody speaks for."""
+        report["cpu_seconds"] = self._meter.untold_cpu_seconds
+        report["memory_bytes"] = self._group.memory_bytes()
+        self._heard_reported(report)
 
     def _heard_restored(self, message: Message) -> None:
         if self.worker is not None:
@@ -200,8 +228,7 @@ class ProgramRun:
 
     def frozen(self) -> None:
         """Every thread of it was stopped, wherever it was; it may have told less than it did."""
-        if self.worker is not None:
-            self.step = self._told_step = max(self.step, self.worker.page.step)
+        self.step = self._told_step = self.reached
         self.say_started()
         self.say_usage()
         self._meter.stop()
@@ -235,6 +262,8 @@ class ProgramRun:
 
         Both are given at its end, when there is nothing left to look at.
         """
+        if self._unseen is not None:
+            self._unseen.look()
         used = self._meter.measure(boottime(), cpu_seconds)
         if used is None:
             return 0.0
@@ -264,6 +293,7 @@ class ProgramRun:
             "last_values": {name: number(value) for name, value in self._last_values.items()},
             "begun_at": self._begun_at,
             "is_blind": self._is_blind,
+            "is_unseen": self._unseen is not None,
         }
 
     def revive(self, state: Message) -> None:
@@ -271,6 +301,8 @@ class ProgramRun:
         self.step = self._told_step = state["step"]
         self.has_boundaries, self.at_boundary = state["has_boundaries"], state["at_boundary"]
         self._begun_at, self._is_blind = state["begun_at"], state["is_blind"]
+        if state.get("is_unseen"):
+            self._look_for_itself()
         self._last_values = {name: float(value) for name, value in state["last_values"].items()}
         self.standing["planned"] = state["planned"]
         self._heard_fidelity(state["agents_word"])
@@ -281,7 +313,8 @@ class ProgramRun:
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        due = (self._look_at, self._quiet_until, self._meter.due)
+        unseen = None if self._unseen is None else self._unseen.due
+        due = (self._look_at, self._quiet_until, self._meter.due, unseen)
         return min((time for time in due if time is not None), default=None)
 
     def tick(self, now: float) -> None:
@@ -293,6 +326,8 @@ class ProgramRun:
             self.say_started()
         if usage_due is not None and now >= usage_due:
             self.say_usage()
+        if self._unseen is not None and now >= self._unseen.due:
+            self._unseen.look()
 
     def _look_for_life(self, now: float) -> None:
         """End a program without boundaries that has hung, and one that is over but never exits."""

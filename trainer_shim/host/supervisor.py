@@ -47,11 +47,9 @@ class LiveTrial(ABC):
 
     def new_run(self, worker: Worker | None, restore: str | None) -> ProgramRun:
         """Nothing is known yet of what `worker` does."""
-        hung_seconds = self.spec.hung_seconds
         promise = self.images.promise
-        return ProgramRun(
-            worker, restore, self.group, self.output, self.emit, hung_seconds, promise
-        )
+        self.output.reader = None
+        return ProgramRun(worker, restore, self.group, self.output, self.emit, self.spec, promise)
 
     @property
     def worker(self) -> Worker | None:
@@ -277,7 +275,7 @@ class Suspension:
         run.frozen()
         trial.emit(
             "parked",
-            step=run.worker.page.step if run.worker is not None else run.step,
+            step=run.reached,
             boundary_seconds=self._boundary_seconds,
             freeze_seconds=boottime() - self._freezing_since,
             at_boundary=run.at_boundary,
@@ -738,7 +736,7 @@ class Supervisor(LiveTrial):
             WorkdirRollback(self.spec.cwd, aside(self.spec.checkpoints)).return_all()
         if worker.pipe is not None:
             self.output.pump(worker.pipe)
-        run.step = worker.page.step
+        run.step = run.reached
         if not was_ended:
             run.say_started()
         run.say_usage(cpu_seconds, memory_bytes)

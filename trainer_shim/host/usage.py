@@ -64,6 +64,12 @@ class UsageMeter:
         self._wait(busy, fresh)
         return {"busy_seconds": busy, "cpu_seconds": fresh, "pace": self._pace}
 
+    @property
+    def untold_cpu_seconds(self) -> float:
+        """What a report that the host makes for the program has to say, for `rest`."""
+        fresh = max(0.0, self._group.cpu_seconds() - self._told_cpu_seconds)
+        return fresh + self._ahead_cpu_seconds
+
     def rest(self, report: Message, now: float) -> Message:
         """The program's own report, less what was told ahead of it, and {pace}."""
         fresh = max(0.0, report["cpu_seconds"] - self._ahead_cpu_seconds)

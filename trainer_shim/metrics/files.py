@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -34,9 +35,12 @@ class GrowingFiles:
         self._files: dict[str, _File] = {}
         self._spent, self._began = 0.0, time.perf_counter()
 
-    def begin(self) -> None:
-        """What the files hold by now was not written by the training that begins."""
-        self._files = {path: _File(path, there=True) for path in self._found()}
+    def begin(self, began_at: float = math.inf) -> None:
+        """What the files held by then, in seconds of the Epoch, was not written by the training
+        that begins; without a time, what they hold by now."""
+        self._files = {
+            path: _File(path, there=True) for path in self._found() if _written(path) < began_at
+        }
 
     def look(self, is_last: bool = True) -> None:
         """Tell what the newest row of each file says that has grown since the last look; new files
@@ -93,6 +97,13 @@ class _File:
             return {}
         values = _cells(header, rows[-1]) if is_csv else from_json(rows[-1]) or {}
         return {name: value for name, value in values.items() if is_metric(name)}
+
+
+def _written(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return math.inf
 
 
 def _cells(header: str, row: str) -> dict[str, float]:

@@ -1,0 +1,101 @@
+"""A program in another language than Python is seen by what it prints, and writes to its files."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Trial
+from tests.trainer_shim.test_bad_moments import is_there
+from tests.trainer_shim.test_side_metrics import points
+
+PRINTED = r"""
+echo "rate=0.5 before"
+for step in 1 2 3; do
+    echo "step $step loss=$((4 - step)).5"
+    printf 'val_acc: 0.%s\nhits %s\n' $step $step >&2
+done
+"""
+
+
+def shell(make_trial: MakeTrial, script: str, **fields: object) -> Trial:
+    return make_trial("", argv=["/bin/sh", "-c", script], **fields).launch()
+
+
+def test_what_it_prints_is_its_metrics(make_trial: MakeTrial) -> None:
+    """Its own hyper-parameters are none of them; what the study has patterns for is."""
+    told = {"parameters": {"rate": 0.5}, "metrics": {"hits": r"hits (\d+)"}}
+    trial = shell(make_trial, PRINTED, **told)
+    trial.start()
+    ended = trial.until("completed")
+    assert points(trial) == {
+        1: {"loss": 3.5, "val_acc": 0.1, "hits": 1.0},
+        2: {"loss": 2.5, "val_acc": 0.2, "hits": 2.0},
+        3: {"loss": 1.5, "val_acc": 0.3, "hits": 3.0},
+    }
+    assert (ended["step"], ended["metrics"]["loss"]) == (3, 1.5)
+
+
+def test_rows_that_it_adds_to_a_file_are_its_metrics(make_trial: MakeTrial) -> None:
+    script = """
+    echo '{"loss": 0.5}' > log.jsonl
+    read line < gate
+    echo '{"loss": 0.25}' >> log.jsonl
+    """
+    trial = make_trial("", argv=["/bin/sh", "-c", script])
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    is_there(work / "log.jsonl")
+    trial.suspend("park")
+    trial.until("parked")
+    trial.resume()
+    (work / "gate").write_text("go\n")
+    trial.until("completed")
+    assert points(trial) == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
+
+
+def test_parked_it_has_told_all_that_it_printed_and_nothing_twice(make_trial: MakeTrial) -> None:
+    script = "echo loss=3.5; echo loss=2.5; : > printed; read line < gate; echo loss=1.5"
+    trial = make_trial("", argv=["/bin/sh", "-c", script])
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    is_there(work / "printed")
+    for _ in range(2):
+        trial.suspend("park")
+        assert trial.until("parked")["step"] == 2
+        trial.resume()
+    (work / "gate").write_text("go\n")
+    assert trial.until("completed")["step"] == 3
+    told = [point for event in trial.events for point in event.get("points", ())]
+    assert told == [[1, {"loss": 3.5}], [2, {"loss": 2.5}], [3, {"loss": 1.5}]]
+
+
+EXPLICIT = """
+import trainer_shim
+trial = trainer_shim.attach()
+for step in range(1, 4):
+    print(f"loss={step}.25")
+    trial.report(step, loss=step + 0.5)
+"""
+
+
+def test_once_an_agent_speaks_nothing_else_counts(make_trial: MakeTrial) -> None:
+    """What the shell has printed before was none of the training's."""
+    script = f"echo loss=9.5; exec {sys.executable} train.py"
+    trial = make_trial(EXPLICIT, argv=["/bin/sh", "-c", script]).launch()
+    trial.start()
+    trial.until("completed")
+    assert points(trial) == {step: {"loss": step + 0.5} for step in (1, 2, 3)}
+
+
+def test_a_long_flood_of_bytes_that_are_no_text_is_read_on(make_trial: MakeTrial) -> None:
+    script = "head -c 3000000 /dev/urandom; echo; echo loss=0.5"
+    trial = shell(make_trial, script)
+    trial.start()
+    trial.until("completed")
+    assert points(trial)[max(points(trial))]["loss"] == 0.5

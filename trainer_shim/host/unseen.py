@@ -1,0 +1,87 @@
+"""The metrics of a program that no agent speaks for, from what it prints and from the rows that it
+adds to its files. Its host reads them as an agent reads those of a Python script without a
+framework: each time that a metric is told again, a step begins.
+
+A shell script may yet start a Python that has an agent. So nothing is reported in the first
+seconds, unless the program is stopped or ends; and once an agent speaks, only that one counts.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Mapping
+from typing import Callable
+
+from trainer_shim.channel.frames import Message
+from trainer_shim.host.event_log import boottime
+from trainer_shim.host.output import Output
+from trainer_shim.metrics.files import GrowingFiles
+from trainer_shim.metrics.lines import LineReader
+from trainer_shim.reporting import REPORT_SECONDS, MetricNames, Reporter
+from trainer_shim.side_metrics import SAMPLED, Rounds
+from trainer_shim.spec import Spec
+
+_FIRST_SECONDS = 10.0
+# The times of files are of a clock that ticks, some milliseconds behind.
+_CLOCK_SECONDS = 0.02
+
+
+class UnseenMetrics:
+    """What one program has told since `began_at`, when it was at `step`; `due` is when to look
+    again. Both are boot-time seconds. `tell` is given each report, without what the program has
+    used."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        output: Output,
+        began_at: float,
+        step: int,
+        tell: Callable[[Message], None],
+    ) -> None:
+        self.due = boottime() + _FIRST_SECONDS
+        self._rounds = Rounds(step)
+        self._output = output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._lines = _reader(spec)
+        self._left_out = {name.lower() for name in spec.parameters}
+        self._files = GrowingFiles(spec.cwd, self._row)
+        self._files.begin(time.time() - (boottime() - began_at) - _CLOCK_SECONDS)
+        names = MetricNames(spec.signal, lambda _: None)
+        self._reporter = Reporter(tell, spec.signal, names)
+        output.reader = self._printed
+
+    @property
+    def step(self) -> int:
+        """How many steps it has told of."""
+        return self._rounds.step
+
+    def look(self) -> None:
+        """Report what there is to tell by now."""
+        self._files.look()
+        self._reporter.report()
+        self.due = boottime() + REPORT_SECONDS
+
+    def end(self) -> None:
+        """Somebody else speaks for the program: read no more."""
+        self._output.reader = None
+
+    def _printed(self, data: bytes) -> None:
+        for values, source in self._lines.read(self._decoder.decode(data)):
+            self._note(values, source)
+
+    def _row(self, values: Mapping[str, float]) -> None:
+        self._note({k: v for k, v in values.items() if k.lower() not in self._left_out}, SAMPLED)
+
+    def _note(self, values: Mapping[str, float], source: int) -> None:
+        if values:
+            self._reporter.side.add(self._rounds.step_of(values), values, source)
+
+
+def _reader(spec: Spec) -> LineReader:
+    try:
+        return LineReader(spec.metrics, spec.parameters)
+    except re.error:  # a pattern of a newer Python than the program's
+        return LineReader(left_out=spec.parameters)
