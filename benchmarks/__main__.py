@@ -17,6 +17,7 @@ from benchmarks import report
 
 # A benchmark that is not listed has no slower form.
 QUICK = {
+    "callers": ["--trials", "5000", "--seconds", "2"],
     "cluster": ["--quick"],
     "decisions": ["1000"],
     "durability": ["--quick"],

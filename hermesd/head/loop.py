@@ -12,14 +12,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
 from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import Event, NodeSilent, Reported, RunCompleted, RunFailed, RunSuspended
-from hermesd.core.model import Time, TrialId
+from hermesd.core.model import Time, TrialId, UserId
 from hermesd.core.state import Rejected, State
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
@@ -27,6 +27,7 @@ from hermesd.head.journal import outcomes
 from hermesd.head.journal.points import Block, read_as
 from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
+from hermesd.head.reader import SMALL, Pieces, Reader, still, whole
 from hermesd.head.usage import kept
 from hermesd.record import Entry
 
@@ -37,6 +38,7 @@ CHECK_SECONDS = 60.0
 # Reports alone wait so long for others: a commit costs as much as several of them.
 GATHER_SECONDS = 0.05
 
+Said = TypeVar("Said")
 Compose: TypeAlias = Callable[[State, Time], Event]
 # The trials that it is about, or why it has no effect.
 Answer: TypeAlias = tuple[TrialId, ...] | Exception
@@ -87,6 +89,7 @@ class Head:
         self.fault = fault
         self.counters = Counters()
         self.committed = journal.last
+        self.reader = Reader()
         self._carry_out = carry_out
         self._inbox: deque[_Item] = deque()
         self._room = asyncio.Event()
@@ -100,6 +103,14 @@ class Head:
     def state(self) -> State:
         """To be read; changed only by this loop."""
         return self.scheduler.state
+
+    async def read(self, user: UserId, trials: int, begin: Callable[[State], Pieces[Said]]) -> Said:
+        """What is to be said of so many trials, of the state as it is when `begin` is called on the
+        loop: at once if they are few, else when the user's turn has come, in the reader's thread.
+        """
+        if trials <= SMALL:
+            return whole(begin(self.state))
+        return await self.reader.do(user, lambda: begin(still(self.state)))
 
     # -- the door ---------------------------------------------------------------------------
 

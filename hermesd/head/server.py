@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -44,6 +45,7 @@ from hermesd.head.journal import file as journal_file
 from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
+from hermesd.head.reader import SWITCH_SECONDS
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.statedir import expecting, owned
@@ -121,6 +123,7 @@ async def serve(config: HeadConfig) -> None:
         # to look for cycles in a large state would hold up everybody for longer than a commit.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         notify("READY=1")
         log.info("head ready", socket=str(config.socket_path), listen=config.listen or "")
         await stop.wait()
@@ -138,6 +141,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                 async with asyncio.TaskGroup() as tasks:
                     helpers = [
                         tasks.create_task(whole.head.run()),
+                        tasks.create_task(whole.head.reader.run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                     ]

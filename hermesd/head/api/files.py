@@ -17,6 +17,7 @@ from hermesd.head.fleet.relay import Relay
 from hermesd.head.fleet.session import NodeSession
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotFound, Unreachable
 from hermesd.head.security.access import asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -36,10 +37,19 @@ class FilesService:
     relay: Relay
 
     async def GetTrial(self, request: pb.GetTrialRequest, context: Any) -> pb.GetTrialResponse:
-        state = self.head.state
-        trial = state.trials[names.trial_id(state, request.trial, asker())]
-        board = RankedTrials(state, state.studies[trial.spec.study])
-        view = views.ranked_view(state, trial, board)
+        who, state = asker(), self.head.state
+        trial_id = names.trial_id(state, request.trial, who)
+        study_id = state.trials[trial_id].spec.study
+
+        def ranked(state: State) -> Pieces[pb.Trial]:
+            board = RankedTrials(state, names.there(state, study_id))
+            yield
+            return views.ranked_view(state, state.trials[trial_id], board)
+
+        view = await self.head.read(who.user, len(state.members[study_id]), ranked)
+        if trial_id not in state.trials:
+            raise NotFound(f"trial {trial_id} was removed just now")
+        trial = state.trials[trial_id]
         response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
         if trial.run is not None:
             node = state.slots[trial.run.devices[0]].device.node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hermesd.core.model import NodeId, Place, StudyId, TrialId
+from hermesd.core.model import NodeId, Place, Study, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.head.refusals import NotFound
 from hermesd.head.security.access import Asker
@@ -15,6 +15,13 @@ from hermesd.refusal import FieldError, Refused, nearest, shown
 def study_id(state: State, text: str, asker: Asker) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
     return _one("study", text, asker.studies(state))
+
+
+def there(state: State, study: StudyId) -> Study:
+    """The study of this id. Raises NotFound for one that was removed since it was asked for."""
+    if study not in state.studies:
+        raise NotFound(f"study {study} was removed just now")
+    return state.studies[study]
 
 
 def node_id(state: State, text: str, left: bool = False) -> NodeId:

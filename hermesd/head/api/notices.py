@@ -16,6 +16,7 @@ from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Ti
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api.ranking import VALIDATION_LOSS, measure
+from hermesd.head.reader import Pieces, whole
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import nearest
 
@@ -28,18 +29,24 @@ OF_AN_EPOCH = ("epoch_", "val_")
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
     """All there is to say of a study as it is now, wherever it is shown."""
-    state = scheduler.state
+    idle = scheduler.left_idle(study.id, now)
+    return whole(all_notices(scheduler.state, study, now, idle))
+
+
+def all_notices(
+    state: State, study: Study, now: Time, idle: Sequence[DeviceId]
+) -> Pieces[list[str]]:
+    """The same, piece by piece; `idle` are the devices that the scheduler has `left_idle`."""
     trials = [state.trials[trial] for trial in state.members[study.id]]
     names = reported(trials)
-    idle = scheduler.left_idle(study.id, now)
-    found = (
-        _silent_signal(study, trials, names),
-        _silent_metric(study, trials, names, now),
-        _stopped(study, trials),
-        _failed(state, study),
-        _idle(state, study, idle),
-        _stalled(trials, now),
-    )
+    yield
+    found = [_silent_signal(study, trials, names)]
+    yield
+    found.append(_silent_metric(study, trials, names, now))
+    yield
+    found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
+    yield
+    found.append(_stalled(trials, now))
     return [words for words in found if words]
 
 

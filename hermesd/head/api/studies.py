@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermesd import study as studies
 from hermesd.core.events import Added, Event, MetricChosen, Removed, SignalChosen, Submitted
-from hermesd.core.model import Study, StudyId, Time
+from hermesd.core.model import DeviceId, Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
 from hermesd.head.api.extending import extended
-from hermesd.head.api.notices import foretold, notices, unread
+from hermesd.head.api.notices import all_notices, foretold, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
 from hermesd.head.api.ranking import RankedTrials, asked_for, measure
@@ -27,6 +27,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -44,6 +45,13 @@ class _Grown(Exception):
 
 class _Identical(Exception):
     """The study was submitted before; carries its id."""
+
+
+class _Aside(NamedTuple):
+    """What is to be said of a study that is not in the state, and known on the loop alone."""
+
+    idle: Sequence[DeviceId]
+    setback: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -189,34 +197,78 @@ class StudiesService:
         blob = await self.blobs.put(chunks())
         return pb.PutBlobResponse(sha256=blob.sha256, size_bytes=blob.size_bytes)
 
-    async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> pb.GetStudyResponse:
-        state = self.head.state
-        study = state.studies[names.study_id(state, request.study, asker())]
+    async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> bytes:
+        who, state = asker(), self.head.state
+        study_id = names.study_id(state, request.study, who)
+
+        def begin(state: State) -> Pieces[bytes]:
+            study = names.there(state, study_id)
+            rest = pb.GetStudyResponse(
+                next_up=self.head.scheduler.next_up(study_id, NEXT_UP, self.head.clock()),
+                journal_sequence=self.head.committed,
+            )
+            return self._whole_study(state, study, self._aside(study), who, rest)
+
+        return await self.head.read(who.user, len(state.members[study_id]), begin)
+
+    def _whole_study(
+        self,
+        state: State,
+        study: Study,
+        aside: _Aside,
+        who: Asker,
+        rest: pb.GetStudyResponse,
+    ) -> Pieces[bytes]:
         board = RankedTrials(state, study)
-        return pb.GetStudyResponse(
-            study=self._shown(study, board),
-            trials=[
-                views.ranked_view(state, state.trials[trial], board)
-                for trial in state.members[study.id]
-            ],
-            next_up=self.head.scheduler.next_up(study.id, NEXT_UP, self.head.clock()),
-            journal_sequence=self.head.committed,
+        yield
+        rest.study.CopyFrom((yield from self._shown(state, study, board, aside, who)))
+        members = [state.trials[trial] for trial in state.members[study.id]]
+        trials = yield from views.serialized(
+            state, members, board, lambda some: pb.GetStudyResponse(trials=some)
         )
+        return rest.SerializeToString() + trials
 
     async def ListStudies(
         self, request: pb.ListStudiesRequest, context: Any
     ) -> pb.ListStudiesResponse:
-        state = self.head.state
-        there = [state.studies[study] for study in asker().studies(state)]
+        who, state = asker(), self.head.state
+        there = [state.studies[study] for study in who.studies(state)]
         chosen, token = page(there, request.page_size, request.page_token)
-        found = [self._shown(study, RankedTrials(state, study)) for study in chosen]
-        return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
-    def _shown(self, study: Study, board: RankedTrials) -> pb.Study:
-        state = self.head.state
+        def begin(state: State) -> Pieces[pb.ListStudiesResponse]:
+            known = [state.studies[each.id] for each in chosen if each.id in state.studies]
+            return listed(state, known, {study.id: self._aside(study) for study in known})
+
+        def listed(
+            state: State, known: Sequence[Study], aside: Mapping[StudyId, _Aside]
+        ) -> Pieces[pb.ListStudiesResponse]:
+            found = []
+            for study in known:
+                board = RankedTrials(state, study)
+                yield
+                found.append((yield from self._shown(state, study, board, aside[study.id], who)))
+            return pb.ListStudiesResponse(studies=found, next_page_token=token)
+
+        trials = sum(len(state.members[study.id]) for study in chosen)
+        return await self.head.read(who.user, trials, begin)
+
+    def _aside(self, study: Study) -> _Aside:
+        idle = self.head.scheduler.left_idle(study.id, self.head.clock())
+        return _Aside(idle, self.setback.notices(study.id))
+
+    def _shown(
+        self,
+        state: State,
+        study: Study,
+        board: RankedTrials,
+        aside: _Aside,
+        who: Asker,
+    ) -> Pieces[pb.Study]:
         now = self.head.clock()
-        waits = waits_for(state, study, now, asker())
-        told = notices(self.head.scheduler, study, now) + self.setback.notices(study.id)
+        waits = waits_for(state, study, now, who)
+        yield
+        told = yield from all_notices(state, study, now, aside.idle)
+        told += aside.setback
         return views.study_view(state, study, board, waits, told)
 
     async def AddTrials(self, request: pb.AddTrialsRequest, context: Any) -> pb.AddTrialsResponse:

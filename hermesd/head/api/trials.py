@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from hermesd.core.events import Cancelled, Event, Marked, Paused, Retried, Unpaused
-from hermesd.core.model import Phase, Time, TrialId
+from hermesd.core.model import Phase, Study, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
@@ -20,6 +20,7 @@ from hermesd.head.api.users import within_quota
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import FAILED_THERE, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -31,6 +32,7 @@ TAGS_LIMIT = 32
 TAG_LENGTH = 64
 NOTE_LENGTH = 4000
 
+T = TypeVar("T")
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
 
@@ -44,31 +46,35 @@ class TrialsService:
     async def ListTrials(
         self, request: pb.ListTrialsRequest, context: Any
     ) -> pb.ListTrialsResponse:
-        state = self.head.state
-        study = state.studies[names.study_id(state, request.study, asker())]
-        board = RankedTrials(state, study)
-        chosen, token = page(state.members[study.id], request.page_size, request.page_token)
-        found = [views.ranked_view(state, state.trials[trial], board) for trial in chosen]
-        return pb.ListTrialsResponse(trials=found, next_page_token=token)
+        def listed(state: State, study: Study) -> Pieces[pb.ListTrialsResponse]:
+            chosen, token = page(state.members[study.id], request.page_size, request.page_token)
+            board = RankedTrials(state, study)
+            yield
+            found = [views.ranked_view(state, state.trials[trial], board) for trial in chosen]
+            return pb.ListTrialsResponse(trials=found, next_page_token=token)
 
-    async def BestTrials(
-        self, request: pb.BestTrialsRequest, context: Any
-    ) -> pb.BestTrialsResponse:
+        return await _read(self.head, request.study, listed)
+
+    async def BestTrials(self, request: pb.BestTrialsRequest, context: Any) -> bytes:
         if request.count < 0:
             raise Refused(FieldError("count", str(request.count), "1 or more, or 0"))
-        state = self.head.state
-        study = state.studies[names.study_id(state, request.study, asker())]
-        by = None
-        if request.HasField("metric"):
-            members = [state.trials[trial] for trial in state.members[study.id]]
-            by = asked_for(study, members, request.metric)
-        board = RankedTrials(state, study, by)
-        found = [
-            views.ranked_view(state, trial, board)
-            for trial in board.trials[: request.count or BEST_COUNT]
-        ]
-        ranking = views.ranking_view(board.measure)
-        return pb.BestTrialsResponse(study=study.id, trials=found, ranking=ranking)
+
+        def ranked(state: State, study: Study) -> Pieces[bytes]:
+            by = None
+            if request.HasField("metric"):
+                members = [state.trials[trial] for trial in state.members[study.id]]
+                by = asked_for(study, members, request.metric)
+            board = RankedTrials(state, study, by)
+            yield
+            ranking = views.ranking_view(board.measure)
+            rest = pb.BestTrialsResponse(study=study.id, ranking=ranking)
+            best = board.trials[: request.count or BEST_COUNT]
+            trials = yield from views.serialized(
+                state, best, board, lambda some: pb.BestTrialsResponse(trials=some)
+            )
+            return rest.SerializeToString() + trials
+
+        return await _read(self.head, request.study, ranked)
 
     async def GetCurve(self, request: pb.GetCurveRequest, context: Any) -> pb.GetCurveResponse:
         if request.max_points < 0:
@@ -186,6 +192,17 @@ class TrialsService:
             return event(chosen, key)
 
         return await carry_out(self.head, key, compose)
+
+
+async def _read(head: Head, name: str, pieces: Callable[[State, Study], Pieces[T]]) -> T:
+    """What is to be said of the study that is meant. Raises NotFound, Refused."""
+    who = asker()
+    study_id = names.study_id(head.state, name, who)
+
+    def begin(state: State) -> Pieces[T]:
+        return pieces(state, names.there(state, study_id))
+
+    return await head.read(who.user, len(head.state.members[study_id]), begin)
 
 
 def _tags(given: Iterable[str]) -> tuple[str, ...]:

@@ -6,8 +6,10 @@ Losses leave here in the signal's own direction; inside everything is "lower is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+
+from google.protobuf.message import Message
 
 from hermesd import wire
 from hermesd.core.decide.explanation import PAUSED
@@ -17,6 +19,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.api.notices import reported
 from hermesd.head.api.ranking import MODES, Measure, RankedTrials, measure
+from hermesd.head.reader import Pieces
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
@@ -51,6 +54,26 @@ def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
         ),
     )
     return wire.quantum_to_proto(shown)
+
+
+# So many trials of an answer are one piece of the work.
+PIECE = 50
+
+
+def serialized(
+    state: State,
+    trials: Sequence[Trial],
+    board: RankedTrials,
+    of: Callable[[list[pb.Trial]], Message],
+) -> Pieces[bytes]:
+    """The trials as an answer that repeats them, in bytes: those of its parts, one behind another,
+    are those of the whole."""
+    parts = []
+    for start in range(0, len(trials), PIECE):
+        piece = [ranked_view(state, trial, board) for trial in trials[start : start + PIECE]]
+        parts.append(of(piece).SerializeToString())
+        yield
+    return b"".join(parts)
 
 
 def ranked_view(state: State, trial: Trial, board: RankedTrials) -> pb.Trial:

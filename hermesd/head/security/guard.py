@@ -322,7 +322,7 @@ def _guarded(
             if handler.request_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        return make(single, handler.request_deserializer, handler.response_serializer)
+        return make(single, handler.request_deserializer, _as_bytes(handler.response_serializer))
     inner = handler.unary_stream or handler.stream_stream
 
     async def streamed(request: Any, context: Any) -> None:
@@ -350,6 +350,11 @@ def _guarded(
         else grpc.unary_stream_rpc_method_handler
     )
     return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+def _as_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """How an answer is serialized, unless it was already: a long one is, beside the loop."""
+    return lambda answer: answer if isinstance(answer, bytes) else serialize(answer)
 
 
 async def _while_it_counts(shown: Certified, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:

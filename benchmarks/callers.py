@@ -1,0 +1,234 @@
+"""How long a small call takes while another user has the head work hard.
+
+    python -m benchmarks.callers [--trials 100000] [--seconds 10] [load ...]
+
+Alice has a study of so many trials, Bob one of four. Bob asks for his study, and marks a trial of
+his, fifty times a second each, while processes of Alice's do nothing else than one of these, or all
+of them: previews of a study as large as hers, eight GetStudy at a time, 32 exports, StopTrials and
+RetryTrials of all her trials in turn, eight readers of the whole journal. A real head over TLS on
+loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
+
+Rule: a call counts from when it is due, so that a head which stops for a second is seen by all the
+calls of that second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from benchmarks.daemons import Daemons, daemons
+from benchmarks.report import median, publish, quantile
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2, enrol_pb2_grpc
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.security.enrolment import Membership, channel_options, enrol
+
+LOADS = ("preview", "get", "export", "retry", "watch")
+CALLS_PER_SECOND = 50
+COLUMNS = ["load", "call", "calls", "p50_ms", "p99_ms", "worst_ms", "times_idle"]
+OPTIONS = [*channel_options(), ("grpc.max_receive_message_length", -1)]
+_IDS = itertools.count(1)
+
+
+def _id() -> str:
+    return f"{time.monotonic_ns()}-{next(_IDS)}"
+
+
+def study(name: str, trials: int) -> types.StudySpec:
+    """A random search in two parameters."""
+
+    def axis(name: str) -> types.Parameter:
+        low, high = types.Value(double_value=0.0), types.Value(double_value=1.0)
+        return types.Parameter(name=name, min=low, max=high)
+
+    return types.StudySpec(
+        name=name,
+        program="train.py",
+        method=types.SEARCH_METHOD_RANDOM,
+        run_cap=trials,
+        parameters=[axis("lr"), axis("decay")],
+    )
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel by the certificate in `folder`."""
+    member = Membership(folder)
+    credentials = member.credentials()
+    async with grpc.aio.secure_channel(member.head, credentials, options=OPTIONS) as channel:
+        yield channel
+
+
+# --- Alice ------------------------------------------------------------------------------------
+
+
+async def load(kind: str, folder: Path, trials: int) -> None:
+    """Do one thing for ever; what is answered is not even parsed."""
+    async with connected(folder) as channel:
+
+        def method(name: str) -> Callable[..., Any]:
+            service = "/hermes.v1.ControlService/"
+            streams = name in ("ExportStudy", "WatchJournal")
+            make: Any = channel.unary_stream if streams else channel.unary_unary
+            called: Callable[..., Any] = make(
+                f"{service}{name}", request_serializer=lambda message: message.SerializeToString()
+            )
+            return called
+
+        async def drained(call: Any) -> None:
+            async for _ in call:
+                pass
+
+        selection = pb.Selection(study="large")
+
+        async def once() -> None:
+            match kind:
+                case "preview":
+                    asked = pb.SubmitStudyRequest(
+                        request_id=_id(), spec=study("more", trials), validate_only=True
+                    )
+                    await method("SubmitStudy")(asked)
+                case "get":
+                    await method("GetStudy")(pb.GetStudyRequest(study="large"))
+                case "export":
+                    await drained(method("ExportStudy")(pb.ExportStudyRequest(study="large")))
+                case "retry":
+                    for name, request in (
+                        ("StopTrials", pb.StopTrialsRequest),
+                        ("RetryTrials", pb.RetryTrialsRequest),
+                    ):
+                        await method(name)(request(request_id=_id(), selection=selection))
+                case "watch":
+                    await drained(method("WatchJournal")(pb.WatchJournalRequest(once=True)))
+                case _:
+                    raise ValueError(kind)
+
+        async def for_ever() -> None:
+            while True:
+                await once()
+
+        beside = {"get": 8, "export": 32, "watch": 8}.get(kind, 1)
+        print("loading", flush=True)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(beside):
+                tasks.create_task(for_ever())
+
+
+@contextmanager
+def loading(kinds: tuple[str, ...], folder: Path, trials: int) -> Any:
+    """Processes of Alice's for the block."""
+    words = [sys.executable, "-m", "benchmarks.callers", "--load"]
+    processes = [
+        subprocess.Popen(
+            [*words, kind, "--folder", str(folder), "--trials", str(trials)],
+            stdout=subprocess.PIPE,
+        )
+        for kind in kinds
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                raise SystemExit("a load did not begin")
+        yield
+        for process in processes:
+            if process.poll() is not None:
+                raise SystemExit("a load ended early")
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+# --- Bob --------------------------------------------------------------------------------------
+
+
+async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
+    """Seconds that his calls took, by what they were."""
+    found: dict[str, list[float]] = {"GetStudy": [], "MarkTrials": []}
+    async with connected(folder) as channel, asyncio.TaskGroup() as tasks:
+        stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+
+        def asked(name: str, number: int) -> Any:
+            if name == "GetStudy":
+                return pb.GetStudyRequest(study="small")
+            chosen = pb.Selection(trials=["small/1"])
+            return pb.MarkTrialsRequest(request_id=_id(), selection=chosen, note=f"{number}")
+
+        async def one_after_another(name: str) -> None:
+            begun = time.monotonic()
+            for number in range(int(seconds * CALLS_PER_SECOND)):
+                due = begun + number / CALLS_PER_SECOND
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await getattr(stub, name)(asked(name, number))
+                found[name].append(time.monotonic() - due)
+
+        for name in found:
+            tasks.create_task(one_after_another(name))
+    return found
+
+
+async def prepared(head: Daemons, folder: Path, trials: int) -> None:
+    """Both users, and their studies."""
+    word = (head.folder / "head" / "token").read_text().strip()
+    admin = (("authorization", f"Bearer {word}"),)
+    async with grpc.aio.insecure_channel(f"unix:{head.folder}/head/head.sock") as channel:
+        enrolment: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        for name in ("alice", "bob"):
+            asked = enrol_pb2.InviteRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name=name)
+            token = (await enrolment.Invite(asked, metadata=admin)).token
+            await asyncio.to_thread(enrol, head.address, token, name, folder / name)
+    for name, called, size in (("alice", "large", trials), ("bob", "small", 4)):
+        async with connected(folder / name) as channel:
+            stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+            spec = study(called, size)
+            await stub.SubmitStudy(pb.SubmitStudyRequest(request_id=_id(), spec=spec))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("loads", nargs="*", choices=[*LOADS, "all", []], help="some of them")
+    parser.add_argument("--trials", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--load", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.load:
+        with contextlib.suppress(KeyboardInterrupt):
+            asyncio.run(load(given.load, given.folder, given.trials))
+        return
+    rows: list[list[str | float]] = []
+    idle: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as place, daemons(Path(place)) as head:
+        head.start_head()
+        folder = Path(place) / "users"
+        asyncio.run(prepared(head, folder, given.trials))
+        for name in ("idle", *(given.loads or [*LOADS, "all"])):
+            kinds = {"idle": (), "all": LOADS}.get(name, (name,))
+            with loading(kinds, folder / "alice", given.trials):
+                found = asyncio.run(measured(folder / "bob", given.seconds))
+            for call, times in found.items():
+                p99 = quantile(times, 0.99) * 1e3
+                idle.setdefault(call, p99)
+                figures = [median(times) * 1e3, p99, max(times) * 1e3, p99 / idle[call]]
+                rows.append([name, call, len(times), *figures])
+                print(*rows[-1], flush=True)
+    publish("callers", COLUMNS, rows)
+
+
+if __name__ == "__main__":
+    main()

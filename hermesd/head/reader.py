@@ -1,0 +1,121 @@
+"""Long answers, made beside the loop: in one thread, a slice at a time, user after user.
+
+Rule: an answer about a large study takes seconds to make, and nobody else waits for it. It is made
+from a copy of the state, piece by piece; between two pieces another user has a turn, and for each
+user one answer is made at a time, so that memory is bounded by the number of users. Nothing more is
+done for a call that has ended. Small answers are made at once, on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from hermesd.core.model import UserId
+from hermesd.core.state import State
+from hermesd.head.clock import boottime
+
+T = TypeVar("T")
+# What is done piece by piece, and what it comes to.
+Pieces: TypeAlias = Generator[None, None, T]
+
+# So many trials are looked at on the loop: a millisecond or few.
+SMALL = 200
+SLICE_SECONDS = 0.02
+# So often the thread offers the interpreter to the loop; Python's own 5 ms are felt in each call.
+SWITCH_SECONDS = 0.0005
+
+
+def whole(pieces: Pieces[T]) -> T:
+    """What it comes to, done at once."""
+    try:
+        while True:
+            next(pieces)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+
+
+def still(state: State) -> State:
+    """The state as it is now, to be read while that one changes: what its tables hold is frozen."""
+    taken = copy.copy(state)
+    for name, table in vars(state).items():
+        if isinstance(table, dict):
+            setattr(taken, name, dict(table))
+    taken.active = {study: dict(trials) for study, trials in state.active.items()}
+    return taken
+
+
+@dataclass(slots=True)
+class _Job:
+    begin: Callable[[], Pieces[Any]]
+    done: asyncio.Future[Any]
+    pieces: Pieces[Any] | None = None
+
+
+@dataclass(slots=True)
+class Reader:
+    """The thread, and who waits for it."""
+
+    _thread: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, "long-answers")
+    )
+    _waiting: OrderedDict[UserId, deque[_Job]] = field(default_factory=OrderedDict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def do(self, user: UserId, begin: Callable[[], Pieces[T]]) -> T:
+        """What the pieces come to that `begin` has on the loop when the user's turn has come.
+
+        Raises whatever they raise.
+        """
+        job = _Job(begin, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(user, deque()).append(job)
+        self._wake.set()
+        result: T = await job.done
+        return result
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wake.wait()
+            while self._waiting:
+                user, jobs = self._waiting.popitem(last=False)
+                await self._one_slice(jobs[0])
+                if jobs[0].done.done():
+                    jobs.popleft()
+                if jobs:
+                    self._waiting[user] = jobs
+            self._wake.clear()
+
+    async def _one_slice(self, job: _Job) -> None:
+        if job.done.done():  # the call has ended
+            if job.pieces is not None:
+                job.pieces.close()
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            if job.pieces is None:
+                job.pieces = job.begin()
+            ended = await loop.run_in_executor(self._thread, _advance, job.pieces)
+        except Exception as error:
+            if not job.done.done():
+                job.done.set_exception(error)
+        else:
+            if ended is not None and not job.done.done():
+                job.done.set_result(ended[0])
+
+
+def _advance(pieces: Pieces[Any]) -> tuple[Any] | None:
+    """Go on for a slice; at the end what it comes to."""
+    until = boottime() + SLICE_SECONDS
+    try:
+        while boottime() < until:
+            next(pieces)
+    except StopIteration as ended:
+        return (ended.value,)
+    return None

@@ -1,0 +1,119 @@
+"""Long answers are made beside the loop: nobody waits for another user's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.core.state import State
+from hermesd.head import loop, reader
+from hermesd.head.reader import Pieces, Reader
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from tests.core.playbook import submitted
+from tests.head.heads import cancelled, world
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Reader]:
+    made = Reader()
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(made.run())
+        yield made
+        working.cancel()
+
+
+def pieces(name: str, count: int, done: list[str]) -> Pieces[str]:
+    for _ in range(count):
+        done.append(name)
+        yield
+    return name
+
+
+async def test_users_take_turns_and_each_has_one_answer_made_at_a_time(
+    desk: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_advance", _one_piece)
+    done: list[str] = []
+    asked = [("alice", "a1"), ("alice", "a2"), ("bob", "b")]
+    calls = [desk.do(user, lambda name=name: pieces(name, 3, done)) for user, name in asked]
+    assert await asyncio.gather(*calls) == ["a1", "a2", "b"]
+    assert done == ["a1", "b", "a1", "b", "a1", "b", "a2", "a2", "a2"]
+
+
+def _one_piece(pieces: Pieces[str]) -> tuple[str] | None:
+    try:
+        next(pieces)
+    except StopIteration as ended:
+        return (ended.value,)
+    return None
+
+
+async def test_the_loop_goes_on_and_what_nobody_waits_for_is_left_undone(desk: Reader) -> None:
+    going, gate, done = threading.Event(), threading.Event(), []
+
+    def slow() -> Pieces[str]:
+        going.set()
+        gate.wait()
+        yield
+        while True:
+            done.append("more")
+            yield
+
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(desk.do("alice", slow))
+        await asyncio.to_thread(going.wait)  # the loop has the time for this
+        await cancelled(call)
+    gate.set()
+    assert await desk.do("alice", lambda: pieces("next", 1, [])) == "next"
+    left = len(done)
+    assert await desk.do("alice", lambda: pieces("next", 1, [])) == "next"
+    assert len(done) == left
+
+
+async def test_what_goes_wrong_is_the_callers_alone(desk: Reader) -> None:
+    def wrong() -> Pieces[str]:
+        yield
+        raise KeyError("x")
+
+    def at_once() -> Pieces[str]:
+        raise ValueError("y")
+
+    with pytest.raises(KeyError):
+        await desk.do("alice", wrong)
+    with pytest.raises(ValueError, match="y"):
+        await desk.do("alice", at_once)
+    assert await desk.do("alice", lambda: pieces("next", 1, [])) == "next"
+
+
+def test_the_still_state_stays_as_it_was() -> None:
+    state = State()
+    state.apply(submitted(3), 1.0)
+    taken = reader.still(state)
+    for trial in list(state.active["s"]):
+        del state.active["s"][trial]
+        del state.trials[trial]
+    state.now = 9.0
+    assert len(taken.trials) == len(taken.active["s"]) == 3
+    assert taken.now == 1.0
+
+
+async def test_a_large_study_is_answered_as_a_small_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as up:
+        await up.submit()
+        calls = (
+            lambda: up.control.GetStudy(pb.GetStudyRequest(study="digits")),
+            lambda: up.control.ListStudies(pb.ListStudiesRequest()),
+            lambda: up.control.ListTrials(pb.ListTrialsRequest(study="digits", page_size=2)),
+            lambda: up.control.BestTrials(pb.BestTrialsRequest(study="digits", count=3)),
+            lambda: up.control.GetTrial(pb.GetTrialRequest(trial="digits/2")),
+        )
+        at_once = [await call() for call in calls]
+        monkeypatch.setattr(loop, "SMALL", 0)
+        assert [await call() for call in calls] == at_once
+        assert [trial.number for trial in at_once[0].trials] == [1, 2, 3, 4]
