@@ -1,7 +1,7 @@
 # make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
 # make test        the tests            make check  linters, types, import contracts, fresh protos
-# make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, in an
-#                  environment of its own (2 GB); nothing may be skipped there
+# make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, and all examples,
+#                  in an environment of its own (2 GB); nothing may be skipped there
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
@@ -22,7 +22,7 @@ SHARD  ?= 1/1
 WORKERS ?= $(shell expr `nproc` + 2)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
-MARKS  := torch lightning transformers jax tf_keras
+MARKS  := torch lightning transformers jax tf_keras examples
 space  := $() $()
 
 # Some containers set it: then every daemon and command that a test starts compiles Hermes and what it
@@ -36,7 +36,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow and not image' -n $(WORKERS)
+	$(BIN)/python -m pytest -m 'not slow and not image and not examples' -n $(WORKERS)
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
@@ -104,7 +104,7 @@ $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 $(FRAMEWORKS)/.stamp: pyproject.toml
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
-	    -e '.[tensorflow,torch,lightning,transformers,jax,keras2,examples,dev]'
+	    -e '.[tensorflow,torch,lightning,transformers,jax,keras2,examples,all-examples,dev]'
 	touch $@
 
 $(STAMPS)/venv:
