@@ -449,13 +449,14 @@ def test_the_environment_and_the_cores_are_the_trials(make_trial: MakeTrial) -> 
     script += "list(os.sched_getaffinity(0)), __name__], open('seen', 'w'))"
     core = min(os.sched_getaffinity(0))
     env = environment(HERMES_CPU_CORES=str(core), MARK="1")
-    trial: Trial = make_trial(script, "--x", "1", env=env, parameters={"x": 1}).launch()
+    trial: Trial = make_trial(script, "--x", "1", env=env, parameters={"x": 1}, seed=7).launch()
     trial.start()
     trial.until("completed")
     seen_env, argv, path, cores, name = json.loads((trial.directory / "work" / "seen").read_text())
-    extra = {"HERMES_TRIAL", "HERMES_ATTEMPT", "HERMES_PARAMETERS"}
+    extra = {"HERMES_TRIAL", "HERMES_ATTEMPT", "HERMES_PARAMETERS", "HERMES_SEED"}
     assert {k: v for k, v in seen_env.items() if k not in extra} == env
     assert seen_env["HERMES_PARAMETERS"] == '{"x": 1}'
+    assert seen_env["HERMES_SEED"] == "7"
     assert (argv, name, cores) == (["train.py", "--x", "1"], "__main__", [core])
     assert path == str(trial.directory / "work")
 

@@ -71,6 +71,8 @@ def _take_environment(launch: ProgramLaunch) -> None:
     os.environ["HERMES_TRIAL"] = spec.trial
     os.environ["HERMES_ATTEMPT"] = str(launch.attempt)
     os.environ["HERMES_PARAMETERS"] = json.dumps(spec.parameters)
+    if spec.seed is not None:
+        os.environ["HERMES_SEED"] = str(spec.seed)
     time.tzset()
 
 
