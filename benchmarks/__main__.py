@@ -1,6 +1,6 @@
 """Every benchmark once, in a quick form: `python -m benchmarks`, or `make bench`.
 
-Rule: a quick form shows that a benchmark works and about what it measures. Its JSON goes to
+A quick form shows that a benchmark works and about what it measures. Its JSON goes to
 benchmarks/results/quick, beside the results of the full runs and not over them.
 """
 

@@ -8,7 +8,7 @@ of them: previews of a study as large as hers, eight GetStudy at a time, 32 expo
 RetryTrials of all her trials in turn, eight readers of the whole journal. A real head over TLS on
 loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
 
-Rule: a call counts from when it is due, so that a head which stops for a second is seen by all the
+A call counts from when it is due, so that a head which stops for a second is seen by all the
 calls of that second.
 """
 

@@ -1,6 +1,6 @@
 """A study run for real, with a head and a node of its own, and kept as its export.
 
-Rule: what is kept is enough to read every figure from; a run that is there already, of the same
+What is kept is enough to read every figure from; a run that is there already, of the same
 study, program, slots and policy with the same settings and defaults, is not run again, so that a
 benchmark can be interrupted at any time and begins again with the run that was cut short. Runs of
 another machine or other versions are refused rather than mixed with new ones.

@@ -8,7 +8,7 @@ as long that takes as for the size before. Each with trials that never ran (`new
 that all had a first quantum (`trained`). `memory_mb` is the most that the process ever had, Python
 and numpy included.
 
-Rule: each row is measured in a process of its own. A policy whose decision grows with the study
+Each row is measured in a process of its own. A policy whose decision grows with the study
 has a cost that is quadratic in it over the whole study; that shows in `grows`, and is not hidden.
 """
 

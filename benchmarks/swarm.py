@@ -5,7 +5,7 @@ do: ten steps of a loss and eleven other metrics. What it says tells when it was
 leases; a heartbeat it sends while it has no trial. Its quantum is over every ten seconds, which the
 head answers by a command.
 
-Rule: a process of its own, told by lines: it says `attached SECONDS` when every node is welcome,
+A process of its own, told by lines: it says `attached SECONDS` when every node is welcome,
 and after a `measure SECONDS` on its input one line of JSON with what its nodes have seen.
 """
 

@@ -1,6 +1,6 @@
 """`hermesctl`: the command line, put together.
 
-Rule: results on stdout, the rest on stderr, exit codes as in errors.py.
+Results on stdout, the rest on stderr, exit codes as in errors.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What can go wrong, in the words a person needs, each with its stable exit code.
 
-Rule: everything that hermesctl raises on purpose is a HermesError; its text is complete by
+Everything that hermesctl raises on purpose is a HermesError; its text is complete by
 itself and safe for a terminal. A HermesError is never a bug of Hermes, save the class itself.
 """
 

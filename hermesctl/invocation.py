@@ -1,6 +1,6 @@
 """How hermesctl was started, so that a command it prints can be run as it stands.
 
-Rule: the plain name wherever the shell would find it; else the path, short from where one is. The
+The plain name wherever the shell would find it; else the path, short from where one is. The
 head is named where another would be found without.
 """
 

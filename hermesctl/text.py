@@ -1,6 +1,6 @@
 """Text for people: what came from outside made harmless, numbers with their units.
 
-Rule: whatever a file, a head or a trial said passes through `printable` before a terminal
+Whatever a file, a head or a trial said passes through `printable` before a terminal
 sees it.
 """
 

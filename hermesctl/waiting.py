@@ -1,6 +1,6 @@
 """What people see while something takes its time: a line on standard error, on a terminal only.
 
-Rule: it is there once nothing was printed for two seconds, and gone before anything is.
+It is there once nothing was printed for two seconds, and gone before anything is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Plain data -> YAML that study_file reads back as exactly the same data.
 
-Rule: a word stands unquoted only if YAML 1.1 and 1.2 both read it as that word; everything
+A word stands unquoted only if YAML 1.1 and 1.2 both read it as that word; everything
 doubtful is quoted with YAML's escapes. Mappings are blocks, lists of scalars stand in one line.
 """
 

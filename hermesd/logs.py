@@ -1,6 +1,6 @@
 """How the daemons log: one line an event on stderr, which systemd's journal takes as it is.
 
-Rule: what is said never ends a daemon. What cannot be written, on a full disk for example, is
+What is said never ends a daemon. What cannot be written, on a full disk for example, is
 dropped and counted, and the count is told once stderr takes lines again.
 """
 

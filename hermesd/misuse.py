@@ -1,6 +1,6 @@
 """What is wrong with the words of a command line, as `hermesctl` and `hermesd` say it: in one line.
 
-Rule: whatever typer has to say of them, in whose words ever, becomes a `Misuse`. Nothing else of
+Whatever typer has to say of them, in whose words ever, becomes a `Misuse`. Nothing else of
 hermesd is needed for it, so that the client can share it. What its commands say of themselves fills
 the lines of the terminal, not those of the source.
 """

@@ -1,6 +1,6 @@
 """Entries of the journal as bytes: a kind and one line of JSON. Used by journal, export and sim.
 
-Rule: what was written is read back equal, for ever. A field that is added needs a default, which
+What was written is read back equal, for ever. A field that is added needs a default, which
 is what older records get; an unknown kind is refused by its name, never skipped.
 
 Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity", so that the JSON is

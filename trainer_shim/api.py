@@ -1,7 +1,7 @@
 """The explicit interface: three lines in a training loop, of any framework or none, and one that
 tells a metric beside any.
 
-Rule: a program that uses it runs the same without Hermes; it is then never suspended and
+A program that uses it runs the same without Hermes; it is then never suspended and
 `report` only looks at what it is told.
 """
 

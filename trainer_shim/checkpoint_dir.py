@@ -1,6 +1,6 @@
 """The directory form of a checkpoint: files and a manifest that proves them.
 
-Rule: a checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last, then
+A checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last, then
 renamed; so a directory without the suffix is complete, and one whose sums are wrong, that of the
 manifest's own words among them, has been damaged since. What fails while it is built is removed at
 once, what was interrupted at the next start.
@@ -26,7 +26,7 @@ from trainer_shim import file_moves
 
 # Writing a file past the kernel's page cache, where that can be done.
 #
-# Rule: whole pieces are written from one buffer, whose pages are there from the first piece on.
+# Whole pieces are written from one buffer, whose pages are there from the first piece on.
 # In the page cache every byte gets a fresh page, which takes more of the processor than all else
 # of a checkpoint. What the file system or the memory does not allow is written by the cache, as
 # ever.

@@ -1,7 +1,7 @@
 """Into a Python that the trial's program has started by itself: another interpreter, one with
 options, a console script, or the last line of a shell script.
 
-Rule: one process at a time is the trial's, the first that imports a framework; it holds a lock that
+One process at a time is the trial's, the first that imports a framework; it holds a lock that
 ends with it. Once one has trained, no other is taken for the trial. What only passes by (a wrapper,
 a preparation without a framework) is left alone; files are looked after from that import on.
 """

@@ -1,6 +1,6 @@
 """Moving, copying and cutting the files of a program.
 
-Rule: by the functions that there were before the program: its re-run's own calls go through what is
+By the functions that there were before the program: its re-run's own calls go through what is
 hooked.
 """
 

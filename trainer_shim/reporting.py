@@ -1,6 +1,6 @@
 """What the iterations computed, kept as it comes and told to the host now and then.
 
-Rule: training is never made to wait for a value: a tensor stays one until a report is due, at
+Training is never made to wait for a value: a tensor stays one until a report is due, at
 most once a second and before every hold. Of an iteration nothing is made that Python's collector
 of garbage would look through: in a process with a framework each of its rounds takes long.
 """
@@ -20,7 +20,7 @@ from trainer_shim.side_metrics import ADAPTERS, SideMetrics
 
 # A report: what happened in the iterations since the one before.
 #
-# Rule: the signal's summary covers every iteration; the points are all of them up to 256, then
+# The signal's summary covers every iteration; the points are all of them up to 256, then
 # evenly thinned with the last kept.
 
 _T = TypeVar("_T")
@@ -103,7 +103,7 @@ def _extreme(one: Number | None, two: Number | None, largest: bool) -> Number | 
 # The metrics of a trial: the first that it reports, as many as the head keeps and one frame
 # takes.
 #
-# Rule: a program may name its metrics by its steps; all that is told of one step goes in one
+# A program may name its metrics by its steps; all that is told of one step goes in one
 # frame.
 
 MOST = 1_000  # as many as the head keeps

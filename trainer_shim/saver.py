@@ -1,6 +1,6 @@
 """Writing a program's progress as a checkpoint, at a boundary or in the background.
 
-Rule: what the next iteration would change is copied before it begins; one checkpoint is written
+What the next iteration would change is copied before it begins; one checkpoint is written
 at a time, and one that the program waits for takes the place of one in the background, but for the
 first. What cannot be made is told and costs nothing else, whatever was raised: a program's own way
 to save meets a full disk in its own words.

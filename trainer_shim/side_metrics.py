@@ -1,6 +1,6 @@
 """Metrics that a program tells beside what its framework's adapter does, kept for the next report.
 
-Rule: each belongs to the step at which the trial stood. A name has one source, the surest that has
+Each belongs to the step at which the trial stood. A name has one source, the surest that has
 told it: what an adapter reports is never replaced by a logger's value, nor that by a printed and so
 rounded one. Names are the same whatever their case.
 """

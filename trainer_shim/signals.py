@@ -1,6 +1,6 @@
 """Signals as a program that is started at a prompt finds them.
 
-Rule: what a daemon inherited is no part of a trial. A process started in the background of a
+What a daemon inherited is no part of a trial. A process started in the background of a
 script, by nohup or by some services has SIGINT, SIGHUP or SIGCHLD ignored or blocked, and so have
 all that it starts: a trial would not stop at Ctrl-C, or find none of its children's exit codes.
 """

@@ -1,6 +1,6 @@
 """What a tool's diary comes to: how soon good trials were found, and what was given up wrongly.
 
-Rule: which trials are good is read off the loop that trains all to their end: the best quarter, by
+Which trials are good is read off the loop that trains all to their end: the best quarter, by
 the lowest validation loss of any epoch. Times are seconds since the tool was started.
 """
 

@@ -1,6 +1,6 @@
 """The training of examples/digits as a function that tells of each epoch, and the study's trials.
 
-Rule: it builds, compiles and fits as the example does, so that a trial ends with the same figures
+It builds, compiles and fits as the example does, so that a trial ends with the same figures
 wherever it is trained; Hermes runs the example itself.
 """
 

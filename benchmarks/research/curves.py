@@ -7,7 +7,7 @@ are noisy and ends close. *long*: no trainings, but made-up curves of large mode
 different exponents, warm-ups, plateaus and learning-rate decay, that cross late and end close
 together.
 
-Rule: a name and a seed decide the bytes, on one machine with one numpy. Seconds are made up in
+A name and a seed decide the bytes, on one machine with one numpy. Seconds are made up in
 both: iterations trained 12 at a time have no times of their own.
 """
 

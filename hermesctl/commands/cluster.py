@@ -35,7 +35,7 @@ from hermesd.security.identity import Role
 
 # A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
 #
-# Rule: neither the script nor a command line holds a secret. The token lies beside the script, in
+# Neither the script nor a command line holds a secret. The token lies beside the script, in
 # a directory that its owner alone can read: a job that is requeued needs it again.
 
 # A job that is requeued has its tasks join anew; so often at most.

@@ -33,7 +33,7 @@ from hermesctl.waiting import progress
 
 # What `doctor` looks at, from the client's side.
 #
-# Rule: each check says what it found and how to mend it.
+# Each check says what it found and how to mend it.
 
 _FREE_BYTES_WANTED = 2 << 30
 _IMPORT_SECONDS = 120.0

@@ -1,6 +1,6 @@
 """The arguments and flags that many commands share, with the completion of ids.
 
-Rule: the same thing has the same name, letter and help everywhere.
+The same thing has the same name, letter and help everywhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`preview`: the trials that a study would have, and when a leaderboard can be expected.
 
-Rule: nothing is stored, nothing is begun.
+Nothing is stored, nothing is begun.
 """
 
 from __future__ import annotations

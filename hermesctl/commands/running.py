@@ -1,6 +1,6 @@
 """From a command to its exit code: runs its coroutine with a client, asks before damage.
 
-Rule: Ctrl-C is no error of anybody's; it says what goes on without us and how to look at it.
+Ctrl-C is no error of anybody's; it says what goes on without us and how to look at it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`submit`: from a file, or a script and flags, to a study.
 
-Rule: after Ctrl-C it is said whether the request was sent; an identical study is never run twice
+After Ctrl-C it is said whether the request was sent; an identical study is never run twice
 unasked.
 """
 

@@ -1,6 +1,6 @@
 """The first seconds of one trial, as `preview --try` and `submit --try` run them.
 
-Rule: it is a study of one trial, on the devices and with the environment that the whole study would
+It is a study of one trial, on the devices and with the environment that the whole study would
 have; what is left of it is forgotten, however it ends.
 """
 

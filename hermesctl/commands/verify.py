@@ -31,7 +31,7 @@ from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 
 # Running the engine of the resume certificate, and what it says.
 #
-# Rule: the engine is a process of its own, in a folder of its own; when we leave, however that
+# The engine is a process of its own, in a folder of its own; when we leave, however that
 # is, it has ended, and with it all that it had started.
 
 ENGINE = (sys.executable, "-m", "hermesd.verify")

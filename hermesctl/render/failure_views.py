@@ -1,6 +1,6 @@
 """What went wrong, for people: an error is told once in full, and everywhere else in one line.
 
-Rule: pure.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table that fits its terminal. Rule: a word is never broken in two while there is another way.
+"""A table that fits its terminal. A word is never broken in two while there is another way.
 
 What is too wide is wrapped between words; then the columns go that say least, which is said below;
 then hyper-parameters stand in one column; at last each row is told line by line.

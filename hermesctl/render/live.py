@@ -1,6 +1,6 @@
 """Following a study on the terminal: a picture that moves, or lines where it can't.
 
-Rule: events drive what they can (the trails of the signals), one question a second to the head
+Events drive what they can (the trails of the signals), one question a second to the head
 the rest; a head that is away for a while is a notice, not the end.
 """
 
@@ -49,7 +49,7 @@ from hermesctl.waiting import is_live
 
 # Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
 #
-# Rule: the terminal is as it was when we leave, are stopped by Ctrl-Z, or are asked to end;
+# The terminal is as it was when we leave, are stopped by Ctrl-Z, or are asked to end;
 # Ctrl-C stays what it is. Without a terminal to read from, or in its background, there are no
 # keys.
 

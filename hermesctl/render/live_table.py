@@ -1,6 +1,6 @@
 """The trials of the live view, in a table that fits its terminal.
 
-Rule: pure. What a trial is and how far it is (trial, state, step, metric) is never shortened;
+Pure. What a trial is and how far it is (trial, state, step, metric) is never shortened;
 the picture of the signal gives way first, then the signal, the device, and how long it has left.
 The parameters, by which people tell trials apart, get shorter before they go, and what all
 trials' ids begin with goes before them.

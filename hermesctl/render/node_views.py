@@ -1,4 +1,4 @@
-"""What is to be said of nodes and their devices. Rule: as in tables.py."""
+"""What is to be said of nodes and their devices. As in tables.py."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _some(trials: Sequence[str]) -> str:
 # Why nothing runs, or not everywhere: no machine, one that is silent or in quarantine, or
 # other studies on them.
 #
-# Rule: each is one line, said beside what was asked for, with the command that changes it.
+# Each is one line, said beside what was asked for, with the command that changes it.
 
 
 async def hindrances(client: AsyncClient, study: Study | None = None) -> list[str]:

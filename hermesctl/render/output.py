@@ -1,6 +1,6 @@
 """One result, five forms: a table for people, JSON, YAML and CSV for programs.
 
-Rule: JSON and YAML carry `version` and every key of the records; a number that JSON can't say is
+JSON and YAML carry `version` and every key of the records; a number that JSON can't say is
 null. A key once there keeps its name and meaning while the version is 1.
 """
 

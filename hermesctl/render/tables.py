@@ -1,4 +1,4 @@
-"""Records -> tables. Rule: pure; every cell is made harmless."""
+"""Records -> tables. Pure; every cell is made harmless."""
 
 from __future__ import annotations
 

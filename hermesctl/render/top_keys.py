@@ -1,6 +1,6 @@
 """What the keys of `top` do.
 
-Rule: a key changes what is shown and asks the head for more at most; it changes nothing of a study.
+A key changes what is shown and asks the head for more at most; it changes nothing of a study.
 """
 
 from __future__ import annotations

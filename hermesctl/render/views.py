@@ -1,6 +1,6 @@
 """What the terminal shows of one study: its status, the live view, the end.
 
-Rule: pure, but for how a command is written; functions of records and of the room there is.
+Pure, but for how a command is written; functions of records and of the room there is.
 """
 
 from __future__ import annotations

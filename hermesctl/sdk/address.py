@@ -1,6 +1,6 @@
 """Which head to speak to: a flag, HERMES_HEAD, or this user's own.
 
-Rule: an address says where it came from, so that an error can say what to change. Plaintext goes
+An address says where it came from, so that an error can say what to change. Plaintext goes
 to Unix sockets and loopback only: beyond it the code of a study would travel in the clear, and a
 login is needed.
 """

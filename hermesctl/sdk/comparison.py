@@ -1,6 +1,6 @@
 """Two or more studies side by side: what each came to, how soon, and in what they differ.
 
-Rule: pure; what the head said of each -> records.
+Pure; what the head said of each -> records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One channel to one head: calls with retries, and its refusals in our own words.
 
-Rule: a call is repeated only while the head can't be reached, with the same request id, for at
+A call is repeated only while the head can't be reached, with the same request id, for at
 most `patience_seconds`; every failure leaves as a HermesError.
 """
 

@@ -1,6 +1,6 @@
 """What a follower of the journal sees: one record an event, its kind a word.
 
-Rule: as in records.py, whose words for grants and metrics it uses.
+As in records.py, whose words for grants and metrics it uses.
 """
 
 from __future__ import annotations

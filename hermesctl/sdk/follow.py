@@ -1,6 +1,6 @@
 """Streams that go on by themselves: the journal's events and a trial's output.
 
-Rule: after a break the stream is asked for again from the last thing seen, so nothing is missed
+After a break the stream is asked for again from the last thing seen, so nothing is missed
 and nothing comes twice; only a head that stays away for `reconnect_seconds` ends it.
 """
 

@@ -1,6 +1,6 @@
 """When a study that is not submitted yet can be expected to have something.
 
-Rule: it fails soft. Without an earlier study that is alike, or if the simulator has no answer in
+It fails soft. Without an earlier study that is alike, or if the simulator has no answer in
 time, the words say so, and the preview is shown without it.
 """
 
@@ -25,7 +25,7 @@ from hermesd.pb.hermes.v1.types_pb2 import Plugin
 
 # Whether a policy that a package of this environment brings keeps what every policy promises.
 #
-# Rule: nothing of a policy is imported here; `hermesd policy check` tries it out in its own
+# Nothing of a policy is imported here; `hermesd policy check` tries it out in its own
 # process. What this environment lacks, the head alone can know.
 
 GROUP = "hermes.policies"

@@ -1,4 +1,4 @@
-"""The wire's messages -> records. Rule: pure translation; an unknown enum is no reason to fail.
+"""The wire's messages -> records. Pure translation; an unknown enum is no reason to fail.
 
 A head that is one minor version newer may say words that this client does not know: they become
 `other` (events), `waiting` (states) or their bare text.

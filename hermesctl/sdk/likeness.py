@@ -1,6 +1,6 @@
 """How much an earlier study can tell of one that is to come: by its signal, program, parameters.
 
-Rule: pure; nothing is called the same that was not compared. Scripts are compared by what is in
+Pure; nothing is called the same that was not compared. Scripts are compared by what is in
 them, since everybody's is called train.py.
 """
 

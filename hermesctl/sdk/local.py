@@ -1,6 +1,6 @@
 """This user's embedded head and node: found, started in the background, stopped.
 
-Rule: it is `hermesd local`, a process of its own in a session of its own, that outlives whoever
+It is `hermesd local`, a process of its own in a session of its own, that outlives whoever
 started it; the state directory says all there is to know about it (`local.json`, `local.log`).
 """
 

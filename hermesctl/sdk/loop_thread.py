@@ -1,6 +1,6 @@
 """An event loop in a thread of its own, for callers that block.
 
-Rule: whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
+Whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
 ends every call and every stream first, and happens at the interpreter's exit at the latest. All
 callers of a process share one loop and its thread, which last until then: gRPC's one poller would
 hand the last events of a loop that is closed to another one.

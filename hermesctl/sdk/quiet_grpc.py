@@ -1,6 +1,6 @@
 """Loads gRPC so that it says no more on standard error than what is an error.
 
-Rule: to be imported before anything else that imports grpc. Its C core tells of every connection
+To be imported before anything else that imports grpc. Its C core tells of every connection
 that a head ends, and reads what it may say when it is loaded; whoever has set that is heard.
 """
 

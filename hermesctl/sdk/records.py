@@ -1,6 +1,6 @@
 """What the SDK hands out: frozen records of studies and trials.
 
-Rule: units are in the names, absent is None, enums are the words of the study file. Nothing here
+Units are in the names, absent is None, enums are the words of the study file. Nothing here
 knows the wire; from_wire.py makes these from its messages. A record's repr is one short line.
 """
 
@@ -21,7 +21,7 @@ from hermesd.security.identity import ROLES, Role
 
 # What the SDK hands out about machines: nodes, their devices, and how much of these is used.
 #
-# Rule: as in records.py.
+# As in records.py.
 
 # Of the nodes that no other pool claims, and of the studies that name none.
 DEFAULT_POOL = "default"
@@ -550,7 +550,7 @@ def share(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest > 0 else 0.0
 
 
-# Why a trial runs or waits, as the SDK hands it out. Rule: as in records.py.
+# Why a trial runs or waits, as the SDK hands it out. As in records.py.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The arguments of the SDK's calls -> requests and paths.
 
-Rule: whatever is passed, what can't be meant is a UsageError that names the argument.
+Whatever is passed, what can't be meant is a UsageError that names the argument.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def refused(name: str, value: object, expected: str) -> UsageError:
 
 # What a change is meant for, and what an extension changes: arguments -> messages.
 #
-# Rule: whatever is passed, what can't be meant is a UsageError that says what could be.
+# Whatever is passed, what can't be meant is a UsageError that says what could be.
 
 Target: TypeAlias = StudyRef | Trial
 Changes: TypeAlias = Mapping[str, object] | Table

@@ -1,6 +1,6 @@
 """Questions about an exported study, answered by the simulator of `hermesd` in its own process.
 
-Rule: nothing is computed here. `hermesd` is of the same wheel and the same environment; a process
+Nothing is computed here. `hermesd` is of the same wheel and the same environment; a process
 of it keeps policies and numpy out of the client, and can be ended.
 """
 

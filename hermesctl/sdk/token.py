@@ -1,6 +1,6 @@
 """The token that is sent to a head: from the file named by HERMES_TOKEN_FILE, or beside its socket.
 
-Rule: a file that is named must be usable; one that is only looked for may be absent, and its name
+A file that is named must be usable; one that is only looked for may be absent, and its name
 is said when the head refuses.
 """
 

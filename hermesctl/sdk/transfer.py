@@ -1,6 +1,6 @@
 """Bulk content to and from the head: code snapshots up, checkpoints and exports down.
 
-Rule: what arrives is written beside its destination and renamed when it is complete; a name that
+What arrives is written beside its destination and renamed when it is complete; a name that
 would leave the destination is refused.
 """
 

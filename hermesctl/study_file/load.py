@@ -1,6 +1,6 @@
 """The text of a study file -> a typed tree in which every node knows its line and column.
 
-Rule: only YAML's events are used and no object is ever constructed; whatever could mean
+Only YAML's events are used and no object is ever constructed; whatever could mean
 something else than it looks like (duplicate keys, anchors, several documents, tags other than
 YAML's own for scalars) is refused.
 All problems are collected; nothing but StudyFileError is ever raised.
@@ -22,7 +22,7 @@ from hermesctl.study_file.regular_files import open_regular
 
 # What a plain scalar of a study file means: YAML 1.2's core schema, read strictly.
 #
-# Rule: never coerce. `1e-3` is a number; `no`, `010`, `12:30:45` and `1_000`, which YAML 1.1
+# Never coerce. `1e-3` is a number; `no`, `010`, `12:30:45` and `1_000`, which YAML 1.1
 # turns into something else, are the words that they look like. Infinity and NaN are refused:
 # neither can be compared, stored as JSON, or meant as a bound.
 

@@ -1,6 +1,6 @@
 """Opening files that somebody else named: a named pipe in their place must not make us wait.
 
-Rule: only regular files are ever opened. Opening a pipe without a writer waits for one, and
+Only regular files are ever opened. Opening a pipe without a writer waits for one, and
 opening a device may do more than read it.
 """
 

@@ -6,7 +6,7 @@ Five rules turn the proto's shape into a pleasant file, for every message alike:
 - a message that begins with `name` may be written as the bare name (`metric: loss`);
 - a message with `settings` takes every key that it doesn't know as a setting (`policy`);
 - an enum is written by its short name in lower case (`minimize`).
-Rule: all problems are collected, each with its place, what is allowed and the nearest name.
+All problems are collected, each with its place, what is allowed and the nearest name.
 """
 
 from __future__ import annotations

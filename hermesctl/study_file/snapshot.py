@@ -1,6 +1,6 @@
 """A directory -> the deterministic tar that travels to the head, named by its sha256.
 
-Rule: the same content gives the same bytes: entries sorted, times and owners left out. What is
+The same content gives the same bytes: entries sorted, times and owners left out. What is
 rebuilt anyway (caches, environments), what Hermes itself keeps there (a state directory), what
 `.hermesignore` names and what the study links as `data` stays behind; a snapshot over the limit is
 refused by naming its largest entries. The study's own file travels, too, but its comments make no

@@ -1,6 +1,6 @@
 """What a person submits -> a spec with its working directory, or every reason why not.
 
-Rule: the working directory is what travels, and all paths in the spec are relative to it or
+The working directory is what travels, and all paths in the spec are relative to it or
 absolute. It is the directory of the study file, or the present one where only there the program
 is found (a sweep file kept in a folder of its own), or the script's own directory.
 """

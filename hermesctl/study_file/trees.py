@@ -1,6 +1,6 @@
 """Study trees that were not read from a file: from plain data, and changed by flags.
 
-Rule: a changed part keeps the flag as its place, so an error names what the person typed.
+A changed part keeps the flag as its place, so an error names what the person typed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`hermesd expand`: what a study would be, asked by a client that no head answers.
 
-Rule: the checks and the trials are the head's own, of a head that has nothing yet. A
+The checks and the trials are the head's own, of a head that has nothing yet. A
 SubmitStudyRequest is read from standard input; a SubmitStudyResponse is written to standard output,
 or FieldErrors with exit code 2.
 """

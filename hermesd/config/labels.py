@@ -1,6 +1,6 @@
 """A policy with its settings and its placement in one line, as `policy_line` reads it.
 
-Rule: of plain words and values alone, so that the client can share it.
+Of plain words and values alone, so that the client can share it.
 """
 
 from __future__ import annotations

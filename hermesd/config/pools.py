@@ -1,6 +1,6 @@
 """The pools of a head's configuration, checked, as the core has them.
 
-Rule: what a pool asks for is refused at the start of the head, never when it is first used.
+What a pool asks for is refused at the start of the head, never when it is first used.
 """
 
 from __future__ import annotations

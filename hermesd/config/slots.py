@@ -1,6 +1,6 @@
 """The CPU slots of a node, as its settings have them: whole cores, or a share of one.
 
-Rule: a share holds whatever else runs, or it is refused: no core is promised for more than 100 %
+A share holds whatever else runs, or it is refused: no core is promised for more than 100 %
 where there are shares. A bare number that may be meant as a percentage is refused.
 """
 

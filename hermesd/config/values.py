@@ -1,6 +1,6 @@
 """How single settings are written: sizes, names, addresses, hours, GPUs.
 
-Rule: each takes what a file or a variable may hold, and says what was expected of what will not do.
+Each takes what a file or a variable may hold, and says what was expected of what will not do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 # Hours of the week as people write them: `Mon-Fri 19:00-07:00`, `Sat-Sun`, `22:00-06:00`.
 #
-# Rule: wall-clock time of the machine. A span that ends at or before its beginning goes on into
+# Wall-clock time of the machine. A span that ends at or before its beginning goes on into
 # the next day, and belongs to the day on which it begins: `Fri 19:00-07:00` ends on Saturday.
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

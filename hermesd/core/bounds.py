@@ -1,6 +1,6 @@
 """What no node says: numbers that cannot be counted on, names of directories that are none.
 
-Rule: what is beyond these bounds is no event. Every number here can be added to and multiplied
+What is beyond these bounds is no event. Every number here can be added to and multiplied
 by what policies multiply with, and still be sent; a checkpoint's name is a directory's, whoever
 joins it to a path, and lies on the node that speaks of it alone.
 """

@@ -24,7 +24,7 @@ from hermesd.core.trial import WRONG_EVERYWHERE, Ending, Exclusion, Failure, Tri
 # Whether the first trials of a study fail in one and the same way, before any has made a
 # step.
 #
-# Rule: pure. A study whose every trial would fail so is stopped once three have: the program or
+# Pure. A study whose every trial would fail so is stopped once three have: the program or
 # its arguments are wrong, and to try the rest of the grid tells nothing more.
 
 # So many trials that fail alike tell that all will.

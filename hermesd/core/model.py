@@ -435,7 +435,7 @@ def study_of(trial: TrialId) -> StudyId:
 
 # Pools: named sets of nodes, each with a policy and a placement of its own.
 #
-# Rule: a node belongs to one pool. A pool that names it outright goes before one whose pattern
+# A node belongs to one pool. A pool that names it outright goes before one whose pattern
 # fits, and among those the one that was written first; a node that none claims is of the pool
 # `default`.
 

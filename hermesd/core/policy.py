@@ -186,7 +186,7 @@ class Planning(Protocol):
 class Ledger(Protocol):
     """What a planning policy keeps of one study's trials from plan to plan.
 
-    Rule: what it says follows from the trials as they were last noted. Neither the order in which
+    What it says follows from the trials as they were last noted. Neither the order in which
     they came nor what they were before may show.
     """
 

@@ -364,7 +364,7 @@ def failed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
 
 # What still comes of a run that was given up: pure functions of a trial that has fallen back.
 #
-# Rule: its node may come back before the trial goes on elsewhere. Then its reports are the truth
+# Its node may come back before the trial goes on elsewhere. Then its reports are the truth
 # about the steps up to a checkpoint of it, and the trial goes on from there as if nothing had
 # been; of steps that were never heard of, no checkpoint is used.
 

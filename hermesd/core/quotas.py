@@ -1,6 +1,6 @@
 """How many more devices users may have where they have a quota.
 
-Rule: what is kept for a trial counts as if it ran, unless it is another one of the same user that
+What is kept for a trial counts as if it ran, unless it is another one of the same user that
 gives the device back: so a quota holds at every moment, not only between two decisions.
 """
 

@@ -1,6 +1,6 @@
 """Whether nodes have the paths, interpreters and environments that studies require.
 
-Rule: nodes are asked once for each life of theirs, and say by themselves when something changes;
+Nodes are asked once for each life of theirs, and say by themselves when something changes;
 until a node has answered it lacks what it was asked for, and what it looks at no more it says to be
 unseen. They are asked for what unfinished studies of their pool require and no others': to make an
 environment is to run what its makers wrote, and takes a disk's room.

@@ -1,6 +1,6 @@
 """How fast each device trains a study's trials, learned from the trials' own reports.
 
-Rule: a device is as fast as its kind, times a correction of its own. The factor of a kind is the
+A device is as fast as its kind, times a correction of its own. The factor of a kind is the
 study's: a trial that was measured on a kind is as fast there as it was; for any other pair equation
 (1) of Hermes-v2 is the guess, P_G(j) = T(j_t) B(j) / B(j_t) with j_t the first trial measured on
 kind G. T / B are steps a second, so two kinds whose first trials had different batches are

@@ -34,7 +34,7 @@ from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 
 # Which checkpoints lie on too few nodes, found without looking at every trial.
 #
-# Rule: a checkpoint has as many copies as its study wants if so many nodes that are neither lost
+# A checkpoint has as many copies as its study wants if so many nodes that are neither lost
 # nor to be emptied have it beside one. What lies only on nodes that go for good is copied in any
 # case.
 

@@ -1,6 +1,6 @@
 """Long answers, made beside the loop: in one thread, a slice at a time, user after user.
 
-Rule: an answer about a large study takes seconds to make, and nobody else waits for it. It is made
+An answer about a large study takes seconds to make, and nobody else waits for it. It is made
 from a copy of the state, piece by piece; between two pieces another user has a turn, and for each
 user one answer is made at a time, so that memory is bounded by the number of users. Nothing more is
 done for a call that has ended. Small answers are made at once, on the loop.

@@ -1,6 +1,6 @@
 """The stream to the head: dialled, kept up, dialled again.
 
-Rule: one task writes, one reads. Each message says when it was sent, and the lease that answers it
+One task writes, one reads. Each message says when it was sent, and the lease that answers it
 counts from then. A heartbeat goes out from the event loop when nothing else has for a while, since
 the transport's own pings prove only that its threads live.
 """
@@ -71,7 +71,7 @@ class _Said:
 
 # The node's token: read anew for each stream, since a head makes it at its own first start.
 #
-# Rule: a token that cannot be read keeps nobody from asking, as an embedded head wants none; what
+# A token that cannot be read keeps nobody from asking, as an embedded head wants none; what
 # was looked for is said when the head refuses.
 
 

@@ -1,6 +1,6 @@
 """What a node has to tell its head, kept in order until the head has it safe.
 
-Rule: everything with a number is sent again after a reconnect, from the first that was not
+Everything with a number is sent again after a reconnect, from the first that was not
 acknowledged, with the number it had. While more than `ROOM` messages wait, nobody who can wait
 adds more, but for the few that each trial always may (`host_events`): hosts keep their own events
 meanwhile. The outcome of a run, one for each, is added.

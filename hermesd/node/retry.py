@@ -1,6 +1,6 @@
 """What the system refuses for now is tried again: for want of descriptors or memory, say.
 
-Rule: an error says nothing about what was asked for. Nothing is taken for damaged, gone or ended
+An error says nothing about what was asked for. Nothing is taken for damaged, gone or ended
 because it could not be looked at.
 """
 

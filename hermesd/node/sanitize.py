@@ -1,6 +1,6 @@
 """Events as messages that can travel, whatever a program put into its texts and numbers.
 
-Rule: what cannot be said exactly is said as near as can be; a stream never breaks over one event.
+What cannot be said exactly is said as near as can be; a stream never breaks over one event.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether a policy keeps what every policy promises: tried out, for its author.
 
-Rule: a kind of fault is told once, however many trials show it, with the place in the code.
+A kind of fault is told once, however many trials show it, with the place in the code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a machine or a person comes to be known to a head: key, certificate, and where they lie.
 
-Rule: the key never leaves where it was made.
+The key never leaves where it was made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who is known to a head, and in what words: roles, names in certificates, what invites them.
 
-Rule: an invitation holds the head's own authority, so that the very first connection is already one
+An invitation holds the head's own authority, so that the very first connection is already one
 to the right head.
 """
 

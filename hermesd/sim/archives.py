@@ -1,6 +1,6 @@
 """Numpy archives of recorded trainings, in two layouts.
 
-Rule: the reading is fixed, so that figures of different people compare; docs/simulate.md says it.
+The reading is fixed, so that figures of different people compare; docs/simulate.md says it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What no scheduler can beat, not even one that knows every curve beforehand.
 
-Rule: each figure is the least possible one given the jobs, the devices and the cost of switching.
+Each figure is the least possible one given the jobs, the devices and the cost of switching.
 A simulated policy that does better shows that the simulator is wrong, hence `Beaten`.
 """
 

@@ -1,6 +1,6 @@
 """The figures as pictures, PNG and SVG: speed-ups, incumbents, and who had which device when.
 
-Rule: the same results make the same bytes. matplotlib is the extra `plots`, imported only here.
+The same results make the same bytes. matplotlib is the extra `plots`, imported only here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is asked of the simulator on a command line: `hermesd simulate`, for people; `replay` and
 `forecast`, which `hermesctl` asks of an exported study, as JSON.
 
-Rule: a key once there keeps its name and meaning under the same `version`.
+A key once there keeps its name and meaning under the same `version`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every policy on every order, spread over processes.
 
-Rule: each piece of work is a pure function of its description, so how many processes there are and
+Each piece of work is a pure function of its description, so how many processes there are and
 which is ready first changes nothing. Processes are spawned, never forked.
 """
 

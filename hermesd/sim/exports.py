@@ -50,7 +50,7 @@ from hermesd.sim.curves import (
 # What a program does after a pass over its data, such as validation, is found where its signal is
 # told once a pass: suspends and ends of quanta that fall into it come after it.
 #
-# Rule: the first iteration is the one in which a framework traces or compiles the program. What
+# The first iteration is the one in which a framework traces or compiles the program. What
 # it takes more than the others is told apart where later reports say how fast these are, and
 # supposed to be the study's usual where they do not.
 

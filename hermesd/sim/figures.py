@@ -1,6 +1,6 @@
 """What an order's outcome amounts to, in seconds: small is good.
 
-Rule: a figure is read off the smoothed losses and the stays alone; `bound` computes the same
+A figure is read off the smoothed losses and the stays alone; `bound` computes the same
 figures for a scheduler that knows the future.
 """
 

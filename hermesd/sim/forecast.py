@@ -1,6 +1,6 @@
 """When a study to come can be expected to have something, going by the curves of an earlier one.
 
-Rule: its trials are drawn from those of the earlier study that came to their end, with their
+Its trials are drawn from those of the earlier study that came to their end, with their
 lengths, speeds and costs: a forecast is as good as the earlier study is alike.
 """
 

@@ -1,6 +1,6 @@
 """Which jobs are good, and the random orders in which they are submitted.
 
-Rule: order r of bin b is a pure function of the file, b, r and the seed; every policy gets the
+Order r of bin b is a pure function of the file, b, r and the seed; every policy gets the
 same ones. Order 0 of all trials is the file's own.
 """
 

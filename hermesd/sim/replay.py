@@ -1,6 +1,6 @@
 """An exported study under other policies, against what really happened.
 
-Rule: of what trials would have shown beyond their recorded end nothing is made up. Losses are
+Of what trials would have shown beyond their recorded end nothing is made up. Losses are
 the smoothed signal, as everywhere in the figures; lower is better until they are told.
 """
 
@@ -38,7 +38,7 @@ from hermesd.sim.stay import RecordedStay
 
 # What really became of an exported study, told as a simulation tells what would have.
 #
-# Rule: only the journal's own times count. Between two reports of a run its iterations are taken
+# Only the journal's own times count. Between two reports of a run its iterations are taken
 # to be evenly spread.
 
 
@@ -146,7 +146,7 @@ class _History:
 
 # What a policy would have given up, had it ended the trials that it holds back.
 #
-# Rule: it is the same scheduler and the same policy; only the claims that are `held_back` are
+# It is the same scheduler and the same policy; only the claims that are `held_back` are
 # left out of its plans. A trial that then is never finished is one that it would have given up.
 # When only such are left and no trial came to its end, the foremost goes on, as in tools that end
 # trials the last one does: the share of a few that goes on is less than one.

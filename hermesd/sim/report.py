@@ -1,6 +1,6 @@
 """The rows as a table for people and as JSON for others to build on.
 
-Rule: what the JSON has is never renamed or taken away under the same `version`. A table that is
+What the JSON has is never renamed or taken away under the same `version`. A table that is
 too wide loses its least important figures, and says which; it never loses a policy's settings.
 """
 

@@ -31,7 +31,7 @@ from hermesd.refusal import FieldError, Refused, from_pydantic, nearest, one_of,
 
 # Multiples of a step, as the values of a quantized axis.
 #
-# Rule: a multiple is what a person would write: `0.3`, not 0.30000000000000004, and `30`, not
+# A multiple is what a person would write: `0.3`, not 0.30000000000000004, and `30`, not
 # 30.0.
 
 # Whole numbers have 64 bits.
@@ -385,7 +385,7 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
 # What the points of a study may come to: each value is kept in memory, journalled, and sent to
 # whoever looks at the study.
 #
-# Rule: this is known before the first point is made.
+# This is known before the first point is made.
 
 COST_LIMIT = 1_000_000
 # So much text costs as much as a number.

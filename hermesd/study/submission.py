@@ -43,7 +43,7 @@ from hermesd.study.spec import (
 # Which policy and placement a study asked for, in whichever of the ways that there are for
 # it.
 #
-# Rule: settings in a policy's name (`hermes:placement=homes,g_thres=4`) are as good as those of a
+# Settings in a policy's name (`hermes:placement=homes,g_thres=4`) are as good as those of a
 # mapping; what is written beside a name counts before what stands in it.
 
 

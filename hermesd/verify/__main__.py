@@ -2,7 +2,7 @@
 
 FOLDER holds `request.pb`, a submission, and `code.tar`. On standard output there is one JSON
 object a line: how far each run has come, at last the certificate, or why there is none.
-Rule: it ends with its standard input, and everything that it has started ends with it.
+It ends with its standard input, and everything that it has started ends with it.
 """
 
 from __future__ import annotations

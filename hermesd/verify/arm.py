@@ -1,6 +1,6 @@
 """One run of the trial, by a host of its own: started, suspended, resumed, listened to, ended.
 
-Rule: every run has the same paths and the same environment, so that nothing of where it ran is in
+Every run has the same paths and the same environment, so that nothing of where it ran is in
 what it computed; one runs at a time, and nothing of it is left.
 """
 

@@ -1,6 +1,6 @@
 """The runs of a certificate and its verdicts: twice undisturbed, then suspended in each tier.
 
-Rule: what two undisturbed runs do not share is no fault of a resume: such a program cannot repeat
+What two undisturbed runs do not share is no fault of a resume: such a program cannot repeat
 itself, and is never called exact. What cannot be rebuilt is run by park alone, and that is said.
 """
 

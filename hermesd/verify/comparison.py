@@ -1,6 +1,6 @@
 """What a run computed, and where two runs part.
 
-Rule: numbers are compared as they were reported, to the last bit, but for those whose names say
+Numbers are compared as they were reported, to the last bit, but for those whose names say
 that they are times; a final state by what its files hold, of which arrays decide alone where a
 framework keeps them apart from the rest. Of what it printed and of the files that it left, all
 counts that two undisturbed runs share: times do not. What a file holds is for `contents` to say;

@@ -1,6 +1,6 @@
 """What files hold, apart from when, and in which order, it was written.
 
-Rule: nothing that is read is run; what cannot be read as what it seems to be counts by its bytes.
+Nothing that is read is run; what cannot be read as what it seems to be counts by its bytes.
 A file that has parts by name (columns, keys, TensorBoard's tags) is compared part by part, so that
 a time in one of them hides nothing of the others.
 """

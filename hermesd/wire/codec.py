@@ -5,7 +5,7 @@ follows
 from the types of its fields. What a message does not carry is refused when the type is first used,
 so that no field can be dropped on the way.
 
-Rule: a message from an older or newer peer is read as far as it goes: a field that it lacks has its
+A message from an older or newer peer is read as far as it goes: a field that it lacks has its
 zero (or what `MessageForm.absent` says), one that is not known here is passed over. What no
 version would send raises `Malformed`, naming the field.
 """

@@ -1,6 +1,6 @@
 """What training scripts write down of themselves, and what must be true of it.
 
-Rule: nobody is believed but the scripts: each process of a trial signs each of its steps, in a file
+Nobody is believed but the scripts: each process of a trial signs each of its steps, in a file
 that all machines share, and holds the trial's lock while it takes one.
 """
 

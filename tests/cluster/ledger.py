@@ -1,6 +1,6 @@
 """What the head wrote down, and what must be true of it: nobody begins with less than was promised.
 
-Rule: judged by the order of events alone, so that how fast a machine is plays no part. A trial goes
+Judged by the order of events alone, so that how fast a machine is plays no part. A trial goes
 on where it was parked. Else it goes on from its newest checkpoint that the head knew of, or, where
 every node that has that one is lost, from the newest that had come to another node by then.
 """

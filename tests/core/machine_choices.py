@@ -1,6 +1,6 @@
 """What the scheduler is driven through in `test_scheduler_machine`: settings, a policy with moods.
 
-Rule: only what is drawn from or compared with; what is done with it stays with the machine.
+Only what is drawn from or compared with; what is done with it stays with the machine.
 """
 
 from __future__ import annotations

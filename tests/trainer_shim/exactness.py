@@ -4,7 +4,7 @@
 those that have passed at this commit. Each test adds a line of JSON to a file of the commit in
 `build/exactness`: its kind, and at how many boundaries a run was held, and begun again in a new
 process, before it was compared with an undisturbed one.
-Rule: of a tree with changes that are not committed nothing counts as passed.
+Of a tree with changes that are not committed nothing counts as passed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m tests.trainer_shim.exactness_table [FILE...]`: what was recorded, as a table.
 
-Rule: a test that failed and tells no boundaries counts with all of its own as different.
+A test that failed and tells no boundaries counts with all of its own as different.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Training scripts for Keras on PyTorch and JAX, as users write them; none of them knows of Hermes.
 
-Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+Each prints one line that starts with FINAL, with everything that must come out the same.
 Those of `keras_programs` that name nothing of TensorFlow are run on these backends too.
 """
 

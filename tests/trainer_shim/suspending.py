@@ -1,6 +1,6 @@
 """Runs of one training script: undisturbed, suspended at steps, and without Hermes.
 
-Rule: an outcome is each step's loss and the script's last word, to be compared bit for bit.
+An outcome is each step's loss and the script's last word, to be compared bit for bit.
 """
 
 from __future__ import annotations

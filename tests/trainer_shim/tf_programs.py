@@ -1,6 +1,6 @@
 """Training loops of people's own, as they write them; none of them knows of Hermes.
 
-Rule: each prints one line that starts with FINAL, with everything that must come out the same.
+Each prints one line that starts with FINAL, with everything that must come out the same.
 """
 
 from __future__ import annotations

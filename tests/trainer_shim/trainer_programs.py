@@ -1,7 +1,7 @@
 """Scripts on PyTorch's frameworks with a training loop of their own, as users write them; none
 of them knows of Hermes.
 
-Rule: as in `torch_programs`: one line that starts with FINAL holds all that must come out the
+As in `torch_programs`: one line that starts with FINAL holds all that must come out the
 same, the loss of each batch as the script sees it among it.
 """
 

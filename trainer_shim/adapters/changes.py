@@ -1,6 +1,6 @@
 """What an optimizer is made with, and the hyper-parameters of a trial that are among it.
 
-Rule: a program that is run again with other arguments makes its optimizer with them. What the
+A program that is run again with other arguments makes its optimizer with them. What the
 checkpoint then puts over it is put right, and is read back; a hyper-parameter that is not found
 among what the optimizer was made with stays in the agent's `changes`, for which the trial ends.
 """

@@ -1,6 +1,6 @@
 """What no public interface promises: looked up by name, and refused by version.
 
-Rule: each framework's list stands beside its adapter; how a list is checked stands here. NAMES are
+Each framework's list stands beside its adapter; how a list is checked stands here. NAMES are
 modules and what is in them, USES the attributes that objects get in a function, by that function;
 what is OPTIONAL only changes what is said there. `tests/trainer_shim/test_private_names.py` finds
 what is used and in no list.

@@ -1,6 +1,6 @@
 """Acting on a framework at the moment the user's program has imported it.
 
-Rule: nothing is imported that the program does not import itself; a module that the zygote
+Nothing is imported that the program does not import itself; a module that the zygote
 has imported already is acted on before the program's first line.
 """
 

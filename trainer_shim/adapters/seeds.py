@@ -1,6 +1,6 @@
 """One seed per trial, for programs that set none themselves.
 
-Rule: every process of a trial must build the same data, split and initial weights; a seed
+Every process of a trial must build the same data, split and initial weights; a seed
 that the program sets is never touched, but for one that it is told again (see `seed_replay`).
 TensorFlow's global seed is left unset, so operations that the program seeded draw the same
 numbers as without Hermes: only a draw that nobody seeded gets the trial's seed, at the point

@@ -1,7 +1,7 @@
 """The private names of NumPy and TensorFlow by which generators of random numbers are seeded and
 copied, whichever framework trains.
 
-Rule: everything of theirs that no public interface promises is listed here. With a name missing
+Everything of theirs that no public interface promises is listed here. With a name missing
 nothing of that package is hooked, and nothing is saved in a process that has imported it; the
 reason names it.
 """

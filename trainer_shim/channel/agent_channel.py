@@ -1,6 +1,6 @@
 """The agent's end of the channel to its host: frames, and the count of those that came.
 
-Rule: a training process without a host ends: nobody would keep its lease. A process that it has
+A training process without a host ends: nobody would keep its lease. A process that it has
 forked says nothing.
 """
 

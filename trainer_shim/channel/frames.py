@@ -1,6 +1,6 @@
 """Frames between node daemon, host and agent: 4-byte big-endian length, then a JSON object.
 
-Rule: a frame is at most 64 KiB and holds one object with a "kind"; numbers that JSON has no
+A frame is at most 64 KiB and holds one object with a "kind"; numbers that JSON has no
 word for travel as strings ("nan", "inf", "-inf").
 """
 

@@ -1,6 +1,6 @@
 """The page of memory that a host and its training process share.
 
-Rule: each word has one writer, but for a mark and the nearest step, which follows from it. The host
+Each word has one writer, but for a mark and the nearest step, which follows from it. The host
 writes `mail` (how many frames it has sent, so that one load tells the agent whether there is
 something to read) and `limit`, the latter only while the program is held; the agent writes `step`
 and `looping`. The host sets `mark` and the agent takes it away; a mark that is set while the one

@@ -1,6 +1,6 @@
 """Run by every Python that a trial's program starts, before the program's first line.
 
-Rule: the sitecustomize of the user's own environment runs as if this one were not there; then the
+The sitecustomize of the user's own environment runs as if this one were not there; then the
 trial is looked for, in any Python that can run trainer_shim. Nothing here may end a program.
 """
 

@@ -1,6 +1,6 @@
 """The small process that owns one live trial: `python -m trainer_shim.host <dir>/spec.json`.
 
-Rule: one thread, one loop, no framework operation ever: a host must be able to fork the
+One thread, one loop, no framework operation ever: a host must be able to fork the
 training process again and again. It outlives its node daemon, keeps every event until it is
 acknowledged, and puts its trial to rest when nobody looks after it.
 """

@@ -1,6 +1,6 @@
 """Stopping, waking and ending everything that a training process has become.
 
-Rule: a group counts as frozen only when every thread of it was seen stopped. With a cgroup
+A group counts as frozen only when every thread of it was seen stopped. With a cgroup
 (v2, or a v1 freezer) nothing escapes. Without one the group is found as the host's
 descendants: the host is a child subreaper, so a daemonised grandchild is still below it.
 """

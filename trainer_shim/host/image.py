@@ -1,6 +1,6 @@
 """Process images: a program and all that it has started, written to disk and brought back by CRIU.
 
-Rule: an image is a checkpoint whose files are CRIU's, and those of the working copy as they were at
+An image is a checkpoint whose files are CRIU's, and those of the working copy as they were at
 that moment; it is proven, kept, moved and evicted like any other. The tree is stopped while it is
 written, and ended by nobody but the host, once the image is safe. Whatever CRIU cannot hold is
 an error with a reason, and costs the program nothing.

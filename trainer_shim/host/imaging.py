@@ -1,6 +1,6 @@
 """Images of one trial's program, as its host has them made: in a child, one at a time.
 
-Rule: the host's loop never waits for CRIU. What could not be imaged once is not tried again by this
+The host's loop never waits for CRIU. What could not be imaged once is not tried again by this
 host; what the agent promises by itself counts then.
 """
 

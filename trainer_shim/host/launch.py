@@ -1,6 +1,6 @@
 """Turning a forked child of the host into the user's program.
 
-Rule: a Python program of this interpreter runs in this process, as `__main__`, with the agent
+A Python program of this interpreter runs in this process, as `__main__`, with the agent
 installed before its first line; everything else is exec'd with the channel inherited, so that a
 Python below it can be reached. The program sees its own environment, argv and sys.path.
 """

@@ -1,6 +1,6 @@
 """Whether a program that shows no iterations still does anything.
 
-Rule: it computes, prints, or reads and writes files; what does none of it for long has hung. Of a
+It computes, prints, or reads and writes files; what does none of it for long has hung. Of a
 look that comes late no more counts than of one in time: a machine that slept has looked at nobody.
 """
 

@@ -1,6 +1,6 @@
 """What the training process prints: pumped from a pipe into a file of bounded size.
 
-Rule: the newest output is kept, the file and its one predecessor together stay below the
+The newest output is kept, the file and its one predecessor together stay below the
 limit. While a restored program repeats its beginning its output is held back: it was shown
 when it was printed first; it is written only if the restore fails. What it printed after its
 checkpoint is looked after by `shown`.
@@ -17,7 +17,7 @@ from typing import Callable
 
 # What a program has printed since a checkpoint, and prints again when it goes on from there.
 #
-# Rule: what is the same as before, byte for byte, is not shown again. From the first line on that
+# What is the same as before, byte for byte, is not shown again. From the first line on that
 # is another one, or where it is not known what was shown, a line of ours says so and all is
 # shown.
 

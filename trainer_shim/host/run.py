@@ -1,6 +1,6 @@
 """One training process as far as it has told: where it is, what a resume promises, how it ended.
 
-Rule: what it says is passed on once. It counts as started at its first boundary; a program that
+What it says is passed on once. It counts as started at its first boundary; a program that
 shows none counts as started when that is known, when it has been quiet for long, or at its end,
 and as hung when it then shows no sign of life, also in its first iteration. Once it is over, its
 exit may take as long as it shows one.

@@ -1,6 +1,6 @@
 """What a host does with its trial: requests in, events out, one training process at a time.
 
-Rule: a request of an older attempt, or one that is already fulfilled, changes nothing. No event
+A request of an older attempt, or one that is already fulfilled, changes nothing. No event
 says that a device is free before every thread was seen stopped, or the process was reaped.
 """
 
@@ -114,7 +114,7 @@ class LiveTrial(ABC):
 
 # A suspension on its way, from the request until the device is free.
 #
-# Rule: once begun it is carried through, and ends in the tier asked for or a safer one: what
+# Once begun it is carried through, and ends in the tier asked for or a safer one: what
 # cannot be saved is parked, what reaches no boundary in time is frozen from outside, or ended. A
 # program that comes to its own end first has ended: it is let out until the deadline, whatever
 # the tier, and its outcome stands.

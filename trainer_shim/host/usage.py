@@ -1,6 +1,6 @@
 """How long a program has held its device, and what it used of the CPU: each second told once.
 
-Rule: the host's clock counts, from the first boundary (or from the start, of a program that shows
+The host's clock counts, from the first boundary (or from the start, of a program that shows
 none) until the program holds or is frozen, and from when it is told to go on. What is told while
 the program itself says nothing is missing from its next report, so that nothing counts twice. The
 pace of the program, by which a hung one is known, is kept here too: the host outlives its daemon.

@@ -1,6 +1,6 @@
 """Why a program must have an interpreter to itself, rather than one that has imported a framework.
 
-Rule: a framework reads its variables when it is imported. A program that names one of them may set
+A framework reads its variables when it is imported. A program that names one of them may set
 it before; so may any file of its own that it imports, which are found as Python finds them, without
 running any.
 """

@@ -1,6 +1,6 @@
 """The namespaces of its own that a trial runs in where process images work.
 
-Rule: the host is in them too, and so is the CRIU that it starts: processes, mounts and users look
+The host is in them too, and so is the CRIU that it starts: processes, mounts and users look
 the same to it as to the trial. Process numbers of a trial begin high: when it is brought back, in
 a world where only its host and CRIU run, they are free.
 """

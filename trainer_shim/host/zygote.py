@@ -1,6 +1,6 @@
 """A process with the framework imported, forked in milliseconds into hosts.
 
-Rule: imports only. No framework operation, no thread of its own, no grpc: a fork after the
+Imports only. No framework operation, no thread of its own, no grpc: a fork after the
 first operation hangs. It imports on as many cores as its forks will have, because OpenMP and the
 BLAS libraries count them when they are loaded, and keeps no fork there. It belongs to the node
 daemon and ends with its connection; the hosts it forked are sessions of their own, adopted by

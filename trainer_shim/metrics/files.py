@@ -1,6 +1,6 @@
 """The rows that a program adds to its CSV and JSONL files: metrics of the step where it stands.
 
-Rule: only what is added while it trains is read, and only of a file that grows row by row: data
+Only what is added while it trains is read, and only of a file that grows row by row: data
 that were there before, and tables that are written at once, are none of its metrics. Files are
 looked at between two steps; for new ones the folder is searched for a hundredth of the program's
 time, and whenever it is held, saved or ends.

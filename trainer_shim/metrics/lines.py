@@ -1,6 +1,6 @@
 """The metrics in a line of output: `name=value`, `name: value`, JSON, and a study's own patterns.
 
-Rule: a number is taken for a metric where a name stands before it that is no counter and no time,
+A number is taken for a metric where a name stands before it that is no counter and no time,
 and where it is written as metrics are: with a point, an exponent or a percent sign. What a study's
 patterns name is one however it is written. Nothing here takes longer than in proportion to a line.
 """

@@ -1,6 +1,6 @@
 """What a program prints, read for metrics as it is printed: under the step where it stands then.
 
-Rule: the program's own streams stay, and are written to first. What others write to the same place
+The program's own streams stay, and are written to first. What others write to the same place
 (a program that it starts, a library in C) is not read.
 """
 

@@ -1,6 +1,6 @@
 """How often a program goes through the loops that a place in it lies in, and how often it has.
 
-Rule: read off the source and the variables, without running anything of the program's; a length
+Read off the source and the variables, without running anything of the program's; a length
 that does not stand there in plain numbers is not known. One who leaves a loop early goes through
 it less often than this.
 """

@@ -1,6 +1,6 @@
 """The end of a training process, less what only Python itself needs.
 
-Rule: threads are waited for, exit handlers run, what the program has made is let go of, files
+Threads are waited for, exit handlers run, what the program has made is let go of, files
 are flushed, and the C library runs its own handlers. Not taken apart is what was imported: of a
 framework that takes most of a second, with the device held, and in a process that was forked
 each page of it is copied first.

@@ -1,6 +1,6 @@
 """Whether a program may ever show an iteration boundary, as far as its text tells.
 
-Rule: only a program whose files name nothing that the agent knows is called blind; a wrong guess
+Only a program whose files name nothing that the agent knows is called blind; a wrong guess
 costs little: what shows boundaries after all is seen all the same.
 """
 

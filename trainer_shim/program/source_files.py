@@ -1,6 +1,6 @@
 """Whose a source file is: the program's, or another's.
 
-Rule: what Python has brought, what is installed as a package, and what is ours is another's; so is
+What Python has brought, what is installed as a package, and what is ours is another's; so is
 what a compiler has made of the program's own. A package is installed wherever an installer has left
 its record: packages may lie in any folder that Python imports from. A framework is nobody's program
 even without a record, as in a checkout. A program may be installed itself: then it is the package

@@ -1,6 +1,6 @@
 """Files that a library keeps in order: SQLite's databases, each of several files, and HDF5.
 
-Rule: they are never cut, and none is copied over one that is open. What a database held is put back
+They are never cut, and none is copied over one that is open. What a database held is put back
 as a whole, into one that is open by SQLite itself; what was added since the checkpoint stays in it.
 """
 

@@ -1,6 +1,6 @@
 """Files outside of the working directory that the program writes, kept from its re-run.
 
-Rule: others may write to them, too, so none is moved, nor cut if it is one that is added to. Run
+Others may write to them, too, so none is moved, nor cut if it is one that is added to. Run
 again, the program has a scratch file in place of each that it had opened for writing before its
 checkpoint. Once it is back, what it has open is the file itself, at the place of then.
 """

@@ -1,6 +1,6 @@
 """The files that this process has open for writing, and what Python still holds back for them.
 
-Rule: found by the process's descriptors, which miss none; Python's own objects on them are flushed
+Found by the process's descriptors, which miss none; Python's own objects on them are flushed
 and moved through their own methods, so that what they remember stays true.
 """
 

@@ -1,6 +1,6 @@
 """The seeds that a program sets itself, told to it again when it is run again.
 
-Rule: a seed is the program's own choice; but one that it takes from the clock would be another one
+A seed is the program's own choice; but one that it takes from the clock would be another one
 in each process, and with it its data, their order and its first weights. Seeds are known by the
 line that sets them and by how many it has set. What is left out when the program is run again, such
 as the body of a loop that has ended, is not looked at.

@@ -1,6 +1,6 @@
 """What a program makes for itself beside its files: temporary names, shared memory.
 
-Rule: run again, each line finds the temporary names that it was given first, so what it has put
+Run again, each line finds the temporary names that it was given first, so what it has put
 there is found as well, and nothing is left behind that nobody knows. Segments of shared memory live
 as long as the process: whoever ends it removes them, for it had no time to.
 """

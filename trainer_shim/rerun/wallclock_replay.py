@@ -1,6 +1,6 @@
 """The time of day as a program's beginning has read it, told to it again when it is run again.
 
-Rule: what a program names by the clock or by `uuid4` before it trains (the folder of its run, a log
+What a program names by the clock or by `uuid4` before it trains (the folder of its run, a log
 in it) has the same name when it is run again. Only its own lines are told, each by its file, its
 number and how often it has read; what a line reads beyond that goes on from what was told last,
 lest a program that waits for something thinks that it has waited for days. A library, which may

@@ -1,6 +1,6 @@
 """A program's folder as it found it: what was there at its first line, and when it began to train.
 
-Rule: what training has written is no part of how a program began: run again, it must not find that
+What training has written is no part of how a program began: run again, it must not find that
 where it asks whether a file is there. What it made before training and has left alone since, such
 as a download, is found, as it is when anybody runs the program twice. No download is a folder that
 holds nothing, nor a log: what is open to be written or has been added to when training begins.

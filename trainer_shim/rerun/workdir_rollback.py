@@ -1,6 +1,6 @@
 """Files that a program has written, kept from the program run again from its first line.
 
-Rule: what training has written is out of its way when it begins again. Until it is back at its
+What training has written is out of its way when it begins again. Until it is back at its
 checkpoint, what it would truncate, overwrite, rename or remove is set aside just before; then each
 file is put back, a log cut to what it was at the checkpoint, and what the program has opened goes
 on from there. Only files below the working directory are looked after.

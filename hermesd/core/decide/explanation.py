@@ -33,7 +33,7 @@ from hermesd.core.trial import Trial
 
 # What keeps a trial from going on although its policy would have it: machines, in words.
 #
-# Rule: each is empty where nothing is the matter, and else begins with a semicolon.
+# Each is empty where nothing is the matter, and else begins with a semicolon.
 
 _GIB = 1 << 30
 
@@ -331,7 +331,7 @@ def _ranking(
 # Whether a study stands still by its policy's own will, which is seldom what its author
 # meant.
 #
-# Rule: only a policy that plans can leave trials out, and one that has something running may well
+# Only a policy that plans can leave trials out, and one that has something running may well
 # wait for that: it is told of when nothing of its study is on a device.
 
 # So many trials are tried on each free device: those of a study want much the same.

@@ -1,6 +1,6 @@
 """Fills the open devices: those that are free, and those whose occupant's quantum is over.
 
-Rule: each pool by itself, its devices among the studies that name it. What runs on a device that
+Each pool by itself, its devices among the studies that name it. What runs on a device that
 came to another pool is not decided about here: it leaves (see `draining`).
 """
 

@@ -1,6 +1,6 @@
 """Which waiting trials leave the node where they are parked, for a device of another.
 
-Rule: what is parked goes on only where it is, so it is written down first. For a device that nobody
+What is parked goes on only where it is, so it is written down first. For a device that nobody
 else can take that is done at once. One that has an occupant goes to a trial of another node that
 deserves it more, if that is not soon served where it is, and if moves stay a small part of its
 training: trials spread over the nodes, and then stay.
@@ -206,7 +206,7 @@ class Relocation:
 
 # Who may go on to a better device in one decision, while the device's turn is up anyway.
 #
-# Rule: a trial moves to a device that is open anyway, before all who deserve it less, and only if
+# A trial moves to a device that is open anyway, before all who deserve it less, and only if
 # that saves more seconds than the switches take: its own, and that of a trial that makes room.
 # What it takes from another is no saving (see `Free`).
 

@@ -1,6 +1,6 @@
 """Which checkpoint is copied where: a decision beside that of who runs.
 
-Rule: to the directory that the node shares with one that has none of it; without such, to a node
+To the directory that the node shares with one that has none of it; without such, to a node
 that has none of it, rather the one that has the copy before, else one of the study's pool, where
 the trial can go on from it, and of those the one with the fewest trials' checkpoints. Between a
 private pool and others none goes. A node gives

@@ -169,7 +169,7 @@ def undisturbed() -> Iterator[None]:
 
 # Which places are kept from trials for now, by the strikes against them.
 #
-# Rule: what is decided is a command, so that a replay needs no half-life; asked again when the
+# What is decided is a command, so that a replay needs no half-life; asked again when the
 # ledger has changed or a time is up. A quarantine is no more than a preference: see
 # `placement.avoided`.
 

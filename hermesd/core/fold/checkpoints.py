@@ -1,6 +1,6 @@
 """Copies of checkpoints on other nodes, folded into the tables, and what they are good for.
 
-Rule: two checkpoints are remembered of each trial: the newest, and the last that came to another
+Two checkpoints are remembered of each trial: the newest, and the last that came to another
 node. What else of a trial lies on nodes that had those is left over.
 """
 

@@ -107,7 +107,7 @@ def _forgive(state: Tables, place: Place) -> None:
 
 # What machines leave to others for a while, folded into the tables.
 #
-# Rule: what is on a place that is yielded is to leave it at once (see `draining`); a node says
+# What is on a place that is yielded is to leave it at once (see `draining`); a node says
 # all of it again with each Hello.
 
 

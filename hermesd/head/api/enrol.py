@@ -33,7 +33,7 @@ from hermesd.security.identity import ROLES, SECRET_BYTES, Identity, Invitation,
 
 # Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
 #
-# Rule: what was used up is remembered with the keys that it was used for: whoever did not hear
+# What was used up is remembered with the keys that it was used for: whoever did not hear
 # the answer asks again with the same key.
 
 OPEN_LIMIT = 10_000

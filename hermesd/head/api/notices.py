@@ -1,6 +1,6 @@
 """What the author of a study should know of it, a line each.
 
-Rule: pure; each is derived here alone, and said wherever the study is shown.
+Pure; each is derived here alone, and said wherever the study is shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who has the devices that a waiting trial, or a study without any, could run on.
 
-Rule: pure; it says nothing where a device is free, as what is waited for is something else then.
+Pure; it says nothing where a device is free, as what is waited for is something else then.
 """
 
 from __future__ import annotations

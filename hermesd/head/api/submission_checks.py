@@ -1,6 +1,6 @@
 """Which devices could take the trials of a study that is about to be submitted.
 
-Rule: pure, and as the scheduler sees it: of the study's pool, by kind, memory and what the study
+Pure, and as the scheduler sees it: of the study's pool, by kind, memory and what the study
 requires. What is only away for now (a node that drains, rests or is silent) is no misfit.
 """
 
@@ -82,7 +82,7 @@ def _misfit(state: State, study: Study, node: Node) -> str:
 
 # Which nodes lack what a study requires, for whoever is about to submit it.
 #
-# Rule: nodes are asked then and there, and waited for no longer than people like to wait. Nothing
+# Nodes are asked then and there, and waited for no longer than people like to wait. Nothing
 # is made for a study that is not submitted: of its environment only what is known is told.
 
 ANSWER_SECONDS = 3.0

@@ -1,6 +1,6 @@
 """Two daemons that answer as one node: a copied machine, a second state directory of one name.
 
-Rule: what a Hello does not name is over, for the head. So a daemon that is not who the node was,
+What a Hello does not name is over, for the head. So a daemon that is not who the node was,
 nor what came after it, is refused while that one is heard, or may still run trials unheard.
 """
 

@@ -1,6 +1,6 @@
 """How fast a node may speak: what it says is journalled, and the disk is the head's.
 
-Rule: nothing is refused and nothing dropped. Who says more than a node of its size ever has to is
+Nothing is refused and nothing dropped. Who says more than a node of its size ever has to is
 read more slowly; what is not read waits at the node, in order, and with the hosts of its trials.
 """
 

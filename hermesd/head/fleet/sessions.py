@@ -1,6 +1,6 @@
 """The nodes that are attached, and the commands' way to them.
 
-Rule: a node has one place, and who is heard keeps it. What is known of one that is gone counts for
+A node has one place, and who is heard keeps it. What is known of one that is gone counts for
 the next that comes as it.
 """
 
@@ -38,7 +38,7 @@ from hermesd.security.ticket import ticket
 
 # How long nodes may go on unheard, also by what a head before this one allowed them.
 #
-# Rule: only time that this head has lived through counts against a node. The wall clock may have
+# Only time that this head has lived through counts against a node. The wall clock may have
 # been set while no head ran, and what was granted before a shorter `lease_seconds` still holds.
 
 # Parts of a lease: to end what runs when it is out, with a last checkpoint; for the two clocks.
@@ -92,7 +92,7 @@ class Leasing:
 
 # Tells nodes which of the trials that they keep will run soonest.
 #
-# Rule: a hint, a moment after devices were given, twice a second at most; one that is lost or
+# A hint, a moment after devices were given, twice a second at most; one that is lost or
 # late costs a node only what it could have prepared.
 
 SOON_SECONDS = 0.05

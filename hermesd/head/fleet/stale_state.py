@@ -1,6 +1,6 @@
 """Whether this head has been set back: its state is an older copy, and nodes have heard of more.
 
-Rule: each lease tells how far the journal is. A node that has heard an earlier head speak of more
+Each lease tells how far the journal is. A node that has heard an earlier head speak of more
 than this one began with knows of launches that this one does not; those may run on until every
 lease is out, and so long none of their trials is launched. Only evidence sets anything back, once.
 Checkpoints that this head does not know are not used: a curve without what was reported up to them

@@ -109,7 +109,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
 
 # Whose is what a node says and has: its own, another study's of the same name, or nobody's.
 #
-# Rule: what this head does not know is not its to remove. A study's id is never given out again,
+# What this head does not know is not its to remove. A study's id is never given out again,
 # so one that was submitted here, under the same identity, and is there no more was removed.
 
 log = structlog.get_logger()

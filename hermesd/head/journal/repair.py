@@ -3,7 +3,7 @@
 The damaged files are copied aside whole, never edited. Entries that cannot be read, or not be
 folded without those, are named and kept in a text file beside them. Run by hand, by nobody else.
 
-Rule: a repair ends, and the head starts with what it leaves. Whenever a repair is cut short, what
+A repair ends, and the head starts with what it leaves. Whenever a repair is cut short, what
 was there is still there, or the whole new journal is: then no head starts before a second repair
 has given it its name.
 """

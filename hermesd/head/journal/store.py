@@ -33,7 +33,7 @@ from hermesd.record import Entry
 
 # The writing connection of the journal, in a thread of its own.
 #
-# Rule: a transaction is one hop to that thread and back, not one for each of its statements: a
+# A transaction is one hop to that thread and back, not one for each of its statements: a
 # hop costs more than most of these.
 
 # Each with the rows that it is for.
@@ -118,7 +118,7 @@ def _commit(statements: Statements, syncs: Histogram, connection: sqlite3.Connec
 # What a report brought is one row when it comes, whatever the number of its metrics. When some
 # have gathered of a run, or it is over, they become pieces, metric by metric, and the rows go.
 #
-# Rule: what has a row is here as well, so that curves are whole without looking for it.
+# What has a row is here as well, so that curves are whole without looking for it.
 
 GATHERED = 64
 

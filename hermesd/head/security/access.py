@@ -1,6 +1,6 @@
 """Whose studies a caller may know of.
 
-Rule: a person sees what is theirs, an operator or an admin sees everything. What a caller does not
+A person sees what is theirs, an operator or an admin sees everything. What a caller does not
 see is not there: no answer tells it from what never was.
 """
 

@@ -1,6 +1,6 @@
 """The head's own certificate authority: who is who, for connections from other machines.
 
-Rule: a name says nothing by itself. Only the certificate that an identity uses and its renewals
+A name says nothing by itself. Only the certificate that an identity uses and its renewals
 count, so that to enrol a name anew, or to revoke it, ends what was before; and one whose renewal
 got lost on its way, or could not be written down, is not locked out by asking again.
 """

@@ -49,7 +49,7 @@ def methods_of(file: Any) -> list[str]:
 
 # Who may call what: the table of every method of every service.
 #
-# Rule: one that is missing here fails the start-up, so that nothing is ever open by oversight.
+# One that is missing here fails the start-up, so that nothing is ever open by oversight.
 
 CONTROL_METHODS = (
     "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
@@ -97,7 +97,7 @@ def takes(roles: frozenset[Role]) -> str:
 
 # How much one person may have open at the head, so that nobody keeps it from the others.
 #
-# Rule: who is at a limit is refused at once, before anything is done for the call, and what they
+# Who is at a limit is refused at once, before anything is done for the call, and what they
 # have open goes on. Nodes and admins are not counted: without the former nothing runs, and the
 # latter are who mends things.
 

@@ -1,6 +1,6 @@
 """When this machine is somebody else's: out of its hours, when it goes, where a foreign process is.
 
-Rule: it only says so. The head has what runs there given back, and puts nothing new there until it
+It only says so. The head has what runs there given back, and puts nothing new there until it
 is said that it may. A process is foreign to a GPU if neither it nor one that started it bears the
 mark of this node.
 """

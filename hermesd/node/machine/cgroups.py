@@ -1,6 +1,6 @@
 """Cgroups of live trials, where the system lets us have them.
 
-Rule: `<root>/<trial>/run/{host,work}`: a park freezes `work` alone, a fence ends `run`. What is
+`<root>/<trial>/run/{host,work}`: a park freezes `work` alone, a fence ends `run`. What is
 possible is found out by trying, and said in words; without cgroups, processes are found as
 descendants and sessions, which a program can escape from.
 """

@@ -1,6 +1,6 @@
 """Conda environments that studies name, found on this node under the same name.
 
-Rule: what lies on disk is looked at first; `conda` itself, which takes a second to answer, is asked
+What lies on disk is looked at first; `conda` itself, which takes a second to answer, is asked
 only for a name that was not found there. Nothing is made: an environment comes and goes with the
 people of this machine, and is noticed.
 """

@@ -1,6 +1,6 @@
 """The processor time of trials on slots that are a share of a core, held by the kernel.
 
-Rule: each trial has a cpu group, whose quota is that of the slot it is on now; its processes are in
+Each trial has a cpu group, whose quota is that of the slot it is on now; its processes are in
 it before they train. A share that the kernel would not hold is no device: then the node does not
 start.
 """

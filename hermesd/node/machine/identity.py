@@ -1,6 +1,6 @@
 """What tells this machine from every other, as far as it can be told without rights.
 
-Rule: a machine keeps at least one of its marks over a boot, also where it has no disk; a directory
+A machine keeps at least one of its marks over a boot, also where it has no disk; a directory
 that is copied to another machine takes none along.
 """
 
@@ -33,7 +33,7 @@ def _marks(root: Path) -> Iterator[str]:
 
 # What tells this node's state directory from any other that it ever has.
 #
-# Rule: made once, with the directory; who finds another one knows that all files are gone. It
+# Made once, with the directory; who finds another one knows that all files are gone. It
 # begins with a mark of where the directory was made: a daemon ends what ran of one that was in
 # the same place, and leaves alone what is in another.
 

@@ -1,6 +1,6 @@
 """Other processes of this machine, as /proc shows them: found, bound to cores, ended, awaited.
 
-Rule: a process id is never trusted to stay the same process: whoever waits for one, or ends one
+A process id is never trusted to stay the same process: whoever waits for one, or ends one
 by what it looks like, holds a pidfd; whoever remembers one, remembers when it was started.
 """
 

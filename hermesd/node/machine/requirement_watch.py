@@ -19,7 +19,7 @@ from hermesd.node.machine.watched_names import Sight, WatchedNames
 # What there is of the paths that studies require: looked at when the head asks, and ever
 # after.
 #
-# Rule: a path that hangs (a share of a machine that is gone) delays nothing but the word on
+# A path that hangs (a share of a machine that is gone) delays nothing but the word on
 # itself: each is looked at in a thread of its own, which nobody waits for at the end.
 
 HANGS_SECONDS = 5.0

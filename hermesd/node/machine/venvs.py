@@ -1,6 +1,6 @@
 """Virtual environments of studies' requirements files: made once on this node, named by content.
 
-Rule: it is made in its place, by one installer alone, and is one only once it is marked whole. What
+It is made in its place, by one installer alone, and is one only once it is marked whole. What
 could not be made is told with the end of what pip (or uv, where that is) said, and tried again
 later; what takes for ever leaves others their turn.
 """

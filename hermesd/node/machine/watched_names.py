@@ -1,6 +1,6 @@
 """Names that are looked at again and again: what is found of each is said when it has changed.
 
-Rule: who asks is answered, even if it was said before. What was asked for briefly, for a study that
+Who asks is answered, even if it was said before. What was asked for briefly, for a study that
 is not there yet, is forgotten after a while, and that is said, too.
 """
 

@@ -1,6 +1,6 @@
 """The end of everything that is left of a trial on this machine.
 
-Rule: what belongs to a trial is found by its cgroup, below its host, in its program's session, and
+What belongs to a trial is found by its cgroup, below its host, in its program's session, and
 by the mark in the environment that it was started with; so also what outlived its host and a node
 daemon, where there are no cgroups. Nothing is said before all of it is gone.
 """

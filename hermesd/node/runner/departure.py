@@ -1,6 +1,6 @@
 """How a node ends: what becomes of the trials, and of what lies there, if its machine is on loan.
 
-Rule: the head decides when nothing is needed any more of a machine that goes, and says so with each
+The head decides when nothing is needed any more of a machine that goes, and says so with each
 lease; only who wants the machine back at once is not kept waiting.
 """
 

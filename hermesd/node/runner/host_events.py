@@ -1,6 +1,6 @@
 """What the host of a trial says, passed on in order.
 
-Rule: an event is acknowledged to the host only when the head has what it led to; until then the
+An event is acknowledged to the host only when the head has what it led to; until then the
 host keeps it. What a host says is not trusted to make sense.
 """
 
@@ -48,7 +48,7 @@ from hermesd.node.storage.trial_folder import TrialFolder
 
 # A host's words as facts of the node's machine: pure, no I/O.
 #
-# Rule: losses turn "lower is better" here and nowhere else; the points stay as reported.
+# Losses turn "lower is better" here and nowhere else; the points stay as reported.
 
 
 def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
@@ -197,7 +197,7 @@ def _stretched(chunks: tuple[Chunk, ...], extremes: Sequence[float]) -> tuple[Ch
 # How much the host of one trial may say: what of it may wait for the head, how fast, and how
 # little of it may be nonsense.
 #
-# Rule: a trial that says much waits for itself, not others for it; its host keeps its events
+# A trial that says much waits for itself, not others for it; its host keeps its events
 # meanwhile, and thins its reports.
 
 # Of one trial so much may wait for the head, and so much whatever waits of others (`outbox.ROOM`).

@@ -1,6 +1,6 @@
 """One trial on this node: its host started, asked, listened to, and buried.
 
-Rule: the node's machine decides, a runner carries out, in order. Whatever goes wrong with it, a
+The node's machine decides, a runner carries out, in order. Whatever goes wrong with it, a
 full disk among others, costs this one trial: it is ended, and the head is told why.
 """
 

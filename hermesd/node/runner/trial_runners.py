@@ -1,6 +1,6 @@
 """Who looks after which trial of this node.
 
-Rule: a trial has one runner at most, made when it is first needed and let go when it rests.
+A trial has one runner at most, made when it is first needed and let go when it rests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Interpreters with the framework imported, kept warm to fork hosts from.
 
-Rule: whether one fits a program's environment is its own to say. When none does, one is started
+Whether one fits a program's environment is its own to say. When none does, one is started
 in that environment. Whatever goes wrong with one, the answer is a cold start; what hangs in one
 study's environment delays no program of another interpreter, and none for long.
 """

@@ -1,6 +1,6 @@
 """The checkpoints of a trial as they lie on this node's disk.
 
-Rule: only manifests are parsed (size-limited JSON, with a hash of their own words); the files are
+Only manifests are parsed (size-limited JSON, with a hash of their own words); the files are
 hashed and never opened as what they are. A directory that does not verify is passed over, never
 removed as if it were superseded, unless two newer ones verify; what a later attempt has taken is
 newer. One that a program could not go on from twice is set aside; one that another node asks for

@@ -1,7 +1,7 @@
 """Files of a trial that a client asked the head for: its output, followed; a checkpoint's files;
 those of its working copy.
 
-Rule: at most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
+At most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
 """
 
 from __future__ import annotations

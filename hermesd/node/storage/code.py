@@ -1,6 +1,6 @@
 """Code snapshots: fetched once by content, unpacked safely, copied for each trial.
 
-Rule: nothing from an archive lands outside its directory (tarfile's `data` filter), no more of it
+Nothing from an archive lands outside its directory (tarfile's `data` filter), no more of it
 than a client packs, and what was unpacked is complete or not there. Each trial works in its own
 copy; entries that the study names as data are links to the originals.
 """

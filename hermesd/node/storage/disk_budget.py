@@ -1,6 +1,6 @@
 """The node's disk: code snapshots, and what is taken away when the budget is used up.
 
-Rule: what goes can be had again: snapshots and virtual environments that no trial here needs, then
+What goes can be had again: snapshots and virtual environments that no trial here needs, then
 the working copies of completed trials, less what their study keeps. Checkpoints, output and what a
 suspended trial works in stay; if that is too much, nothing new is started.
 """

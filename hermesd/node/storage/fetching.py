@@ -1,6 +1,6 @@
 """A checkpoint that another node has, brought here before its trial goes on here.
 
-Rule: what comes is a checkpoint only when all of it is what its manifest says, and that is the one
+What comes is a checkpoint only when all of it is what its manifest says, and that is the one
 which the head knows; what was cut off goes on where it was. Who does not get on is given up for the
 next who has it.
 """

@@ -1,6 +1,6 @@
 """Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
 
-Rule: at most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
+At most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
 is not there any more, or not as it was, is looked into at once.
 """
 

@@ -1,7 +1,7 @@
 """Copies of checkpoints that the head wants for the day when a node is lost: those of other nodes
 here, and this node's own in the directory that it shares.
 
-Rule: one at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
+One at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
 costs no trial anything. What the head does not want of a trial that is not here is removed.
 """
 

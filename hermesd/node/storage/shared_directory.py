@@ -1,6 +1,6 @@
 """Copies of checkpoints on a directory that several nodes see, in place of copies on each other.
 
-Rule: a copy is there when all of it is: written beside, verified, renamed. The directory says by a
+A copy is there when all of it is: written beside, verified, renamed. The directory says by a
 file in it which one it is, and is used only while that can be read: where another disk was mounted,
 or none, there is nothing to find and nothing to write.
 """

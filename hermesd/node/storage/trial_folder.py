@@ -1,6 +1,6 @@
 """A trial's directory on this node, and the journal of its runs.
 
-Rule: a run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
+A run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
 of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
 tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
 `identity` tells which study all this is of: a name may be given again by another head.

@@ -1,6 +1,6 @@
 """The files of a working copy: which of them a pattern is about, and which outlive it.
 
-Rule: only a regular file is one, and nothing behind a link.
+Only a regular file is one, and nothing behind a link.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def bracket_sizes(eta: int, s_max: int) -> tuple[int, ...]:
 class Deal:
     """Which bracket each trial goes to, so that every beginning is in proportion to the sizes.
 
-    Rule: no more is dealt than was asked for; after sum(sizes) trials it begins anew.
+    No more is dealt than was asked for; after sum(sizes) trials it begins anew.
     """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:

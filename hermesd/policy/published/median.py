@@ -69,7 +69,7 @@ class Median:
 class Medians:
     """One study's trials at each step that they are looked at: their averages and lowest losses.
 
-    Rule: who is not behind the lower of what medians the others can make, or behind the higher, is
+    Who is not behind the lower of what medians the others can make, or behind the higher, is
     so whatever its own average. So only those are judged anew that changed, or whose lowest loss
     lies between where these two were and where they are.
     """

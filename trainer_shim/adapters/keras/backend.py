@@ -1,6 +1,6 @@
 """What differs between the backends of Keras, as far as a fit that is looked after needs it.
 
-Rule: all that knows a backend is behind this interface, in a module of its own for each.
+All that knows a backend is behind this interface, in a module of its own for each.
 """
 
 from __future__ import annotations

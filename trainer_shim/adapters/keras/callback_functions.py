@@ -1,6 +1,6 @@
 """The functions that callbacks were given, such as a schedule, and where they keep something.
 
-Rule: what a function of the program's own assigns or could change (variables of the function around
+What a function of the program's own assigns or could change (variables of the function around
 it, globals, its defaults and attributes) is looked after as a callback's attributes are. So is what
 the functions that it names keep. What is in another module, or is large, is not, and that is said;
 so is where the methods of a callback's own class may keep something.

@@ -1,6 +1,6 @@
 """What the callbacks of a fit keep in their attributes: copied out at a boundary, and put back.
 
-Rule: nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
+Nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
 layer, metric, function or generator of random numbers is made again by the program and stands for
 itself, wherever it is held; a list, dict, set, array or object of the program's own that the
 callback has had from the start is filled in place, since the script may hold it too. What fits none
@@ -30,7 +30,7 @@ from trainer_shim.saver import OtherProgram
 
 # Objects that are given the contents of others, since the script may hold them too.
 #
-# Rule: only what is known to keep all that it has in its contents is filled.
+# Only what is known to keep all that it has in its contents is filled.
 
 
 def fill(current: Any, value: Any) -> bool:
@@ -72,7 +72,7 @@ def _is_plain_object(value: Any) -> bool:
 
 # Pickles of what callbacks keep, and the objects of the graph that these name.
 #
-# Rule: a tensor is pickled as its values; what the program makes again when it is run again (a
+# A tensor is pickled as its values; what the program makes again when it is run again (a
 # layer, a variable, a function without a name) is pickled as a number, and found by it again.
 
 

@@ -1,6 +1,6 @@
 """Where a fit is in its data, and whether they are the data it had.
 
-Rule: an iterator that was moved gives what the copied one would have given, in this epoch and,
+An iterator that was moved gives what the copied one would have given, in this epoch and,
 shuffled, in those after it.
 """
 

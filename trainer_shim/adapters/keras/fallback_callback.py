@@ -1,6 +1,6 @@
 """Keras 3 on another backend, or with other private names than are known: losses and boundaries.
 
-Rule: only what is public is used, a callback of each fit. Nothing can be saved here, but a trial
+Only what is public is used, a callback of each fit. Nothing can be saved here, but a trial
 that can only be parked still tells its losses, and is held between two steps. What Keras tells of a
 step is the mean of its epoch so far.
 """

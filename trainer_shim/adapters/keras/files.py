@@ -1,6 +1,6 @@
 """The files of a checkpoint of Keras' fits: pickles, with their arrays beside them.
 
-Rule: what a fit that has ended came to never changes again. It is a part of its own, written once;
+What a fit that has ended came to never changes again. It is a part of its own, written once;
 the checkpoints after that one hold it by a second name of the same file.
 """
 

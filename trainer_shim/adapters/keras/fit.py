@@ -1,6 +1,6 @@
 """The fits of one process: those that have ended, the one under way, and what they promise.
 
-Rule: what cannot be brought back is found out and said, and such a program only parks.
+What cannot be brought back is found out and said, and such a program only parks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # The fits of before a checkpoint: which had ended, which one goes on, and from where.
 #
-# Rule: a fit that had ended is not run again, and what was asked of it must be what is asked now.
+# A fit that had ended is not run again, and what was asked of it must be what is asked now.
 # The last one may be asked for more epochs than then: it goes on from its last batch, as if it
 # had been asked for them at once. A fit that its callbacks had stopped would stop there again.
 
@@ -85,7 +85,7 @@ def _other_epochs(number: int, past: State, epochs: int, why: str = "") -> Other
 
 # The data that a fit is validated with, where Keras reads them from Python or by tf.data.
 #
-# Rule: each validation begins them anew; those before a checkpoint are read again, so that what a
+# Each validation begins them anew; those before a checkpoint are read again, so that what a
 # generator gives next, or a PyDataset has become, is what it was. Of a tf.data pipeline that
 # shuffles the order depends on how often it was begun: it is begun as often again.
 
@@ -167,7 +167,7 @@ class Validation:
 
 # One call of `fit`: where it is, what a checkpoint of it holds, and how it goes on from one.
 #
-# Rule: the boundary of a step is the moment the loop asks for the next batch (or leaves), after
+# The boundary of a step is the moment the loop asks for the next batch (or leaves), after
 # the callbacks of the step. A fit that had ended before the checkpoint is not run again: its
 # loop is empty and its outcome is put in place.
 

@@ -1,6 +1,6 @@
 """The training data of one fit where Keras reads them by Python's iterators (PyTorch, JAX).
 
-Rule: nobody reads further ahead than is asked for, or does so in the same way each time. An
+Nobody reads further ahead than is asked for, or does so in the same way each time. An
 iterator that is made again with the random numbers of then gives the same batches: it is moved
 past those that were given. A generator or PyDataset is read again from its beginning for that; the
 generators of random numbers that a DataLoader may draw from are set to where they were.

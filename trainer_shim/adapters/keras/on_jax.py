@@ -1,6 +1,6 @@
 """Keras on JAX: a step is a compiled function from a state to the next one.
 
-Rule: while an epoch lasts, the state is the trainer's, not the variables'. It is put into them
+While an epoch lasts, the state is the trainer's, not the variables'. It is put into them
 before a copy, without waiting for a device; the next step takes it from there again. A step's loss
 is the one that leaves the gradient, with penalties: to have the other leave it too was seen to
 change the last bit of Keras' own mean.

@@ -1,6 +1,6 @@
 """Data that Keras reads from Python: a generator, or a PyDataset of the program's own.
 
-Rule: their place cannot be copied, so the program, run again, reads them again up to where it
+Their place cannot be copied, so the program, run again, reads them again up to where it
 was; they must give the same batches then. Nobody reads further ahead than is asked for: what
 was read in vain would be missing later, and how much of that there is differs from run to run.
 """

@@ -1,6 +1,6 @@
 """The generators of random numbers that a fit may draw from, whatever its backend.
 
-Rule: PyTorch's and TensorFlow's global ones are copied if the program has imported them: data may
+PyTorch's and TensorFlow's global ones are copied if the program has imported them: data may
 come from there on any backend. So may one of PyTorch's that the program has made.
 """
 

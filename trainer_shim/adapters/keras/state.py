@@ -1,6 +1,6 @@
 """Copies a model's variables out at a boundary, and puts them back.
 
-Rule: a copy shares no memory that training writes to.
+A copy shares no memory that training writes to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The training data of one fit on TensorFlow: whether its place can be kept, and going on there.
 
-Rule: data are never copied. Made again by the program, they are moved to where they were; what
+Data are never copied. Made again by the program, they are moved to where they were; what
 cannot be moved there is found out before it is needed.
 """
 

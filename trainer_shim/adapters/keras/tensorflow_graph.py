@@ -1,6 +1,6 @@
 """What a model compiles for its steps on TensorFlow, and what its graph touches.
 
-Rule: the wrapped step computes what the plain one does; the loss is one more output of the
+The wrapped step computes what the plain one does; the loss is one more output of the
 same graph.
 """
 

@@ -4,7 +4,7 @@ A dataset that shuffles anew each time has a generator of seeds, which lives as 
 and gives a seed to each iterator over it. The copy of an iterator holds the generator's place only
 while the iterator over the shuffle itself is there: whatever has read a shuffle to its end forgets
 it. No interface tells or sets that place.
-Rule: a pipeline is moved by a copy only where the copy is known to hold all of it, and read again
+A pipeline is moved by a copy only where the copy is known to hold all of it, and read again
 only where it is known how many seeds were drawn. Any other has no way back, and is said to.
 """
 

@@ -1,6 +1,6 @@
 """The tf.data iterators of a program: what steps take from them, and whether they repeat.
 
-Rule: when the program runs again, every element is read again, so that shuffles and random
+When the program runs again, every element is read again, so that shuffles and random
 operations of a pipeline come out the same: by the program's own code as before, and in place of
 a step that is not run again, here.
 """

@@ -1,6 +1,6 @@
 """How true a resume of a TensorFlow loop is, as far as it is known by now.
 
-Rule: the worst that was found decides, and its first finder names the reason.
+The worst that was found decides, and its first finder names the reason.
 """
 
 from __future__ import annotations

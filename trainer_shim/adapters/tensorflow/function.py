@@ -1,6 +1,6 @@
 """Training loops of a program's own whose step is a `tf.function`: suspended and resumed.
 
-Rule: a program that seeds itself computes, bit for bit, what it computes without Hermes.
+A program that seeds itself computes, bit for bit, what it computes without Hermes.
 Restored, it runs from its first line: its own code, its data pipelines and its operations run
 again, but what its traced functions did to its variables is not computed again. Their results
 are told from a journal until the boundary of the checkpoint, where the variables get their
@@ -29,7 +29,7 @@ from trainer_shim.agent import Agent
 
 # A traced function as the loop that calls it needs to know it.
 #
-# Rule: what is looked up here costs a step as little as it can; it is worked out once, and again
+# What is looked up here costs a step as little as it can; it is worked out once, and again
 # only when the function is given other resources, or a variable became stale or fresh.
 
 

@@ -1,6 +1,6 @@
 """What a traced function does to the resources it is given, read from its definition.
 
-Rule: an operation that is not known to only read may write; one whose state is neither in a
+An operation that is not known to only read may write; one whose state is neither in a
 variable nor in an iterator is named.
 """
 
@@ -173,7 +173,7 @@ def is_stateful(op: str) -> bool:
 
 # What a traced function returns, as plain tensors: an Optional becomes what is in it.
 #
-# Rule: values are taken apart and put together in the same way, by the types of the trace; what
+# Values are taken apart and put together in the same way, by the types of the trace; what
 # else TensorFlow keeps in a variant cannot be taken apart.
 
 

@@ -1,6 +1,6 @@
 """TensorFlow without Keras' `fit`: everything that is hooked when the program imports it.
 
-Rule: a program trains by one of these; what it does by another one is found out and said.
+A program trains by one of these; what it does by another one is found out and said.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a program has learnt from its framework, in order, so that it can be told again.
 
-Rule: run again from its first line, a program does the same training steps in the same order; an
+Run again from its first line, a program does the same training steps in the same order; an
 answer is what a step returned, or a value that the program looked at between two steps. When it
 looks may depend on the clock: between two steps a look more or less changes no step. An answer
 costs four bytes and its values; nothing is kept that the program was not given.

@@ -1,6 +1,6 @@
 """Keras 2 (tf_keras, TF_USE_LEGACY_KERAS): its `fit` is a loop around a tf.function like any other.
 
-Rule: what makes it go on is not here. Only what a fit says of an epoch is reported, under the
+What makes it go on is not here. Only what a fit says of an epoch is reported, under the
 step that it ended with, and models are not saved again when a fit is told again.
 """
 

@@ -1,6 +1,6 @@
 """Keras' `fit` in a program that may also train by a loop of its own: who looks after it.
 
-Rule: a fit belongs to the adapter of Keras, and nothing here sees what it does, unless the
+A fit belongs to the adapter of Keras, and nothing here sees what it does, unless the
 program has already trained by a loop of its own. A program that does both is only parked.
 """
 

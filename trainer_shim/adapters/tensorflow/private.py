@@ -1,6 +1,6 @@
 """The private names of TensorFlow that the adapters for its loops rely on, and their check.
 
-Rule: everything that no public interface promises is listed here. With a name missing nothing
+Everything that no public interface promises is listed here. With a name missing nothing
 is hooked, and with an untested version nothing is saved; either way the reason names it.
 """
 

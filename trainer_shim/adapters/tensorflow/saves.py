@@ -1,6 +1,6 @@
 """What a program saves itself while it trains, and what it finds of that when it starts.
 
-Rule: run again, in the same folder, it must not find there what it wrote later than that: it is
+Run again, in the same folder, it must not find there what it wrote later than that: it is
 told of its own checkpoints what it was told then. What it saved is there already, and is not
 written again from variables that have not got their values back.
 """

@@ -1,7 +1,7 @@
 """The files of a checkpoint of TensorFlow's loops: one of JSON, one of the trained variables as raw
 arrays, and one of the other arrays, which two equal trainings need not share.
 
-Rule: nothing in them is code. Arrays are bytes with the name of their type and their shape;
+Nothing in them is code. Arrays are bytes with the name of their type and their shape;
 strings come after their lengths.
 """
 

@@ -1,6 +1,6 @@
 """TensorFlow 1 programs, by tf.compat.v1: sessions that are suspended and resumed.
 
-Rule: as for loops around a tf.function, the program runs again from its first line. Runs that
+As for loops around a tf.function, the program runs again from its first line. Runs that
 set up are run again; of those that train, or look at what training has changed, the results are
 told from a journal, and only the operations that draw data or random numbers are run. At the
 boundary of the checkpoint the variables get their values back.
@@ -25,7 +25,7 @@ from trainer_shim.saver import OtherProgram
 
 # What a session is asked, as the journal calls it, and what it is told in answer.
 #
-# Rule: which tensors come along with a run may depend on the clock (a hook that logs every ten
+# Which tensors come along with a run may depend on the clock (a hook that logs every ten
 # seconds), and so may a run that saves: a run is known by the variables that it writes, and its
 # results by their names. What was not recorded is told as not known: NaN, or an empty string.
 
@@ -93,7 +93,7 @@ def _unknown(tensor: Any) -> Any:
 
 # The loss of a run that trains: the tensor that the graph's gradients are taken of.
 #
-# Rule: a loss that the program fetches is taken from its results. One that it does not is fetched
+# A loss that the program fetches is taken from its results. One that it does not is fetched
 # along with them; nothing is added to the graph.
 
 _WORDS = ("loss", "cost")
@@ -150,7 +150,7 @@ class Losses:
 
 # The variables of a graph, read and set through operations that the graph has.
 #
-# Rule: nothing is added to a graph: it may be finished already.
+# Nothing is added to a graph: it may be finished already.
 
 
 def trainable_by_handle(graph: Any) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What one `Session.run` does, found by walking its graph back from what is fetched.
 
-Rule: a run that only assigns sets up, one that updates variables trains, every other one reads.
+A run that only assigns sets up, one that updates variables trains, every other one reads.
 A variable's initializer sets up whatever it reads, be it the value of another variable.
 Operations that draw elements or random numbers are its *sources*: their state lives in the
 session, and running them alone moves it on as the whole run does.
@@ -21,7 +21,7 @@ from trainer_shim.adapters.tensorflow import function_graph
 # on the weights, or that computes gradients which an optimizer does not wait for, may read a
 # weight before or after its update; what it computes then differs from run to run, with all seeds
 # set. The value of a reference variable is not even copied when it is read: whatever uses it
-# later reads anew. Rule: every reader of a variable has to come before each of its updates, or
+# later reads anew. Every reader of a variable has to come before each of its updates, or
 # after it, by a path.
 
 _BACK = "NextIteration"  # the edge of a loop in the graph

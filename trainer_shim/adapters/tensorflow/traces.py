@@ -1,6 +1,6 @@
 """What is seen of a function while it is traced; above all its loss, which it differentiates.
 
-Rule: a step that returns its loss is left as it is. Only where no result can be the loss, it
+A step that returns its loss is left as it is. Only where no result can be the loss, it
 also assigns the loss to a variable of ours, in the same graph; nothing else is changed.
 """
 

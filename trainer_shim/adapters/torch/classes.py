@@ -1,6 +1,6 @@
 """The classes of a PyTorch program's own objects: which are looked into, and how they are found.
 
-Rule: a class is known by its name, and only what the program has defined by now is found under one.
+A class is known by its name, and only what the program has defined by now is found under one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How true a resume of a PyTorch program is, as far as it is known by now.
 
-Rule: never exact; and what is found out to stand in the way decides, the first of it by name.
+Never exact; and what is found out to stand in the way decides, the first of it by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer_shim.saver import OtherProgram
 
 # What a program keeps where no checkpoint of a PyTorch loop looks for it.
 #
-# Rule: found in the source of the program's own modules, by how it is assigned: a variable of a
+# Found in the source of the program's own modules, by how it is assigned: a variable of a
 # closure whose function is not being executed, an attribute of a class or a function, and a
 # global variable of a module other than the script. What a module assigns outside of loops it
 # assigns again when it is imported.

@@ -1,6 +1,6 @@
 """The `for` statement that reads a DataLoader.
 
-Rule: only a `for` statement can be begun in its middle, since its body is what a finished
+Only a `for` statement can be begun in its middle, since its body is what a finished
 iteration leaves out. Batches that are taken in any other way are told apart here, by the
 instruction from which the iterator was called and by what stands between the two.
 """

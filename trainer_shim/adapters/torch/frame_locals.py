@@ -1,6 +1,6 @@
 """The program's own variables: those of the functions it is in.
 
-Rule: plain values are copied and put back by name (see `program_state`); whatever else a variable
+Plain values are copied and put back by name (see `program_state`); whatever else a variable
 holds is the program's to make again, and is left alone.
 """
 

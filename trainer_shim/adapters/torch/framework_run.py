@@ -1,6 +1,6 @@
 """One call of a framework's own training loop: Lightning's `fit`, the Hugging Face `train`.
 
-Rule: the boundary of an iteration is where the framework has done all that follows a step of the
+The boundary of an iteration is where the framework has done all that follows a step of the
 optimizer. Run again, the program calls the same; before the first batch its loader is read up to
 the batch that comes next, without computing, and everything is put back. What the framework
 counts and keeps of its own is its `Driver`'s affair.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # A batch that a framework has read ahead of the step that uses it.
 #
-# Rule: it is in the checkpoint, as it may hold numbers that were drawn for it; only collections
+# It is in the checkpoint, as it may hold numbers that were drawn for it; only collections
 # of plain values can be, for there is nothing yet into which an object could be put back.
 
 _ENCODING = "BatchEncoding"

@@ -1,6 +1,6 @@
 """Where PyTorch is hooked.
 
-Rule: a hook does what it replaces and tells the session; an iteration costs microseconds.
+A hook does what it replaces and tells the session; an iteration costs microseconds.
 """
 
 from __future__ import annotations

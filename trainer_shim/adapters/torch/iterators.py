@@ -1,6 +1,6 @@
 """Python's own iterators that variables and attributes of the program hold, and where they are.
 
-Rule: one over a list, a tuple or a range, a `count` and a `cycle` are known by their place, and
+One over a list, a tuple or a range, a `count` and a `cycle` are known by their place, and
 moved there in the process that makes them again. What only goes forward unseen (a generator, a
 `map`) is compared with what it was when the pass over the data began: the lines between passes
 are run again and take from it as before, the lines in one are not.

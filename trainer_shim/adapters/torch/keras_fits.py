@@ -1,6 +1,6 @@
 """Keras' `fit` in a program that may also train by a PyTorch loop of its own: who looks after it.
 
-Rule: while Keras trains, nothing here sees what it does, though it may read a `DataLoader`. A
+While Keras trains, nothing here sees what it does, though it may read a `DataLoader`. A
 program that does both is only parked.
 """
 

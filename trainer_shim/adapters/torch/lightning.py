@@ -1,6 +1,6 @@
 """PyTorch Lightning: boundaries, logs and checkpoints of `fit`, script unchanged.
 
-Rule: the boundary is after all that follows a batch in which an optimizer stepped: logging,
+The boundary is after all that follows a batch in which an optimizer stepped: logging,
 validating, saving. Run again, `fit` begins its first epoch; before the first batch it becomes
 the checkpoint's epoch, its loops count as they did, and the loader is moved to its batch.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # The files of Lightning's checkpoint callbacks and CSV logger, of a run that goes back in
 # time.
 #
-# Rule: what was written after the checkpoint is written again, so it is neither kept beside nor
+# What was written after the checkpoint is written again, so it is neither kept beside nor
 # added to: a log gets the rows of then, and a saved model of a later time counts as not there.
 
 _LOG_BYTES = 4 << 20
@@ -113,7 +113,7 @@ def _text(path: str | None) -> str | None:
 
 # What `self.log` of Lightning has gathered in the epoch under way.
 #
-# Rule: it is made as Lightning makes it at the first `log` of each name, and then given the
+# It is made as Lightning makes it at the first `log` of each name, and then given the
 # values of then; a metric that is a module of the model's stands for itself.
 
 

@@ -1,7 +1,7 @@
 """What PyTorch loads of an ended training without Hermes: plain state_dicts, and what a framework
 whose loop has trained makes of them.
 
-Rule: the values are the checkpoint's own copies, whatever has become of the models since. What
+The values are the checkpoint's own copies, whatever has become of the models since. What
 cannot be written so has no such file, and is resumed all the same.
 """
 

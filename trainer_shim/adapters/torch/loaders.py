@@ -1,6 +1,6 @@
 """What the next pass over a DataLoader depends on.
 
-Rule: of its samplers all is copied, for these say what is read next; of its data what a program
+Of its samplers all is copied, for these say what is read next; of its data what a program
 counts there, and those arrays and long lists of before the first pass that the program has changed
 since: the others it makes again.
 """

@@ -1,6 +1,6 @@
 """PyTorch: boundaries, losses and checkpoints of training loops, script unchanged.
 
-Rule: a program that seeds itself computes, bit for bit, what it computes without Hermes.
+A program that seeds itself computes, bit for bit, what it computes without Hermes.
 Restored, it runs from its first line; passes over its loaders that had ended are empty, and
 the one under way goes on after its last batch with the parameters, optimizers, schedulers and
 random numbers of then. What a loop keeps in Python objects is not known to be complete, so a
@@ -48,7 +48,7 @@ from trainer_shim.saver import OtherProgram
 
 # One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
 #
-# Rule: the boundary of an iteration is the moment the `for` statement asks for the next batch
+# The boundary of an iteration is the moment the `for` statement asks for the next batch
 # (or learns that there is none), after everything its body has done. Of a pass that had ended
 # before the checkpoint nothing is run again: its loop is empty and the plain variables that it
 # left are put in place. The pass under way is begun with the random numbers it was begun with,
@@ -249,7 +249,7 @@ def expected(records: list[State], number: int, site: str) -> State:
 
 # What is seen of one iteration: its loss, its gradients, and which optimizers stepped.
 #
-# Rule: the loss of a step is what its gradients are of: the sum over the backward calls since
+# The loss of a step is what its gradients are of: the sum over the backward calls since
 # they were forgotten, or used. So a loss that is divided among several batches, as gradients that
 # accumulate ask for, has the scale of one over a batch. It stays the tensor it is until a report
 # is due; nothing here waits for a device. One that the processor has computed is there: it is
@@ -359,7 +359,7 @@ def _nobody() -> None:
 
 # The weights that passes left in place, where the program uses a model between two passes.
 #
-# Rule: what it finds out there may decide how it goes on, so a program that is run again finds
+# What it finds out there may decide how it goes on, so a program that is run again finds
 # the same weights. They are kept as soon as a model is seen to be called outside of all passes.
 
 _MOST = 256 << 20

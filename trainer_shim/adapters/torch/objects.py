@@ -1,6 +1,6 @@
 """The models, optimizers, schedulers, scalers and loaders of a program: found, copied, set.
 
-Rule: they are found by their constructors and known by the order in which they were made. A
+They are found by their constructors and known by the order in which they were made. A
 program that is run again makes them again; before anything is set, every name, shape and type
 is compared, so a checkpoint fits whole or is refused whole.
 """

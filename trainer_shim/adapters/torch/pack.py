@@ -1,6 +1,6 @@
 """Values as a checkpoint holds them: a tree of JSON, with raw bytes for what is large.
 
-Rule: nothing is pickled, and nothing that is read back can run code. A packed value shares no
+Nothing is pickled, and nothing that is read back can run code. A packed value shares no
 memory with the program's. A value that belongs to something else (a function, an open file)
 is not packed: `Unplain` says so, and whoever packs decides what that means. The way back is
 `pack`.
@@ -273,7 +273,7 @@ def pack_generator(value: Any) -> Tree:
 
 # Puts back what `pack` packed, where possible into the objects that are there already.
 #
-# Rule: a list, a dict or an object that is there is changed and kept, so that whoever else holds
+# A list, a dict or an object that is there is changed and kept, so that whoever else holds
 # it sees the change; what does not fit the place is left as it was, and `Unplain` says so. Words
 # and plain tuples that are what they were stay the very same objects: a file that the program
 # writes of them is another one to the last byte if it holds one of them twice.

@@ -1,6 +1,6 @@
 """What passes that are over have left in variables, for the lines between them to find again.
 
-Rule: a value that has not changed since the pass before is kept once. All values together may
+A value that has not changed since the pass before is kept once. All values together may
 take `_MOST` bytes; beyond, only the newest value of each variable is kept and stands for those
 of earlier passes: what these lines made of them comes back with the checkpoint itself.
 """

@@ -1,7 +1,7 @@
 """What the adapter relies on that no public interface of PyTorch, Python, Lightning or
 Transformers promises.
 
-Rule: all of it is listed here. With a name missing nothing is hooked, and with an untested
+All of it is listed here. With a name missing nothing is hooked, and with an untested
 version nothing is saved; either way the reason names it.
 """
 

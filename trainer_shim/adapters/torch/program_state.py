@@ -1,6 +1,6 @@
 """A PyTorch program as a whole at one moment: copied for a checkpoint, and put back.
 
-Rule: what makes a program another one than that of the checkpoint is found out before anything
+What makes a program another one than that of the checkpoint is found out before anything
 is set; what a class of the program's own raises while it is read never ends its training.
 """
 

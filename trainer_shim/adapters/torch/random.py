@@ -1,6 +1,6 @@
 """The global generators of random numbers: Python's, NumPy's and PyTorch's.
 
-Rule: NumPy's is copied if the program has imported NumPy, a device's if it has been used.
+NumPy's is copied if the program has imported NumPy, a device's if it has been used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainer_shim.rerun import seed_replay
 
 # Every generator of random numbers that the program makes, wherever it keeps it.
 #
-# Rule: they are found by their constructors and known by the line of the program that made them
+# They are found by their constructors and known by the line of the program that made them
 # and how many that line had made before. A class of generators that cannot be hooked is replaced
 # by one of the same name that is a subclass, and takes the instances of the other for its own.
 

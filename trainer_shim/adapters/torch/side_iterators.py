@@ -1,6 +1,6 @@
 """Batches that the program takes from a loader by `next`, beside the loop that trains.
 
-Rule: such an iterator is known by its loader, by what it was begun with and by how many batches
+Such an iterator is known by its loader, by what it was begun with and by how many batches
 were taken of it, wherever a variable or an attribute of the program holds it; run again, the
 program gets it moved to the same place. What else reads batches keeps more than that (a generator,
 `cycle`), so a program in which it does only parks.

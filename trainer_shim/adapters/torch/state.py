@@ -1,6 +1,6 @@
 """The files of a checkpoint of PyTorch's state.
 
-Rule: JSON and raw bytes, so reading a checkpoint from elsewhere runs none of its contents. What
+JSON and raw bytes, so reading a checkpoint from elsewhere runs none of its contents. What
 training has come to, the values of modules and optimizers, is a file of its own: two trainings are
 the same if that is, whatever else their programs had in hand. What a TorchSnapshot is given was
 copied already; it only writes.

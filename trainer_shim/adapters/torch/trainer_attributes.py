@@ -1,6 +1,6 @@
 """What the objects of a framework's trainer keep in attributes: callbacks, loops, loggers.
 
-Rule: each is found again by its place in a list and its class; of its attributes those that are
+Each is found again by its place in a list and its class; of its attributes those that are
 plain values are copied and put back, the others are the program's, or the framework's, to make.
 """
 

@@ -1,6 +1,6 @@
 """The Hugging Face Trainer: boundaries, logs and checkpoints of `train`, script unchanged.
 
-Rule: the boundary is after all that follows a step of the optimizer: logging, evaluating, saving.
+The boundary is after all that follows a step of the optimizer: logging, evaluating, saving.
 Run again, `train` begins with the checkpoint's epoch, and that epoch with the batch that came
 next; what it counts in variables of its own is set in them.
 """

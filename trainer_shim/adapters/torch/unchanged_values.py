@@ -1,7 +1,7 @@
 """Values that a program makes before its first pass: large ones, its data as a rule, and
 collections.
 
-Rule: what is there before the first pass, and still the same at a checkpoint, the program makes
+What is there before the first pass, and still the same at a checkpoint, the program makes
 again; it is compared then and not copied. Tensors and arrays are compared by their contents,
 collections by what they hold. So it is found out, too, that a collection which cannot be copied has
 changed since.

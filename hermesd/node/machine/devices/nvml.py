@@ -1,6 +1,6 @@
 """NVIDIA GPUs, through the driver's management library.
 
-Rule: every call goes to one thread of its own, which is waited for neither for ever nor at the end
+Every call goes to one thread of its own, which is waited for neither for ever nor at the end
 (a hung driver must not stop the daemon, nor keep it), and a machine without a driver simply has no
 GPU, and says so. A GPU is released when the driver lists none of our processes on it any more.
 """
