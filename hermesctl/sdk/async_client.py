@@ -151,7 +151,7 @@ class AsyncClient:
         )
 
     async def studies(self) -> AsyncGenerator[Study, None]:
-        """All studies that may be seen, in the head's order."""
+        """All studies that the caller may see, in the head's order, the newest first."""
         token = ""
         while True:
             request = asked(pb.ListStudiesRequest, page_size=_PAGE_SIZE, page_token=token)
@@ -163,7 +163,7 @@ class AsyncClient:
                 return
 
     async def latest_study(self) -> Study | None:
-        """The study that was submitted last, if there is any."""
+        """The study that was submitted last; None if there is none."""
         newest: Study | None = None
         async for study in self.studies():
             if newest is None or study.submitted_unix_seconds >= newest.submitted_unix_seconds:
@@ -171,14 +171,28 @@ class AsyncClient:
         return newest
 
     async def study(self, study: StudyRef) -> StudyDetail:
-        """A study, by its id or a unique prefix of it, with its trials."""
+        """A study with its trials.
+
+        Args:
+            study: its id, a unique prefix of that, or a record of it.
+
+        Raises:
+            NotFound: no study has this id, or several begin so.
+        """
         request = asked(pb.GetStudyRequest, study=study_id(study))
         return from_wire.study_detail(
             await self.connection.call(self.connection.stub.GetStudy, request)
         )
 
     async def trials(self, study: StudyRef) -> AsyncGenerator[Trial, None]:
-        """A study's trials by number."""
+        """A study's trials by number.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         token = ""
         while True:
             request = asked(
@@ -192,7 +206,14 @@ class AsyncClient:
                 return
 
     async def trial(self, trial: TrialRef) -> TrialDetail:
-        """One trial (`digits/17`), with the end of its output."""
+        """One trial with the end of its output.
+
+        Args:
+            trial: its id (`digits/17`) or a record of it.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         request = asked(pb.GetTrialRequest, trial=trial_id(trial))
         return from_wire.trial_detail(
             await self.connection.call(self.connection.stub.GetTrial, request)
@@ -201,9 +222,18 @@ class AsyncClient:
     async def best(
         self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
     ) -> Leaderboard:
-        """The leaderboard: at most `count` trials, best first; those without a metric last.
+        """The leaderboard: best first, trials without a metric last.
 
-        With a `metric`, `goal` or `by` they are ranked by these this once, as of `set_metric`.
+        Args:
+            study: as of `study`.
+            count: how many trials at most.
+            metric: rank by this metric, only now; the study's own if empty.
+            goal: `minimize` or `maximize`; found as in `set_metric` if empty.
+            by: which value counts, as in `set_metric`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
         """
         request = asked(pb.BestTrialsRequest, study=study_id(study), count=count)
         if metric or goal or by:
@@ -213,9 +243,15 @@ class AsyncClient:
         return from_wire.leaderboard(response)
 
     async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
-        """A metric of a trial by step; the signal if none is named, all points if no maximum.
+        """A metric of a trial by step.
 
-        Raises NotFound for a metric that is none of those that the trial has reported.
+        Args:
+            trial: as of `trial`.
+            metric: its name; empty for the study's signal.
+            max_points: thin it out evenly to so many points; 0 for all.
+
+        Raises:
+            NotFound: there is no such trial, or it has not reported this metric.
         """
         request = asked(
             pb.GetCurveRequest, trial=trial_id(trial), metric=metric, max_points=max_points
@@ -230,7 +266,14 @@ class AsyncClient:
         return found
 
     async def why(self, trial: TrialRef) -> Explanation:
-        """Why a trial runs or waits, in the policy's own words."""
+        """Why a trial runs or waits, in the policy's own words.
+
+        Args:
+            trial: as of `trial`.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         request = asked(pb.ExplainTrialRequest, trial=trial_id(trial))
         return from_wire.explanation(
             await self.connection.call(self.connection.stub.ExplainTrial, request)
@@ -254,8 +297,19 @@ class AsyncClient:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """The journal's events after a sequence number: of one study or all, without end unless
-        `once`. It reconnects by itself; `on_gap` is told of each break."""
+        """The journal's events, of one study or of all. Reconnects by itself.
+
+        Args:
+            study: as of `study`; None for all.
+            after: only events after this sequence number.
+            reports: include each report of a loss.
+            once: end with the newest event; otherwise it never ends.
+            reconnect_seconds: how long to wait before each attempt to reconnect.
+            on_gap: told of each break, in words.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         batches = watch(
             self.connection,
             study="" if study is None else study_id(study),
@@ -279,7 +333,14 @@ class AsyncClient:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """A study's events until it has finished. It reconnects by itself."""
+        """A study's events until it has finished. Reconnects by itself.
+
+        Args:
+            study, after, reports, reconnect_seconds, on_gap: as of `events`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         return follow_study(
             self.connection,
             study_id(study),
@@ -290,7 +351,15 @@ class AsyncClient:
         )
 
     async def wait(self, study: StudyRef, *, progress: bool = False) -> StudyDetail:
-        """Return once the study has finished; with `progress` a bar shows how far it is."""
+        """Return once the study has finished.
+
+        Args:
+            study: as of `study`.
+            progress: show a bar meanwhile, on stderr or in the notebook.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         detail = await self.study(study)
         if not progress:
             async for _ in self.follow(study, after=detail.journal_sequence, reports=False):
@@ -315,8 +384,17 @@ class AsyncClient:
         follow: bool = False,
         on_gap: OnGap | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What a trial printed, from a byte on (negative: from the end), and, with `follow`,
-        what it prints until it ends."""
+        """What a trial's program printed.
+
+        Args:
+            trial: as of `trial`.
+            offset: the byte to start from; if negative, so many bytes before the end.
+            follow: go on with what it prints until it ends.
+            on_gap: told of each break of the connection, in words.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         return follow_logs(
             self.connection, trial_id(trial), offset=offset, follow=follow, on_gap=on_gap
         )
@@ -324,7 +402,14 @@ class AsyncClient:
     # --- fetching ------------------------------------------------------------------------------
 
     async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
-        """The study as JSON Lines: itself, its trials, its journal and its points."""
+        """A study as JSON Lines: itself, its trials, its journal and its points.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         request = asked(pb.ExportStudyRequest, study=study_id(study))
         messages = self.connection.stream(self.connection.stub.ExportStudy, request)
         async with aclosing(messages):
@@ -340,11 +425,21 @@ class AsyncClient:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """Write a trial's newest (or the named) checkpoint as a new directory; returns its
-        files, which load without Hermes.
+        """Write a trial's checkpoint as a new directory.
 
-        With `force` the directory may hold files, of which those of the same names are replaced.
-        `on_progress` is told how many bytes have come.
+        Args:
+            trial: as of `trial`.
+            destination: the directory; new or empty.
+            checkpoint: its id; empty for the newest.
+            force: the directory may hold files, of which those of the same names are replaced.
+            on_progress: told how many bytes have come so far.
+
+        Returns:
+            The files, of which those for other programs load without Hermes.
+
+        Raises:
+            NotFound: there is no such trial, or it has no such checkpoint.
+            UsageError: the directory can't be written to.
         """
         return await download(
             checkpoint_files(self.connection, trial_id(trial), checkpoint),
@@ -354,9 +449,16 @@ class AsyncClient:
         )
 
     async def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
-        """The files of a trial's working copy, on the node where it ran last: all of them, or those
-        that are one of the paths, lie in one of the folders or fit one of the patterns given, in
-        which `*` stands for anything. Raises NotFound where there is none."""
+        """The files of a trial's working copy, on the node where it ran last.
+
+        Args:
+            trial: as of `trial`.
+            patterns: only those that have one of these paths, lie in one of these folders, or fit
+                one of these patterns, in which `*` stands for anything; all if there are none.
+
+        Raises:
+            NotFound: there is no such trial, or no such file.
+        """
         pieces = work_files(self.connection, trial_id(trial), patterns, names_only=True)
         async with aclosing(pieces):
             return [
@@ -372,8 +474,19 @@ class AsyncClient:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """Write the files that `files` lists as a new directory; returns them, each as it was when
-        it was begun to be read. `force` and `on_progress` as of `download_checkpoint`."""
+        """Write the files that `files` lists as a new directory.
+
+        Args:
+            trial, patterns: as of `files`.
+            destination, force, on_progress: as of `download_checkpoint`.
+
+        Returns:
+            The files, each as it was when it began to be read.
+
+        Raises:
+            NotFound: there is no such trial, or no such file.
+            UsageError: the directory can't be written to.
+        """
         return await download(
             work_files(self.connection, trial_id(trial), patterns),
             path_of("destination", destination).absolute(),
@@ -382,8 +495,16 @@ class AsyncClient:
         )
 
     async def read_file(self, trial: TrialRef, path: str) -> AsyncGenerator[bytes, None]:
-        """What a file of a trial's working copy holds, piece by piece. Raises NotFound where there
-        is none, UsageError where there are several."""
+        """What a file of a trial's working copy holds, piece by piece.
+
+        Args:
+            trial: as of `trial`.
+            path: its path in the working copy.
+
+        Raises:
+            NotFound: there is no such trial or file.
+            UsageError: several files have this path as a pattern.
+        """
         name = ""
         async with aclosing(work_files(self.connection, trial_id(trial), (path,))) as pieces:
             async for piece in pieces:
@@ -403,16 +524,24 @@ class AsyncClient:
         dry_run: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Submit a study: a file's path, or a dict with a study file's keys and the `directory`
-        of its program (default: the present one).
+        """Submit a study.
 
-        An identical study that is there already is answered with instead of being run twice,
-        unless `again`. With `dry_run` the study is only checked and expanded; where no head
-        answers, this machine does that, and a note says that nodes and pools were not looked at.
-        `environment` is for the trials, beside what programs usually depend on, and a part of the
-        study: with another value it is not identical.
-        Raises StudyFileError for what is no study, whether that is found here or by the head,
-        and Refused for what the head won't have now.
+        A study that is identical to an earlier one is not run twice: the answer names the earlier
+        one.
+
+        Args:
+            study: the path of a study file or of a script, or a mapping with a study file's keys.
+            directory: of a mapping, the folder of its program; the present one if None.
+            again: run it although an identical study exists.
+            dry_run: only check and expand it. If no head answers, this machine does that, and a
+                note says that nodes and pools were not looked at.
+            environment: variables for the trials, over those that they inherit. They are a part of
+                the study: with other values it is not identical.
+
+        Raises:
+            StudyFileError: it is no study; found here or by the head.
+            SnapshotError: the program's folder can't be sent.
+            Refused: the head won't have it now.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
         if dry_run:
@@ -457,11 +586,16 @@ class AsyncClient:
         directory: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Preview:
-        """What a study would be, and when it can be expected to have something; nothing is stored.
+        """What a study would be, and when to expect what of it. Nothing is stored.
 
-        `study`, `directory` and `environment` are those of `submit`, and so is what is raised, but
-        that a head need not answer: then this machine checks and expands it, as its notes say, and
-        nothing is known of when.
+        If no head answers, this machine checks and expands it; then there is no forecast.
+
+        Args:
+            study, directory, environment: as of `submit`.
+
+        Raises:
+            StudyFileError: it is no study.
+            SnapshotError: the program's folder can't be sent.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
         submission, by_head = await self._checked(prepared, environment)
@@ -514,11 +648,18 @@ class AsyncClient:
         changes: Mapping[str, object] | Prepared | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Submit a study once more, over the very same code and with its variables.
+        """Submit a study once more, with its own code and variables.
 
-        `changes` are new values by the keys of the study file, with dots for what lies deeper:
-        `{"name": "again", "schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
-        `environment` is over the study's own variables. Raises as `submit` does, and NotFound.
+        Args:
+            study: as of `study`.
+            changes: new values by the keys of the study file, with dots for what lies deeper:
+                `{"schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
+            environment: variables over the study's own.
+
+        Raises:
+            NotFound: there is no such study.
+            StudyFileError: a value won't do.
+            Refused: the head won't have it now.
         """
         await self._check_version()
         original = (await self.study(study)).study
@@ -541,10 +682,18 @@ class AsyncClient:
     ) -> dict[str, Any]:
         """What other policies would have made of a study, in virtual time over its own curves.
 
-        `policies` are names with commas between, each with its settings after a colon as in
-        `asha:eta=2`; `devices` are as many as it ran on by default. The answer has the keys of
-        `hermesctl study replay -o json`. Raises UsageError for what cannot be replayed, and
-        NotFound.
+        Args:
+            study: as of `study`.
+            policies: names with commas between them, each with its settings after a colon:
+                `asha:eta=2,fifo`.
+            devices: how many there are; as many as it ran on if None.
+
+        Returns:
+            What `hermesctl study replay -o json` prints.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: it can't be replayed, or there is no such policy.
         """
         found = (await self.study(study)).study
         flags = ["--policy", policies] + (["--devices", str(devices)] if devices else [])
@@ -557,11 +706,15 @@ class AsyncClient:
     async def compare(
         self, *studies: StudyRef, metric: str = "", goal: str = "", by: str = ""
     ) -> StudyComparison:
-        """Two or more studies side by side: what each came to, its best trial's curve at the same
-        steps and its best value at the same times, and in what their files differ.
+        """Studies side by side: what each came to, how soon, and how their files differ.
 
-        They are ranked by the metric of the first, or by `metric`, `goal` and `by` as of `best`.
-        Raises UsageError for fewer than two or a metric that one has not reported, NotFound.
+        Args:
+            studies: two or more, as of `study`.
+            metric, goal, by: rank by these, as of `best`; by the first study's own if empty.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: fewer than two studies, or one has not reported the metric.
         """
         if len(studies) < 2:
             raise UsageError("compare: expected two studies or more")
@@ -581,17 +734,45 @@ class AsyncClient:
     # --- changing a study ----------------------------------------------------------------------
 
     async def pause(self, *targets: Target) -> list[str]:
-        """Suspend trials, or all of a study's, until they are resumed; returns those that were
-        neither paused nor over."""
+        """Suspend trials until they are resumed.
+
+        Args:
+            targets: trials, or studies for all of their trials; records or ids.
+
+        Returns:
+            The ids of those that were neither paused nor over.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return await self._each(self.connection.stub.PauseTrials, pb.PauseTrialsRequest, targets)
 
     async def resume(self, *targets: Target) -> list[str]:
-        """Let paused trials compete for devices again; returns those that were paused."""
+        """Let paused trials compete for devices again.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that were paused.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return await self._each(self.connection.stub.ResumeTrials, pb.ResumeTrialsRequest, targets)
 
     async def stop(self, *targets: Target) -> ChangedTrials:
-        """End trials, their results stay; returns those that were not over, and in its `notes` what
-        was lost with them. Works with a head of any version."""
+        """End trials; their results stay. Works with a head of any version.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that were not over; its `notes` say what was lost with them.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         stopped = ChangedTrials()
         for selection in selections(targets):
             request = pb.StopTrialsRequest(request_id=new_request_id(), selection=selection)
@@ -601,21 +782,51 @@ class AsyncClient:
         return stopped
 
     async def retry(self, *targets: Target) -> list[str]:
-        """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+        """Run failed, stopped or cancelled trials again, from their last checkpoint.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that will run.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return await self._each(self.connection.stub.RetryTrials, pb.RetryTrialsRequest, targets)
 
     async def tag(
         self, *targets: Target, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> list[str]:
-        """Give trials tags, or all of a study's, and take others from them; returns the trials.
+        """Give trials tags, and take others from them.
 
-        A tag is a word without spaces, commas and slashes. Raises UsageError for one that won't
-        do, NotFound.
+        Args:
+            targets: as of `pause`.
+            add: tags to give: words without spaces, commas and slashes.
+            remove: tags to take away.
+
+        Returns:
+            The ids of the trials.
+
+        Raises:
+            NotFound: one of them is not there.
+            UsageError: a tag won't do.
         """
         return await self._mark(targets, add_tags=add, remove_tags=remove)
 
     async def note(self, *targets: Target, text: str) -> list[str]:
-        """Write a note to trials, over the one that they have; an empty text takes it away."""
+        """Write a note to trials, in place of the one that they have.
+
+        Args:
+            targets: as of `pause`.
+            text: the note; empty to take it away.
+
+        Returns:
+            The ids of the trials.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return await self._mark(targets, note=text)
 
     async def _mark(self, targets: Sequence[Target], **marks: object) -> list[str]:
@@ -651,19 +862,29 @@ class AsyncClient:
         run_cap: int | None = None,
         axes: Changes | None = None,
     ) -> ChangedTrials:
-        """Let trials go on for longer, or change what a study is to do; returns those changed.
+        """Let trials train longer, or change what a running study is to do.
 
-        `targets` are studies, trials or their ids. `stop` sets stop rules, by the keys of the
-        study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
-        ({"epochs": 20}), and may stand right after the targets instead; `new` gives the program
-        arguments that the study has no parameter for. Finished trials go on from their last
-        checkpoint; one whose program has ended by itself needs a length that rises.
+        Finished trials go on from their last checkpoint; one whose program has ended by itself
+        needs a length that rises. A study that runs goes by new stop rules at once. After a change
+        of `run_cap` or `axes`, trials that have not begun are drawn again, or ended if they are too
+        many.
 
-        A study that runs goes by new stop rules at once. `run_cap` is how many trials it is to
-        have, `axes` sets bounds of a random search ({"lr": {"max": 0.01}}): trials that have not
-        begun are drawn again, or ended if they are too many. The `notes` of the answer say what
-        became of them. Raises UsageError for what can't be meant, StudyFileError for values that
-        won't do, NotFound, and Refused where a trial can't be extended.
+        Args:
+            targets: as of `pause`; the last may be a mapping, which is then `parameters`.
+            stop: stop rules by the keys of the study file, `{"max_steps": 1000}`.
+            parameters: new values of hyper-parameters, `{"epochs": 20}`.
+            new: arguments of the program that the study has no parameter for.
+            run_cap: how many trials the study is to have.
+            axes: new bounds of a random search, `{"lr": {"max": 0.01}}`.
+
+        Returns:
+            The ids of the trials that changed; its `notes` say what became of them.
+
+        Raises:
+            NotFound: one of them is not there.
+            UsageError: it can't be meant so.
+            StudyFileError: a value won't do.
+            Refused: a trial can't be extended.
         """
         requests = extension(targets, parameters, new, stop, run_cap, axes)
         await self._check_version()
@@ -683,14 +904,23 @@ class AsyncClient:
         new: Changes | None = None,
         count: int | None = None,
     ) -> Submission:
-        """Give a study further trials, also one that has finished; the answer has them alone.
+        """Give a study further trials, also if it has finished.
 
-        `parameters` are values or axes in the place of the study's of those names, as in a study
-        file: {"lr": 3e-4}, {"lr": [1e-4, 3e-4]}, {"lr": {"min": 0.1, "max": 0.5}}; all others are
-        the study's own. `new` are arguments of the program that the study has no parameter for. A
-        grid gives the points that no trial has, at most `count`; of a random search `count` more
-        are drawn. Raises UsageError and StudyFileError for what won't do, NotFound, and Refused
-        where the quota does not allow them.
+        Args:
+            study: as of `study`.
+            parameters: values or axes in place of the study's own of these names, as in a study
+                file: `{"lr": 3e-4}`, `{"lr": [1e-4, 3e-4]}`, `{"lr": {"min": 0.1, "max": 0.5}}`.
+            new: arguments of the program that the study has no parameter for.
+            count: how many to draw, or how many new points of a grid to take at most.
+
+        Returns:
+            The study with the new trials alone.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: there is nothing to add.
+            StudyFileError: a value won't do.
+            Refused: the quota does not allow it.
         """
         request = addition(parameters, new)
         request.MergeFrom(asked(pb.AddTrialsRequest, study=study_id(study), count=count))
@@ -705,14 +935,22 @@ class AsyncClient:
     async def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
     ) -> MetricChoice:
-        """Have a study's leaderboard rank by another metric that its trials have reported.
+        """Have a study's leaderboard rank by another metric from now on.
 
-        `goal` is `minimize` or `maximize`; without one the goal that the study gives that metric,
-        else `minimize`. `by` is which value counts, `last` or `best`, or of the study's signal
-        `smoothed`, the mean of its last tenth; without one `smoothed` for the signal, else `last`.
-        What policies read is not changed; the answer's notes say so where it matters.
+        What policies read is not changed by it; the answer's notes say so where it matters.
 
-        Raises UsageError for a metric that nobody reported, Refused while nobody reported any.
+        Args:
+            study: as of `study`.
+            metric: a metric that its trials have reported.
+            goal: `minimize` or `maximize`; if empty, the study's goal for that metric, else
+                `minimize`.
+            by: which value counts: `last`, `best`, or, of the study's signal, `smoothed`, the mean
+                of its last tenth. If empty, `smoothed` for the signal, else `last`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
+            Refused: no trial has reported anything yet.
         """
         await self._check_version()
         request = asked(pb.SetMetricRequest, request_id=new_request_id(), study=study_id(study))
@@ -722,11 +960,20 @@ class AsyncClient:
         )
 
     async def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
-        """Have policies read another metric that a study's trials have reported; returns the goal,
-        `minimize` or `maximize`, which is found as in `set_metric` if none is given.
+        """Have policies read another metric of a study from now on, and its curves so far.
 
-        The trials' curves so far are read anew. Raises UsageError for a metric that nobody
-        reported, Refused while nobody reported any or for a study with a `stop.target`.
+        Args:
+            study: as of `study`.
+            metric: a metric that its trials have reported.
+            goal: as of `set_metric`.
+
+        Returns:
+            The goal, `minimize` or `maximize`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
+            Refused: no trial has reported anything yet, or the study has a `stop.target`.
         """
         await self._check_version()
         request = asked(pb.SetSignalRequest, request_id=new_request_id(), study=study_id(study))
@@ -736,53 +983,104 @@ class AsyncClient:
         return from_wire.enum_word(Goal.DESCRIPTOR, response.signal.goal)
 
     async def remove(self, study: StudyRef) -> None:
-        """Forget a study with all that it left on disks."""
+        """Delete a study with all that it left on disks.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+            Refused: some of its trials are not over.
+        """
         request = asked(pb.RemoveStudyRequest, request_id=new_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
     # --- nodes and people ----------------------------------------------------------------------
 
     async def users(self) -> list[User]:
-        """What each user has, has used lately and may have; to a user themselves alone."""
+        """What each user has, has used lately and may have; to a user only themselves."""
         return await records.users(self.connection)
 
     async def members(self) -> list[Member]:
-        """The nodes and people with a certificate, by name; to a user themselves alone."""
+        """The nodes and people with a certificate, by name; to a user only themselves."""
         return await records.members(self.connection)
 
     async def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
-        """A token, good once and for so many days, by which a person may log in: a `user`, an
-        `operator` or an `admin`. Raises UsageError, and Refused by a head without certificates."""
+        """Invite a person to log in, once.
+
+        Args:
+            name: the person's name.
+            role: `user`, `operator` or `admin`.
+            days: how long the invitation is good for.
+
+        Returns:
+            The token and the address for `hermesctl login`.
+
+        Raises:
+            UsageError: the name or the role won't do.
+            Refused: the head has no certificates of its own.
+        """
         return await records.invite(self.connection, _person(role), name, days * _DAY_SECONDS)
 
     async def revoke(self, name: str, role: str | None = None) -> None:
-        """End a person's access at once, in one role or in all. Raises NotFound where they have
-        none."""
+        """End a person's access at once.
+
+        Args:
+            name: the person's name.
+            role: only in this role; None for all.
+
+        Raises:
+            NotFound: they have no access.
+        """
         roles = [_person(each) for each in ([role] if role else PERSON_ROLES)]
         await records.revoke(self.connection, roles, name)
 
     async def drain(self, node: str) -> Node:
-        """Give a node nothing new and have it give up what it has; the node, as it is now.
+        """Give a node nothing new, and have it give up what it has.
 
-        Each run goes on to the end of its quantum and is then written down, and what is parked is
-        written down at once. Again for a draining node: it tries again what it could not write.
+        Each run goes on to the end of its quantum and is then written to disk; what is parked is
+        written at once. For a node that drains already, it tries again what it could not write.
+
+        Args:
+            node: its name.
+
+        Returns:
+            The node as it is now.
+
+        Raises:
+            NotFound: there is no such node.
         """
         request = asked(pb.DrainNodeRequest, request_id=new_request_id(), node=node)
         answer = await self.connection.call(self.connection.stub.DrainNode, request)
         return from_wire.node(answer.node)
 
     async def undrain(self, node: str) -> Node:
-        """Put a draining node to use again. Raises Refused for one that is not draining."""
+        """Use a draining node again.
+
+        Args:
+            node: its name.
+
+        Raises:
+            NotFound: there is no such node.
+            Refused: it is not draining.
+        """
         request = asked(pb.UndrainNodeRequest, request_id=new_request_id(), node=node)
         answer = await self.connection.call(self.connection.stub.UndrainNode, request)
         return from_wire.node(answer.node)
 
     async def lose(self, node: str, for_good: bool = False) -> Node:
-        """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
+        """Have a silent node's trials go on elsewhere now, not only when its lease is out.
 
-        Only for a machine that is off: what runs there still would run a second time elsewhere
-        until its own lease ends it. With `for_good` it is not expected back: its files count as
-        gone, and it is listed no more. Raises NotFound, and Refused for a node that is connected.
+        Only for a machine that is off: what still runs there would run a second time elsewhere
+        until its own lease ends it.
+
+        Args:
+            node: its name.
+            for_good: it is not expected back: its files count as gone, and it is no longer listed.
+
+        Raises:
+            NotFound: there is no such node.
+            Refused: it is connected.
         """
         request = asked(
             pb.LoseNodeRequest, request_id=new_request_id(), node=node, for_good=for_good
@@ -791,9 +1089,19 @@ class AsyncClient:
         return from_wire.node(answer.node)
 
     async def release(self, place: str) -> Node:
-        """Take a node (with all its devices) or a device (`gpu2/cpu0`) out of quarantine.
+        """Take a node with its devices, or a device, out of quarantine.
 
-        What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
+        What failed there is forgotten.
+
+        Args:
+            place: a node's name, or a device's (`gpu2/cpu0`).
+
+        Returns:
+            The node.
+
+        Raises:
+            NotFound: there is no such place.
+            Refused: nothing is held against it.
         """
         node, _, device = place.partition("/")
         request = pb.ReleaseNodeRequest(request_id=new_request_id(), node=node, device=device)
@@ -803,7 +1111,11 @@ class AsyncClient:
     async def wait_drained(self, node: str) -> Node:
         """Return once nothing runs or is parked on a draining node, or it is to be used again.
 
-        `node` is its whole name. Raises NotFound if there is none.
+        Args:
+            node: its whole name.
+
+        Raises:
+            NotFound: there is no such node.
         """
         while True:
             found = next((each for each in await self.nodes() if each.id == node), None)

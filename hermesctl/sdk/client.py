@@ -94,43 +94,86 @@ class Client:
         return self._run(self._client.server_info())
 
     def studies(self) -> Iterator[Study]:
-        """All studies that may be seen, in the head's order."""
+        """All studies that the caller may see, in the head's order, the newest first."""
         return self._iterate(lambda: self._client.studies())
 
     def latest_study(self) -> Study | None:
-        """The study that was submitted last, if there is any."""
+        """The study that was submitted last; None if there is none."""
         return self._run(self._client.latest_study())
 
     def study(self, study: StudyRef) -> StudyDetail:
-        """A study, by its id or a unique prefix of it, with its trials."""
+        """A study with its trials.
+
+        Args:
+            study: its id, a unique prefix of that, or a record of it.
+
+        Raises:
+            NotFound: no study has this id, or several begin so.
+        """
         return self._run(self._client.study(study))
 
     def trials(self, study: StudyRef) -> Iterator[Trial]:
-        """A study's trials by number."""
+        """A study's trials by number.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         return self._iterate(lambda: self._client.trials(study))
 
     def trial(self, trial: TrialRef) -> TrialDetail:
-        """One trial (`digits/17`), with the end of its output."""
+        """One trial with the end of its output.
+
+        Args:
+            trial: its id (`digits/17`) or a record of it.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         return self._run(self._client.trial(trial))
 
     def best(
         self, study: StudyRef, count: int = 10, *, metric: str = "", goal: str = "", by: str = ""
     ) -> Leaderboard:
-        """The leaderboard: at most `count` trials, best first; those without a metric last.
+        """The leaderboard: best first, trials without a metric last.
 
-        With a `metric`, `goal` or `by` they are ranked by these this once, as of `set_metric`.
+        Args:
+            study: as of `study`.
+            count: how many trials at most.
+            metric: rank by this metric, only now; the study's own if empty.
+            goal: `minimize` or `maximize`; found as in `set_metric` if empty.
+            by: which value counts, as in `set_metric`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
         """
         return self._run(self._client.best(study, count, metric=metric, goal=goal, by=by))
 
     def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
-        """A metric of a trial by step; the signal if none is named, all points if no maximum.
+        """A metric of a trial by step.
 
-        Raises NotFound for a metric that is none of those that the trial has reported.
+        Args:
+            trial: as of `trial`.
+            metric: its name; empty for the study's signal.
+            max_points: thin it out evenly to so many points; 0 for all.
+
+        Raises:
+            NotFound: there is no such trial, or it has not reported this metric.
         """
         return self._run(self._client.curve(trial, metric, max_points))
 
     def why(self, trial: TrialRef) -> Explanation:
-        """Why a trial runs or waits, in the policy's own words."""
+        """Why a trial runs or waits, in the policy's own words.
+
+        Args:
+            trial: as of `trial`.
+
+        Raises:
+            NotFound: there is no such trial.
+        """
         return self._run(self._client.why(trial))
 
     def nodes(self) -> list[Node]:
@@ -147,8 +190,18 @@ class Client:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> Iterator[Event]:
-        """The journal's events after a sequence number: of one study or all, without end unless
-        `once`. It reconnects by itself; `on_gap` is told of each break.
+        """The journal's events, of one study or of all. Reconnects by itself.
+
+        Args:
+            study: as of `study`; None for all.
+            after: only events after this sequence number.
+            reports: include each report of a loss.
+            once: end with the newest event; otherwise it never ends.
+            reconnect_seconds: how long to wait before each attempt to reconnect.
+            on_gap: told of each break, in words.
+
+        Raises:
+            NotFound: there is no such study.
         """
         return self._iterate(
             lambda: self._client.events(
@@ -170,7 +223,14 @@ class Client:
         reconnect_seconds: float = RECONNECT_SECONDS,
         on_gap: OnGap | None = None,
     ) -> Iterator[Event]:
-        """A study's events until it has finished. It reconnects by itself."""
+        """A study's events until it has finished. Reconnects by itself.
+
+        Args:
+            study, after, reports, reconnect_seconds, on_gap: as of `events`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         return self._iterate(
             lambda: self._client.follow(
                 study,
@@ -182,21 +242,44 @@ class Client:
         )
 
     def wait(self, study: StudyRef, *, progress: bool = False) -> StudyDetail:
-        """Return once the study has finished; with `progress` a bar shows how far it is."""
+        """Return once the study has finished.
+
+        Args:
+            study: as of `study`.
+            progress: show a bar meanwhile, on stderr or in the notebook.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         return self._run(self._client.wait(study, progress=progress))
 
     def logs(
         self, trial: TrialRef, *, offset: int = 0, follow: bool = False, on_gap: OnGap | None = None
     ) -> Iterator[bytes]:
-        """What a trial printed, from a byte on (negative: from the end), and, with `follow`,
-        what it prints until it ends.
+        """What a trial's program printed.
+
+        Args:
+            trial: as of `trial`.
+            offset: the byte to start from; if negative, so many bytes before the end.
+            follow: go on with what it prints until it ends.
+            on_gap: told of each break of the connection, in words.
+
+        Raises:
+            NotFound: there is no such trial.
         """
         return self._iterate(
             lambda: self._client.logs(trial, offset=offset, follow=follow, on_gap=on_gap)
         )
 
     def export(self, study: StudyRef) -> Iterator[bytes]:
-        """The study as JSON Lines: itself, its trials, its journal and its points."""
+        """A study as JSON Lines: itself, its trials, its journal and its points.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
         return self._iterate(lambda: self._client.export(study))
 
     def download_checkpoint(
@@ -208,11 +291,21 @@ class Client:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """Write a trial's newest (or the named) checkpoint as a new directory; returns its
-        files, which load without Hermes.
+        """Write a trial's checkpoint as a new directory.
 
-        With `force` the directory may hold files, of which those of the same names are replaced.
-        `on_progress` is told how many bytes have come.
+        Args:
+            trial: as of `trial`.
+            destination: the directory; new or empty.
+            checkpoint: its id; empty for the newest.
+            force: the directory may hold files, of which those of the same names are replaced.
+            on_progress: told how many bytes have come so far.
+
+        Returns:
+            The files, of which those for other programs load without Hermes.
+
+        Raises:
+            NotFound: there is no such trial, or it has no such checkpoint.
+            UsageError: the directory can't be written to.
         """
         return self._run(
             self._client.download_checkpoint(
@@ -221,9 +314,15 @@ class Client:
         )
 
     def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
-        """The files of a trial's working copy, on the node where it ran last: all of them, or those
-        that are one of the paths, lie in one of the folders or fit one of the patterns given, in
-        which `*` stands for anything. Raises NotFound where there is none.
+        """The files of a trial's working copy, on the node where it ran last.
+
+        Args:
+            trial: as of `trial`.
+            patterns: only those that have one of these paths, lie in one of these folders, or fit
+                one of these patterns, in which `*` stands for anything; all if there are none.
+
+        Raises:
+            NotFound: there is no such trial, or no such file.
         """
         return self._run(self._client.files(trial, *patterns))
 
@@ -235,8 +334,18 @@ class Client:
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
-        """Write the files that `files` lists as a new directory; returns them, each as it was when
-        it was begun to be read. `force` and `on_progress` as of `download_checkpoint`.
+        """Write the files that `files` lists as a new directory.
+
+        Args:
+            trial, patterns: as of `files`.
+            destination, force, on_progress: as of `download_checkpoint`.
+
+        Returns:
+            The files, each as it was when it began to be read.
+
+        Raises:
+            NotFound: there is no such trial, or no such file.
+            UsageError: the directory can't be written to.
         """
         return self._run(
             self._client.download_files(
@@ -245,8 +354,15 @@ class Client:
         )
 
     def read_file(self, trial: TrialRef, path: str) -> Iterator[bytes]:
-        """What a file of a trial's working copy holds, piece by piece. Raises NotFound where there
-        is none, UsageError where there are several.
+        """What a file of a trial's working copy holds, piece by piece.
+
+        Args:
+            trial: as of `trial`.
+            path: its path in the working copy.
+
+        Raises:
+            NotFound: there is no such trial or file.
+            UsageError: several files have this path as a pattern.
         """
         return self._iterate(lambda: self._client.read_file(trial, path))
 
@@ -259,16 +375,24 @@ class Client:
         dry_run: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Submit a study: a file's path, or a dict with a study file's keys and the `directory`
-        of its program (default: the present one).
+        """Submit a study.
 
-        An identical study that is there already is answered with instead of being run twice,
-        unless `again`. With `dry_run` the study is only checked and expanded; where no head
-        answers, this machine does that, and a note says that nodes and pools were not looked at.
-        `environment` is for the trials, beside what programs usually depend on, and a part of the
-        study: with another value it is not identical.
-        Raises StudyFileError for what is no study, whether that is found here or by the head,
-        and Refused for what the head won't have now.
+        A study that is identical to an earlier one is not run twice: the answer names the earlier
+        one.
+
+        Args:
+            study: the path of a study file or of a script, or a mapping with a study file's keys.
+            directory: of a mapping, the folder of its program; the present one if None.
+            again: run it although an identical study exists.
+            dry_run: only check and expand it. If no head answers, this machine does that, and a
+                note says that nodes and pools were not looked at.
+            environment: variables for the trials, over those that they inherit. They are a part of
+                the study: with other values it is not identical.
+
+        Raises:
+            StudyFileError: it is no study; found here or by the head.
+            SnapshotError: the program's folder can't be sent.
+            Refused: the head won't have it now.
         """
         return self._run(
             self._client.submit(
@@ -283,11 +407,16 @@ class Client:
         directory: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Preview:
-        """What a study would be, and when it can be expected to have something; nothing is stored.
+        """What a study would be, and when to expect what of it. Nothing is stored.
 
-        `study`, `directory` and `environment` are those of `submit`, and so is what is raised, but
-        that a head need not answer: then this machine checks and expands it, as its notes say, and
-        nothing is known of when.
+        If no head answers, this machine checks and expands it; then there is no forecast.
+
+        Args:
+            study, directory, environment: as of `submit`.
+
+        Raises:
+            StudyFileError: it is no study.
+            SnapshotError: the program's folder can't be sent.
         """
         return self._run(self._client.preview(study, directory=directory, environment=environment))
 
@@ -297,11 +426,18 @@ class Client:
         changes: Mapping[str, object] | Prepared | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Submit a study once more, over the very same code and with its variables.
+        """Submit a study once more, with its own code and variables.
 
-        `changes` are new values by the keys of the study file, with dots for what lies deeper:
-        `{"name": "again", "schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
-        `environment` is over the study's own variables. Raises as `submit` does, and NotFound.
+        Args:
+            study: as of `study`.
+            changes: new values by the keys of the study file, with dots for what lies deeper:
+                `{"schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
+            environment: variables over the study's own.
+
+        Raises:
+            NotFound: there is no such study.
+            StudyFileError: a value won't do.
+            Refused: the head won't have it now.
         """
         return self._run(self._client.clone(study, changes, environment))
 
@@ -310,56 +446,124 @@ class Client:
     ) -> dict[str, Any]:
         """What other policies would have made of a study, in virtual time over its own curves.
 
-        `policies` are names with commas between, each with its settings after a colon as in
-        `asha:eta=2`; `devices` are as many as it ran on by default. The answer has the keys of
-        `hermesctl study replay -o json`. Raises UsageError for what cannot be replayed, and
-        NotFound.
+        Args:
+            study: as of `study`.
+            policies: names with commas between them, each with its settings after a colon:
+                `asha:eta=2,fifo`.
+            devices: how many there are; as many as it ran on if None.
+
+        Returns:
+            What `hermesctl study replay -o json` prints.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: it can't be replayed, or there is no such policy.
         """
         return self._run(self._client.replay(study, policies, devices))
 
     def compare(
         self, *studies: StudyRef, metric: str = "", goal: str = "", by: str = ""
     ) -> StudyComparison:
-        """Two or more studies side by side: what each came to, its best trial's curve at the same
-        steps and its best value at the same times, and in what their files differ.
+        """Studies side by side: what each came to, how soon, and how their files differ.
 
-        They are ranked by the metric of the first, or by `metric`, `goal` and `by` as of `best`.
-        Raises UsageError for fewer than two or a metric that one has not reported, NotFound.
+        Args:
+            studies: two or more, as of `study`.
+            metric, goal, by: rank by these, as of `best`; by the first study's own if empty.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: fewer than two studies, or one has not reported the metric.
         """
         return self._run(self._client.compare(*studies, metric=metric, goal=goal, by=by))
 
     def pause(self, *targets: Target) -> list[str]:
-        """Suspend trials, or all of a study's, until they are resumed; returns those that were
-        neither paused nor over.
+        """Suspend trials until they are resumed.
+
+        Args:
+            targets: trials, or studies for all of their trials; records or ids.
+
+        Returns:
+            The ids of those that were neither paused nor over.
+
+        Raises:
+            NotFound: one of them is not there.
         """
         return self._run(self._client.pause(*targets))
 
     def resume(self, *targets: Target) -> list[str]:
-        """Let paused trials compete for devices again; returns those that were paused."""
+        """Let paused trials compete for devices again.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that were paused.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return self._run(self._client.resume(*targets))
 
     def stop(self, *targets: Target) -> ChangedTrials:
-        """End trials, their results stay; returns those that were not over, and in its `notes` what
-        was lost with them. Works with a head of any version.
+        """End trials; their results stay. Works with a head of any version.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that were not over; its `notes` say what was lost with them.
+
+        Raises:
+            NotFound: one of them is not there.
         """
         return self._run(self._client.stop(*targets))
 
     def retry(self, *targets: Target) -> list[str]:
-        """Run failed, stopped or cancelled trials again, from their last checkpoint."""
+        """Run failed, stopped or cancelled trials again, from their last checkpoint.
+
+        Args:
+            targets: as of `pause`.
+
+        Returns:
+            The ids of those that will run.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return self._run(self._client.retry(*targets))
 
     def tag(
         self, *targets: Target, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> list[str]:
-        """Give trials tags, or all of a study's, and take others from them; returns the trials.
+        """Give trials tags, and take others from them.
 
-        A tag is a word without spaces, commas and slashes. Raises UsageError for one that won't
-        do, NotFound.
+        Args:
+            targets: as of `pause`.
+            add: tags to give: words without spaces, commas and slashes.
+            remove: tags to take away.
+
+        Returns:
+            The ids of the trials.
+
+        Raises:
+            NotFound: one of them is not there.
+            UsageError: a tag won't do.
         """
         return self._run(self._client.tag(*targets, add=add, remove=remove))
 
     def note(self, *targets: Target, text: str) -> list[str]:
-        """Write a note to trials, over the one that they have; an empty text takes it away."""
+        """Write a note to trials, in place of the one that they have.
+
+        Args:
+            targets: as of `pause`.
+            text: the note; empty to take it away.
+
+        Returns:
+            The ids of the trials.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
         return self._run(self._client.note(*targets, text=text))
 
     def extend(
@@ -371,19 +575,29 @@ class Client:
         run_cap: int | None = None,
         axes: Changes | None = None,
     ) -> ChangedTrials:
-        """Let trials go on for longer, or change what a study is to do; returns those changed.
+        """Let trials train longer, or change what a running study is to do.
 
-        `targets` are studies, trials or their ids. `stop` sets stop rules, by the keys of the
-        study file ({"max_steps": 1000}); `parameters` gives hyper-parameters new values
-        ({"epochs": 20}), and may stand right after the targets instead; `new` gives the program
-        arguments that the study has no parameter for. Finished trials go on from their last
-        checkpoint; one whose program has ended by itself needs a length that rises.
+        Finished trials go on from their last checkpoint; one whose program has ended by itself
+        needs a length that rises. A study that runs goes by new stop rules at once. After a change
+        of `run_cap` or `axes`, trials that have not begun are drawn again, or ended if they are too
+        many.
 
-        A study that runs goes by new stop rules at once. `run_cap` is how many trials it is to
-        have, `axes` sets bounds of a random search ({"lr": {"max": 0.01}}): trials that have not
-        begun are drawn again, or ended if they are too many. The `notes` of the answer say what
-        became of them. Raises UsageError for what can't be meant, StudyFileError for values that
-        won't do, NotFound, and Refused where a trial can't be extended.
+        Args:
+            targets: as of `pause`; the last may be a mapping, which is then `parameters`.
+            stop: stop rules by the keys of the study file, `{"max_steps": 1000}`.
+            parameters: new values of hyper-parameters, `{"epochs": 20}`.
+            new: arguments of the program that the study has no parameter for.
+            run_cap: how many trials the study is to have.
+            axes: new bounds of a random search, `{"lr": {"max": 0.01}}`.
+
+        Returns:
+            The ids of the trials that changed; its `notes` say what became of them.
+
+        Raises:
+            NotFound: one of them is not there.
+            UsageError: it can't be meant so.
+            StudyFileError: a value won't do.
+            Refused: a trial can't be extended.
         """
         return self._run(
             self._client.extend(
@@ -399,95 +613,184 @@ class Client:
         new: Changes | None = None,
         count: int | None = None,
     ) -> Submission:
-        """Give a study further trials, also one that has finished; the answer has them alone.
+        """Give a study further trials, also if it has finished.
 
-        `parameters` are values or axes in the place of the study's of those names, as in a study
-        file: {"lr": 3e-4}, {"lr": [1e-4, 3e-4]}, {"lr": {"min": 0.1, "max": 0.5}}; all others are
-        the study's own. `new` are arguments of the program that the study has no parameter for. A
-        grid gives the points that no trial has, at most `count`; of a random search `count` more
-        are drawn. Raises UsageError and StudyFileError for what won't do, NotFound, and Refused
-        where the quota does not allow them.
+        Args:
+            study: as of `study`.
+            parameters: values or axes in place of the study's own of these names, as in a study
+                file: `{"lr": 3e-4}`, `{"lr": [1e-4, 3e-4]}`, `{"lr": {"min": 0.1, "max": 0.5}}`.
+            new: arguments of the program that the study has no parameter for.
+            count: how many to draw, or how many new points of a grid to take at most.
+
+        Returns:
+            The study with the new trials alone.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: there is nothing to add.
+            StudyFileError: a value won't do.
+            Refused: the quota does not allow it.
         """
         return self._run(self._client.add(study, parameters, new=new, count=count))
 
     def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
     ) -> MetricChoice:
-        """Have a study's leaderboard rank by another metric that its trials have reported.
+        """Have a study's leaderboard rank by another metric from now on.
 
-        `goal` is `minimize` or `maximize`; without one the goal that the study gives that metric,
-        else `minimize`. `by` is which value counts, `last` or `best`, or of the study's signal
-        `smoothed`, the mean of its last tenth; without one `smoothed` for the signal, else `last`.
-        What policies read is not changed; the answer's notes say so where it matters.
+        What policies read is not changed by it; the answer's notes say so where it matters.
 
-        Raises UsageError for a metric that nobody reported, Refused while nobody reported any.
+        Args:
+            study: as of `study`.
+            metric: a metric that its trials have reported.
+            goal: `minimize` or `maximize`; if empty, the study's goal for that metric, else
+                `minimize`.
+            by: which value counts: `last`, `best`, or, of the study's signal, `smoothed`, the mean
+                of its last tenth. If empty, `smoothed` for the signal, else `last`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
+            Refused: no trial has reported anything yet.
         """
         return self._run(self._client.set_metric(study, metric, goal=goal, by=by))
 
     def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
-        """Have policies read another metric that a study's trials have reported; returns the goal,
-        `minimize` or `maximize`, which is found as in `set_metric` if none is given.
+        """Have policies read another metric of a study from now on, and its curves so far.
 
-        The trials' curves so far are read anew. Raises UsageError for a metric that nobody
-        reported, Refused while nobody reported any or for a study with a `stop.target`.
+        Args:
+            study: as of `study`.
+            metric: a metric that its trials have reported.
+            goal: as of `set_metric`.
+
+        Returns:
+            The goal, `minimize` or `maximize`.
+
+        Raises:
+            NotFound: there is no such study.
+            UsageError: no trial has reported this metric.
+            Refused: no trial has reported anything yet, or the study has a `stop.target`.
         """
         return self._run(self._client.set_signal(study, metric, goal=goal))
 
     def remove(self, study: StudyRef) -> None:
-        """Forget a study with all that it left on disks."""
+        """Delete a study with all that it left on disks.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+            Refused: some of its trials are not over.
+        """
         return self._run(self._client.remove(study))
 
     def users(self) -> list[User]:
-        """What each user has, has used lately and may have; to a user themselves alone."""
+        """What each user has, has used lately and may have; to a user only themselves."""
         return self._run(self._client.users())
 
     def members(self) -> list[Member]:
-        """The nodes and people with a certificate, by name; to a user themselves alone."""
+        """The nodes and people with a certificate, by name; to a user only themselves."""
         return self._run(self._client.members())
 
     def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
-        """A token, good once and for so many days, by which a person may log in: a `user`, an
-        `operator` or an `admin`. Raises UsageError, and Refused by a head without certificates.
+        """Invite a person to log in, once.
+
+        Args:
+            name: the person's name.
+            role: `user`, `operator` or `admin`.
+            days: how long the invitation is good for.
+
+        Returns:
+            The token and the address for `hermesctl login`.
+
+        Raises:
+            UsageError: the name or the role won't do.
+            Refused: the head has no certificates of its own.
         """
         return self._run(self._client.invite(name, role, days))
 
     def revoke(self, name: str, role: str | None = None) -> None:
-        """End a person's access at once, in one role or in all. Raises NotFound where they have
-        none.
+        """End a person's access at once.
+
+        Args:
+            name: the person's name.
+            role: only in this role; None for all.
+
+        Raises:
+            NotFound: they have no access.
         """
         return self._run(self._client.revoke(name, role))
 
     def drain(self, node: str) -> Node:
-        """Give a node nothing new and have it give up what it has; the node, as it is now.
+        """Give a node nothing new, and have it give up what it has.
 
-        Each run goes on to the end of its quantum and is then written down, and what is parked is
-        written down at once. Again for a draining node: it tries again what it could not write.
+        Each run goes on to the end of its quantum and is then written to disk; what is parked is
+        written at once. For a node that drains already, it tries again what it could not write.
+
+        Args:
+            node: its name.
+
+        Returns:
+            The node as it is now.
+
+        Raises:
+            NotFound: there is no such node.
         """
         return self._run(self._client.drain(node))
 
     def undrain(self, node: str) -> Node:
-        """Put a draining node to use again. Raises Refused for one that is not draining."""
+        """Use a draining node again.
+
+        Args:
+            node: its name.
+
+        Raises:
+            NotFound: there is no such node.
+            Refused: it is not draining.
+        """
         return self._run(self._client.undrain(node))
 
     def lose(self, node: str, for_good: bool = False) -> Node:
-        """Have a silent node's trials go on elsewhere now, instead of when its lease is out.
+        """Have a silent node's trials go on elsewhere now, not only when its lease is out.
 
-        Only for a machine that is off: what runs there still would run a second time elsewhere
-        until its own lease ends it. With `for_good` it is not expected back: its files count as
-        gone, and it is listed no more. Raises NotFound, and Refused for a node that is connected.
+        Only for a machine that is off: what still runs there would run a second time elsewhere
+        until its own lease ends it.
+
+        Args:
+            node: its name.
+            for_good: it is not expected back: its files count as gone, and it is no longer listed.
+
+        Raises:
+            NotFound: there is no such node.
+            Refused: it is connected.
         """
         return self._run(self._client.lose(node, for_good))
 
     def release(self, place: str) -> Node:
-        """Take a node (with all its devices) or a device (`gpu2/cpu0`) out of quarantine.
+        """Take a node with its devices, or a device, out of quarantine.
 
-        What failed there is forgotten. Raises NotFound, and Refused if nothing is held against it.
+        What failed there is forgotten.
+
+        Args:
+            place: a node's name, or a device's (`gpu2/cpu0`).
+
+        Returns:
+            The node.
+
+        Raises:
+            NotFound: there is no such place.
+            Refused: nothing is held against it.
         """
         return self._run(self._client.release(place))
 
     def wait_drained(self, node: str) -> Node:
         """Return once nothing runs or is parked on a draining node, or it is to be used again.
 
-        `node` is its whole name. Raises NotFound if there is none.
+        Args:
+            node: its whole name.
+
+        Raises:
+            NotFound: there is no such node.
         """
         return self._run(self._client.wait_drained(node))
