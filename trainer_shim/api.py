@@ -30,9 +30,11 @@ _SHOWN = 60  # characters of a value
 
 @dataclass(frozen=True)
 class Resume:
-    """Where to go on: `step` iterations are done, `path` holds what `save` wrote then."""
+    """Where to go on."""
 
+    #: How many iterations are done.
     step: int
+    #: The directory with what `save` wrote then.
     path: str
 
 
@@ -60,20 +62,24 @@ class Trial:
             agent.restored()
 
     def report(self, step: int, loss: Any = None, save: Save | None = None, **metrics: Any) -> None:
-        """Say that `step` iterations are done, with the loss of the last one.
-
-        Here the program may be held, and with `save` also checkpointed: `save(directory)` is
-        called to write whatever `resume.path` must hold later. Values are anything that
-        float() takes; they are converted when a report is due. Further reports of the last step
-        add their values to it; give `save` with the last of them, for what is told of a step
-        after its checkpoint is not told again. When the program ends well, `save` is called once
-        more.
+        """Say that iterations are done. Here the program may be held and checkpointed.
 
         What cannot be reported (another kind of value, a step below the last one) is left out and
         said on stderr, once for each kind, with Hermes and without.
 
-        Raises ValueError only if the trial was resumed and the program's first step shows that it
-        began anew: what it trains is then not what the trial is.
+        Args:
+            step: how many iterations are done in all. Further reports of the same step add their
+                values to it.
+            loss: that of the last iteration: anything that float() takes. It is converted when a
+                report is due.
+            save: called with a directory, to write whatever `resume.path` must hold later; also
+                once when the program ends well. If a step has several reports, give it with the
+                last: what is told of a step after its checkpoint is not told again.
+            metrics: further values, by name.
+
+        Raises:
+            ValueError: only if the trial was resumed and the program's first step shows that it
+                began anew: what it trains is then not what the trial is.
         """
         given = self._step(step)
         if given is None:
@@ -234,12 +240,15 @@ def log(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
 
     They come beside what the framework's adapter reports, under the step that the trial stands at,
     and change nothing else: an unchanged loop is suspended and resumed as without. A name that the
-    adapter reports itself keeps the adapter's value. Names that are no keywords come in a mapping:
-    `log({"val/acc": 0.93})`. Values are anything that float() takes, which is called here: one that
-    an accelerator still computes is waited for.
+    adapter reports itself keeps the adapter's value.
 
     Never raises. What is no number is left out and said on stderr, once for each name, with Hermes
     and without.
+
+    Args:
+        metrics: values whose names are no keywords: `log({"val/acc": 0.93})`.
+        named: values by name: anything that float() takes, which is called here. One that an
+            accelerator still computes is waited for.
     """
     with contextlib.suppress(Exception):  # whatever a program's own kind of value raises
         if metrics is not None and not isinstance(metrics, Mapping):
@@ -253,10 +262,11 @@ def log(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
 
 
 def attach() -> Trial:
-    """The trial that this program is: `params`, `resume`, and `report` for its loop.
+    """The trial that this program is.
 
-    Started by Hermes, the parameters are the trial's; otherwise they are those of the
-    environment variable HERMES_PARAMETERS (a JSON object), or none.
+    Returns:
+        Its `params`, its `resume`, and `report` for its loop. Without Hermes its parameters are
+        those of the environment variable HERMES_PARAMETERS (a JSON object), or none.
     """
     agent = child_interpreters.claim()
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))

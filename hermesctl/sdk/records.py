@@ -234,15 +234,7 @@ class Quantum:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trial:
-    """One point of a study's space and how far its training is.
-
-    `not_extended` says why it is as it was though it was to go on; else it is empty. `tags` and
-    `note` are what people have made of it.
-    `stalled_since_unix_seconds` is since when its program has come to no step, None if it goes on.
-    `expected_steps` is how many steps it will take in all: those planned or allowed, or what the
-    study's completed trials took; 0 if that is not known, or it has ended. `remaining_seconds` of
-    training are left at its present speed, None if unknown.
-    """
+    """One point of a study's space, and how far its training is."""
 
     id: str
     study: str
@@ -253,21 +245,27 @@ class Trial:
     step: int
     planned_steps: int
     signal: float | None
+    #: Its value of the study's metric; None if it has none.
     metric: float | None
     metrics: tuple[MetricValue, ...]
     attempt: int
+    #: How often it was suspended for another trial.
     preemptions: int
     device: str
     quantum: Quantum | None
     kept_tier: str
     kept_node: str
+    #: How exact a resume of it is; `fidelity_reason` says why.
     fidelity: str
     fidelity_reason: str
+    #: How long it trained on a device.
     busy_seconds: float
+    #: How long its device was busy starting and suspending it.
     overhead_seconds: float
     checkpoint: Checkpoint | None
     failures: tuple[Failure, ...]
     reason: str
+    #: Why it is as it was though it was to go on; else empty.
     not_extended: str
     last_run_reason: str
     examples_per_second: float
@@ -275,13 +273,19 @@ class Trial:
     memory_bytes: int
     cpu_use: float
     milestone_percent: float
+    #: Its place on the leaderboard, from 1; None without a metric, or if it failed.
     rank: int | None
     framework: str
     argv: tuple[str, ...]
+    #: Since when its program has come to no step; None if it goes on.
     stalled_since_unix_seconds: float | None = None
+    #: What people have made of it, as is `note`.
     tags: tuple[str, ...] = ()
     note: str = ""
+    #: How many steps it will take in all: those planned or allowed, or what the study's completed
+    #: trials took; 0 if that is not known, or it has ended.
     expected_steps: int = 0
+    #: Of training, at its present speed; None if unknown.
     remaining_seconds: float | None = None
 
     @property
@@ -319,46 +323,52 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Study:
-    """A submitted search. `spec` is its study file's content as plain data.
-
-    `metric` names what ranks its trials, `metric_reason` why if the study names none, `metric_goal`
-    and `metric_mode` which of its values is the best and which one counts (`last`, `best`, or
-    `smoothed`, the mean of the last tenth), empty if the head does not say. `paused`:
-    nothing happens until some of its trials are resumed. `waits_for`: none of its trials is on a
-    device, and this says who has those that it could use. `reported` names the metrics that were
-    seen, `program_sha256` is of the file that it runs, `notices` say what its author should know.
-    `policy_label` is the policy with its settings and its placement, `deciding` what decides in its
-    place since it failed.
-    """
+    """A submitted search."""
 
     id: str
+    #: Its study file's content as plain data.
     spec: Mapping[str, Data]
     owner: str
     submitted_unix_seconds: float
     counts: Mapping[TrialState, int]
     best_trial: str
     best_metric: float | None
+    #: How long its trials trained on devices.
     busy_seconds: float
+    #: How long devices were busy starting and suspending them.
     overhead_seconds: float
     preemptions: int
+    #: Until its last trial ends, at the present rate; None if unknown.
     remaining_seconds: float | None
     finished: bool
     finished_unix_seconds: float | None
     checkpoint_bytes: int
     code_sha256: str
     submit_directory: str
+    #: What ranks its trials.
     metric: str
+    #: Why that one, if the study names none.
     metric_reason: str
     policy: str
+    #: Nothing happens until some of its trials are resumed.
     paused: bool
     pool: str = DEFAULT_POOL
+    #: If none of its trials is on a device, who has those that it could use.
     waits_for: str = ""
+    #: The names of the metrics that were seen.
     reported: tuple[str, ...] = ()
+    #: Of the file that it runs.
     program_sha256: str = ""
+    #: What its author should know.
     notices: tuple[str, ...] = ()
+    #: The policy with its settings and its placement.
     policy_label: str = ""
+    #: What decides in the policy's place since it failed.
     deciding: str = ""
+    #: Which value is the best: `minimize`, `maximize`; empty if the head does not say.
     metric_goal: str = ""
+    #: Which value counts: `last`, `best`, or `smoothed`, the mean of the last tenth; empty if the
+    #: head does not say.
     metric_mode: str = ""
 
     @property
@@ -393,10 +403,11 @@ class TrialFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StudyDetail:
-    """A study with its trials by number; `next_up` is the order in which they would run next."""
+    """A study with its trials by number."""
 
     study: Study
     trials: tuple[Trial, ...]
+    #: The order in which the policy would run them next.
     next_up: tuple[str, ...]
     journal_sequence: int
 
@@ -424,14 +435,12 @@ class StudyDetail:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrialDetail:
-    """A trial, the last lines of what it printed, and its use of the device over time.
-
-    `parked_memory` says that what is parked on its node exceeds its memory, it among that.
-    """
+    """A trial, the last lines of what it printed, and its use of the device over time."""
 
     trial: Trial
     output_tail: str
     usage: tuple[Usage, ...]
+    #: Set if what is parked on its node, it among that, exceeds the memory for it.
     parked_memory: str = ""
 
     def __repr__(self) -> str:
@@ -440,21 +449,20 @@ class TrialDetail:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Submission:
-    """What a submit led to.
+    """What a submit led to."""
 
-    `identical_to` names the study that was there already, in which case nothing new was begun
-    and `study` is that one. After a dry run `study` is only what it would be called,
-    `fitting_devices` how many devices could be given its trials now, and `misfits` says why none of
-    its pool can ever take one, a line for each node; empty if one can. `policy` is what it is run
-    by, its own or its pool's, with its settings: `hermes:quantum_seconds=20`.
-    """
-
+    #: Its id; after a dry run only what it would be called.
     study: str
     trials: tuple[Trial, ...]
+    #: The study that was there already; then nothing was begun, and `study` is that one.
     identical_to: str
+    #: What is worth knowing.
     notes: tuple[str, ...]
+    #: What it is run by, its own or its pool's, with the settings: `hermes:quantum_seconds=20`.
     policy: str = ""
+    #: How many devices could be given its trials now.
     fitting_devices: int = 0
+    #: Why no node of its pool can ever take a trial, a line for each; empty if one can.
     misfits: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -54,58 +54,63 @@ class BadSetting(ValueError):
 class Facts:
     """What is typical of a study's trials: used where a trial has no measurement of its own.
 
-    Seconds to suspend one, to resume one, of one iteration, to resume one from a checkpoint, and
-    for each byte of a checkpoint that was fetched from another node; 0 while unmeasured. `speeds`
-    are those of the kinds of devices that were measured.
+    Seconds are 0 while unmeasured.
     """
 
+    #: To suspend a trial.
     suspend_seconds: float = 0.0
+    #: To resume one that is parked.
     resume_seconds: float = 0.0
+    #: Of one iteration.
     step_seconds: float = 0.0
+    #: Of the kinds of devices that were measured.
     speeds: dict[str, Speed] = field(default_factory=dict)
+    #: To resume one from a checkpoint.
     restore_seconds: float = 0.0
+    #: For each byte of a checkpoint that was fetched from another node.
     fetch_seconds_per_byte: float = 0.0
 
     @property
     def switch_seconds(self) -> float:
+        """To suspend one and resume another."""
         return self.suspend_seconds + self.resume_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A study at one moment. `trials` are all that are not final and not paused, by number."""
+    """A study at one moment."""
 
+    #: The scheduler's clock, in seconds.
     now: Time
+    #: All that are neither final nor paused, by number.
     trials: Sequence[Trial]
+    #: Those that are final.
     finished: Sequence[Trial]
+    #: How many devices the study may use.
     devices: int
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What is known of a study beside the trial that is judged.
+    """What is known of a study beside the trial that is judged."""
 
-    `leader` is the trial of the least `level`, whatever its phase: it may run or be finished.
-    `sample` are some of the study's trials that have shown a loss, whatever their phase, spread
-    evenly over all: few enough to be looked at each time.
-    """
-
+    #: The trial of the least `level`, whatever its phase: it may run or be finished.
     leader: Trial
+    #: Some of the trials that have shown a loss, whatever their phase, spread evenly over all: few
+    #: enough to be looked at each time.
     sample: Sequence[Trial]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A trial that deserves a device, for how long, and why in the policy's own words.
-
-    One that is `held_back` is claimed for devices that would stand idle and for no other reason:
-    a policy that gives trials up would have ended it.
-    """
+    """A trial that deserves a device, and for how long."""
 
     trial: TrialId
     quantum: Quantum
+    #: Why, in the policy's own words.
     reason: str
+    #: Only for devices that would stand idle: a policy that gives trials up would have ended it.
     held_back: bool = False
 
 
@@ -116,11 +121,26 @@ class Ranking(Protocol):
     name: ClassVar[str]
 
     def score(self, trial: Trial) -> Score:
-        """The smallest goes first; ties go to the earlier trial."""
+        """The trial's place in the order: the smallest goes first, ties go to the earlier trial.
+
+        Args:
+            trial: one that waits or runs.
+
+        Returns:
+            Numbers, none of them NaN; always as many.
+        """
         ...
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
-        """How long the trial may run if it is chosen now."""
+        """How long the trial may run if it is chosen now.
+
+        Args:
+            trial: one that waits.
+            facts: what is typical of its study, for what was not measured of the trial itself.
+
+        Returns:
+            A quantum of at least `plugin.MIN_QUANTUM_SECONDS`, or up to a step after the trial's.
+        """
         ...
 
     def words(self, trial: Trial) -> str:
@@ -138,19 +158,33 @@ class Adaptive(Ranking, Protocol):
     """
 
     def suited(self, sample: Sequence[Trial]) -> Adaptive:
-        """This policy with the settings that a study needs of which this is a sample.
+        """This policy with the settings that a study needs.
 
-        Usually itself. Asked when one of the sample changed; for another answer than the last all
-        trials are scored anew.
+        Asked when a trial of the sample changed; for another answer than the last, all trials are
+        scored anew.
+
+        Args:
+            sample: as of `Field`.
+
+        Returns:
+            A policy of the same class; usually itself.
         """
         ...
 
     def level(self, trial: Trial) -> float:
-        """How good a trial with a loss is by now: the least leads; infinite if it cannot lead."""
+        """How good a trial with a loss is by now.
+
+        Returns:
+            A number; the least leads. Infinite for a trial that cannot lead.
+        """
         ...
 
     def adapted(self, field: Field) -> Adapted | None:
-        """The order that holds in this field, in its general part; None: the policy's own."""
+        """The order that holds in this field.
+
+        Returns:
+            Its part that is the same for all decisions; None for the policy's own order.
+        """
         ...
 
 
@@ -175,7 +209,15 @@ class Planning(Protocol):
     name: ClassVar[str]
 
     def plan(self, view: View) -> Iterable[Claim]:
-        """Claims, most deserving first; one that makes them as it goes is asked for few of them."""
+        """Which trials deserve a device.
+
+        Args:
+            view: the whole study.
+
+        Returns:
+            Claims, most deserving first, each of another trial of the view. Of an iterator no more
+            are taken than are needed.
+        """
         ...
 
     def words(self, trial: Trial) -> str:
