@@ -84,12 +84,14 @@ class Reader:
         while True:
             await self._wake.wait()
             while self._waiting:
-                user, jobs = self._waiting.popitem(last=False)
+                user, jobs = next(iter(self._waiting.items()))
                 await self._one_slice(jobs[0])
                 if jobs[0].done.done():
                     jobs.popleft()
                 if jobs:
-                    self._waiting[user] = jobs
+                    self._waiting.move_to_end(user)
+                else:
+                    del self._waiting[user]
             self._wake.clear()
 
     async def _one_slice(self, job: _Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
+from hermesd.head.api import watch
+from hermesd.head.journal.schema import PointRow
 from hermesd.head.refusals import TooMuch
 from hermesd.head.security import guard
 from hermesd.head.security.guard import Calls
@@ -145,24 +148,20 @@ async def told(call: Any) -> Any:
     return await call
 
 
-async def test_readers_of_the_past_take_turns(
+async def test_the_past_is_read_beside_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each page is decoded in one go: with many at once the head would do nothing else."""
+    """However many read it: the head would do nothing else."""
+    monkeypatch.setattr(watch, "FEW", 0)
     async with world(tmp_path) as head:
         await head.submit(spec())
-        reading, most, read = 0, 0, head.running.head.journal.rows
+        read, threads = watch.from_row, set()
 
-        async def observed(after: int, limit: int) -> Any:
-            nonlocal reading, most
-            reading += 1
-            most = max(most, reading)
-            try:
-                return await read(after, limit)
-            finally:
-                reading -= 1
+        def observed(row: PointRow) -> Any:
+            threads.add(threading.current_thread())
+            return read(row)
 
-        monkeypatch.setattr(head.running.head.journal, "rows", observed)
+        monkeypatch.setattr(watch, "from_row", observed)
 
         async def export() -> bytes:
             request = control.ExportStudyRequest(study="digits")
@@ -171,4 +170,5 @@ async def test_readers_of_the_past_take_turns(
         watches = [watched(head.channel) for _ in range(4)]
         exports = await asyncio.gather(export(), export(), *(each.read() for each in watches))
         assert exports[0] == exports[1] != b""
-        assert most == 1
+        assert len(threads) == 1
+        assert threading.main_thread() not in threads

@@ -74,6 +74,25 @@ async def test_the_loop_goes_on_and_what_nobody_waits_for_is_left_undone(desk: R
     assert len(done) == left
 
 
+async def test_what_is_asked_while_an_earlier_answer_is_made_is_made_too(desk: Reader) -> None:
+    going, gate = threading.Event(), threading.Event()
+
+    def slow() -> Pieces[str]:
+        going.set()
+        gate.wait()
+        yield
+        return "slow"
+
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(desk.do("alice", slow))]
+        calls.append(tasks.create_task(desk.do("alice", lambda: pieces("waiting", 1, []))))
+        await asyncio.to_thread(going.wait)
+        calls.append(tasks.create_task(desk.do("alice", lambda: pieces("late", 1, []))))
+        await asyncio.sleep(0)  # it is asked by now
+        gate.set()
+    assert [call.result() for call in calls] == ["slow", "waiting", "late"]
+
+
 async def test_what_goes_wrong_is_the_callers_alone(desk: Reader) -> None:
     def wrong() -> Pieces[str]:
         yield

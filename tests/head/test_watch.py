@@ -278,10 +278,12 @@ async def test_a_study_that_is_removed_while_it_is_exported_is_exported_as_it_wa
     assert [line async for line in lines if json.loads(line)["type"] == "trial"] == whole[1:]
 
 
-def exporting(head: World) -> AsyncIterator[str]:
+async def exporting(head: World) -> AsyncIterator[str]:
     """The lines of an export, as a reader takes them who is slow."""
     reader = WatchService(head.running.head, {})
-    return reader._export("digits", Asker("root", everything=True))
+    async for data in reader._export("digits", Asker("root", everything=True)):
+        for line in data.decode().splitlines():
+            yield line
 
 
 async def failed(node: Node) -> None:

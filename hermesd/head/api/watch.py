@@ -2,16 +2,16 @@
 
 Nothing is kept for a reader: it has a number, reads on from there, and is held up by its own
 connection alone. All events of one entry come in one message, so the number resumes exactly.
-Readers take turns, a page each: however many read what is long past, the head does everything else
-in between.
+What is long past is read beside the loop, where users take turns; what has just happened, on it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from hermesd import record
@@ -22,9 +22,10 @@ from hermesd.core.trial import Trial
 from hermesd.head.api import names
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal import outcomes
-from hermesd.head.journal.points import counting
+from hermesd.head.journal.points import Piece, counting
 from hermesd.head.journal.schema import JournalLine, PointRow, from_row
 from hermesd.head.loop import Head
+from hermesd.head.reader import Pieces, whole
 from hermesd.head.security.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
@@ -32,6 +33,10 @@ from hermesd.refusal import FieldError, Refused
 PAGE = 500
 EVENTS_IN_MESSAGE = 200
 EXPORT_BYTES = 256 * 1024
+# Entries that are looked at on the loop.
+FEW, FEW_BYTES = 50, 64 * 1024
+# Trials of an export at a time.
+TRIALS = 200
 _QUARANTINES = (pb.PUBLIC_EVENT_KIND_QUARANTINED, pb.PUBLIC_EVENT_KIND_TRUSTED)
 
 _STUDY: record.Form[Study] = record.Form(Study)
@@ -45,7 +50,6 @@ class WatchService:
 
     head: Head
     owners: dict[StudyId, str]
-    page_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def WatchJournal(
         self, request: pb.WatchJournalRequest, context: Any
@@ -56,23 +60,47 @@ class WatchService:
         study = names.study_id(self.head.state, request.study, who) if request.study else ""
         after = request.after_sequence
         end = self.head.committed
+        gathered: list[pb.PublicEvent] = []
         while True:
-            async with self.page_turn:
-                lines = await self.head.journal.read(after, PAGE)
-            events: list[pb.PublicEvent] = []
-            for line in lines:
-                events += self._wanted(line, study, request.reports, who)
-                if len(events) >= EVENTS_IN_MESSAGE:
-                    yield pb.WatchJournalResponse(events=events)
-                    events = []
-            if events:
-                yield pb.WatchJournalResponse(events=events)
-            if lines:
-                after = lines[-1].seq
-            if request.once and (after >= end or not lines):
+            events, last = await self._page(after, who, study, request.reports)
+            # All of an entry's in one message: its number says where to go on from.
+            for _, some in groupby(events, lambda event: event.sequence):
+                entry = list(some)
+                if gathered and len(gathered) + len(entry) > EVENTS_IN_MESSAGE:
+                    yield pb.WatchJournalResponse(events=gathered)
+                    gathered = []
+                gathered += entry
+            if gathered:
+                yield pb.WatchJournalResponse(events=gathered)
+                gathered = []
+            if request.once and (last >= end or last == after):
                 return
-            if not lines:
+            if last == after:
                 await self.head.beyond(after)
+            after = last
+
+    async def _page(
+        self, after: int, who: Asker, study: StudyId, reports: bool
+    ) -> tuple[list[pb.PublicEvent], int]:
+        """What the reader is to know of the entries behind a number, and the last one's number."""
+
+        def found(rows: Iterable[PointRow]) -> Pieces[tuple[list[pb.PublicEvent], int]]:
+            events: list[pb.PublicEvent] = []
+            last = after
+            for row in rows:
+                events += self._wanted(from_row(row), study, reports, who)
+                last = row.seq
+                yield
+                if len(events) >= EVENTS_IN_MESSAGE:
+                    break
+            return events, last
+
+        journal = self.head.journal
+        if self.head.committed - after <= FEW:
+            rows = await journal.rows(after, FEW)
+            if sum(len(row.body) + len(row.outcome) for row in rows) <= FEW_BYTES:
+                return whole(found(rows))
+        return await self.head.reader.do(who.user, lambda: found(journal.each_row(after, PAGE)))
 
     def _wanted(
         self, line: JournalLine, study: StudyId, reports: bool, who: Asker
@@ -97,32 +125,27 @@ class WatchService:
     def _unfinished(self, study: StudyId, at: Time) -> bool:
         """Whether the study had trials that could still run at that time."""
         state = self.head.state
-        ends = [state.trials[trial].finished or at for trial in state.members[study]]
-        return state.studies[study].submitted <= at <= max(ends, default=at)
+        known = state.studies.get(study)
+        trials = (state.trials.get(trial) for trial in state.members.get(study, ()))
+        ends = [trial.finished or at for trial in trials if trial is not None]
+        return known is not None and known.submitted <= at <= max(ends, default=at)
 
     async def ExportStudy(
         self, request: pb.ExportStudyRequest, context: Any
     ) -> AsyncIterator[pb.ExportStudyResponse]:
         who = asker()
         study_id = names.study_id(self.head.state, request.study, who)
-        gathered: list[bytes] = []
-        size = 0
-        async for text in self._export(study_id, who):
-            gathered.append(f"{text}\n".encode())
-            size += len(gathered[-1])
-            if size >= EXPORT_BYTES:
-                yield pb.ExportStudyResponse(data=b"".join(gathered))
-                gathered, size = [], 0
-        yield pb.ExportStudyResponse(data=b"".join(gathered))
+        async for data in self._export(study_id, who):
+            yield pb.ExportStudyResponse(data=data)
 
-    async def _export(self, study_id: StudyId, who: Asker) -> AsyncIterator[str]:
+    async def _export(self, study_id: StudyId, who: Asker) -> AsyncIterator[bytes]:
         """JSON Lines: the study, its trials, the entries that concern it, its devices, the points.
 
         The submitter's environment stays out: an export is for others to read. The policy and the
         placement are those that it is run by. Of the points each step is there once, by the attempt
         whose value counts.
         """
-        state = self.head.state
+        state, read = self.head.state, self.head.reader.do
         study = state.studies[study_id]
         public = replace(
             study,
@@ -132,52 +155,82 @@ class WatchService:
         )
         # All of it now: the study may be removed while this is read.
         members = [state.trials[trial] for trial in state.members[study_id]]
-        if not who.everything:
-            members = [_own_trial(trial) for trial in members]
-        yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}'
-        for trial in members:
-            yield f'{{"type":"trial","trial":{_TRIAL.write(trial)}}}'
+        yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}\n'.encode()
+        for start in range(0, len(members), TRIALS):
+            some = members[start : start + TRIALS]
+            yield await read(who.user, partial(_trial_lines, some, who))
         after = 0
         devices: dict[str, None] = {}
-        while page := await self._page(after):
-            after = page[-1][0].seq
-            for row, line in page:
-                if _concerns(line, study_id):
-                    if isinstance(line.entry, Launch):
-                        devices.update(dict.fromkeys(line.entry.devices))
-                    yield _exported(row if who.everything else _own(row, line, study_id))
+        while True:
+            rows = self.head.journal.each_row(after, PAGE)
+            data, last = await read(who.user, partial(_entry_lines, rows, study_id, who, devices))
+            if data:
+                yield data
+            if not last:
+                break
+            after = last
         for device in devices:
-            yield f'{{"type":"device","device":{_DEVICE.write(state.slots[device].device)}}}'
-        for trial in members:
-            for metric in await self.head.journal.metrics(trial.id):
-                pieces = await self.head.journal.pieces(trial.id, metric)
-                for attempt, (steps, values) in counting(pieces).items():
-                    finite = [v if abs(v) < float("inf") else str(v) for v in values]
-                    yield json.dumps(
-                        {
-                            "type": "points",
-                            "trial": trial.id,
-                            "attempt": attempt,
-                            "metric": metric,
-                            "steps": steps,
-                            "values": finite,
-                        },
-                        separators=(",", ":"),
-                    )
+            device_text = _DEVICE.write(state.slots[device].device)
+            yield f'{{"type":"device","device":{device_text}}}\n'.encode()
+        for start in range(0, len(members), TRIALS):
+            trials = [trial.id for trial in members[start : start + TRIALS]]
+            for trial, metrics in (await self.head.journal.metrics_of(trials)).items():
+                for metric in metrics:
+                    pieces = await self.head.journal.pieces(trial, metric)
+                    yield await read(who.user, partial(_point_lines, pieces, metric))
 
-    async def _page(self, after: int) -> list[tuple[PointRow, JournalLine]]:
-        """Rows behind a number, with what they say."""
-        async with self.page_turn:
-            return [(row, from_row(row)) for row in await self.head.journal.rows(after, PAGE)]
+
+def _trial_lines(trials: Iterable[Trial], who: Asker) -> Pieces[bytes]:
+    lines = []
+    for trial in trials:
+        shown = trial if who.everything else _own_trial(trial)
+        lines.append(f'{{"type":"trial","trial":{_TRIAL.write(shown)}}}\n')
+        yield
+    return "".join(lines).encode()
+
+
+def _entry_lines(
+    rows: Iterable[PointRow], study: StudyId, who: Asker, devices: dict[str, None]
+) -> Pieces[tuple[bytes, int]]:
+    """The lines of the next entries that concern the study, and the last one's number, 0 for none;
+    the devices on which its runs were launched are added to `devices`."""
+    lines, size, last = [], 0, 0
+    for row in rows:
+        last = row.seq
+        # The study's own line says it, without the submitter's environment.
+        line = None if row.kind == Submitted.__name__ else from_row(row)
+        if line is not None and _concerns(line, study):
+            if isinstance(line.entry, Launch):
+                devices.update(dict.fromkeys(line.entry.devices))
+            lines.append(_exported(row if who.everything else _own(row, line, study)))
+            size += len(lines[-1])
+        yield
+        if size >= EXPORT_BYTES:
+            break
+    return "".join(f"{line}\n" for line in lines).encode(), last
+
+
+def _point_lines(pieces: Sequence[Piece], metric: str) -> Pieces[bytes]:
+    lines = []
+    for attempt, (steps, values) in counting(pieces).items():
+        yield
+        finite = [v if abs(v) < float("inf") else str(v) for v in values]
+        points = {
+            "type": "points",
+            "trial": pieces[0].trial,
+            "attempt": attempt,
+            "metric": metric,
+            "steps": steps,
+            "values": finite,
+        }
+        lines.append(json.dumps(points, separators=(",", ":")) + "\n")
+    return "".join(lines).encode()
 
 
 def _concerns(line: JournalLine, study: StudyId) -> bool:
     """Whether an entry goes into a study's export."""
     if isinstance(line.entry, PolicyFailed):
         return line.entry.study == study
-    if isinstance(line.entry, Submitted):
-        # The study's own line says it, without the submitter's environment.
-        return False
     trials = _trials_of(line.entry)
     if trials is None:
         return outcomes.touches(line.outcome, study)

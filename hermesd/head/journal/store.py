@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import json
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -195,8 +196,12 @@ class FreshPoints:
 
     def pieces(self, trial: TrialId) -> list[Piece]:
         """The trial's points that are no stored pieces yet."""
-        mine = [Moving(run, blocks) for run, blocks in self._runs.items() if run.trial == trial]
-        mine += [one for one in self._moving if one.run.trial == trial]
+        return self.pieces_of({trial})
+
+    def pieces_of(self, trials: Collection[TrialId]) -> list[Piece]:
+        """Those of several trials."""
+        mine = [Moving(run, blocks) for run, blocks in self._runs.items() if run.trial in trials]
+        mine += [one for one in self._moving if one.run.trial in trials]
         return [
             Piece(*run, metric, *pack(curve))
             for run, blocks in mine
@@ -391,6 +396,18 @@ class Journal:
         """Rows behind the number `after`, unread."""
         return [PointRow(*row) for row in await self._select(schema.SELECT_ENTRIES, (after, limit))]
 
+    def each_row(self, after: int, limit: int = PAGE) -> Iterator[PointRow]:
+        """The same one by one, from whichever thread: by a connection of its own, so that not all
+        are in memory at once."""
+        try:
+            uri = file.read_only(self._path)
+            with closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as connection:
+                connection.text_factory = file.text
+                for row in connection.execute(schema.SELECT_ENTRIES, (after, limit)):
+                    yield PointRow(*row)
+        except sqlite3.Error as error:
+            raise file.refusal(self._path, error) from None
+
     async def read(self, after: int, limit: int = PAGE) -> list[JournalLine]:
         """Entries behind the number `after`, at most `limit`. Raises record.Unreadable."""
         return [from_row(row) for row in await self.rows(after, limit)]
@@ -410,6 +427,20 @@ class Journal:
         fresh = {piece.metric for piece in self._fresh.pieces(trial)}
         sql = "SELECT DISTINCT metric FROM points WHERE trial = ?"
         return sorted(fresh.union(row[0] for row in await self._select(sql, (trial,))))
+
+    async def metrics_of(self, trials: Collection[TrialId]) -> dict[TrialId, list[str]]:
+        """The metrics of each of these trials that has points."""
+        chosen = frozenset(trials)
+        found = {(piece.trial, piece.metric) for piece in self._fresh.pieces_of(chosen)}
+        sql = (
+            "SELECT DISTINCT trial, metric FROM points"
+            " WHERE trial IN (SELECT value FROM json_each(?))"
+        )
+        found.update((row[0], row[1]) for row in await self._select(sql, (json.dumps([*trials]),)))
+        metrics: dict[TrialId, list[str]] = {}
+        for trial, metric in sorted(found):
+            metrics.setdefault(trial, []).append(metric)
+        return metrics
 
     async def trials_with_points(self) -> list[TrialId]:
         """The trials that have any."""
