@@ -119,6 +119,7 @@ def _is_ours() -> bool:
         return error.errno == errno.ENOTTY
 
 
+_WHEEL_ON, _WHEEL_OFF = "\x1b[?1007h", "\x1b[?1007l"
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.
 PROGRESS_SECONDS = 60.0
@@ -271,7 +272,9 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
 
     with (
         pressed(key, keyboard.left.set) if devices else nullcontext(False) as has_keys,
-        RichLive(console=console, auto_refresh=False, transient=True) as screen,
+        RichLive(console=console, auto_refresh=False, transient=True, screen=has_keys) as screen,
+        _wheel(console) if has_keys else nullcontext(),
+        _stoppable(console) if has_keys else nullcontext(),
     ):
         if has_keys:
             keyboard.tell()
@@ -279,6 +282,41 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
         async with _beside(refresh()), _beside(events()):
             await keyboard.left.wait()
     return finished
+
+
+@contextmanager
+def _wheel(console: Console) -> Iterator[None]:
+    """On a screen of its own, have the mouse's wheel press the arrows up and down; what is shown
+    can still be marked and copied."""
+    _write(console, _WHEEL_ON)
+    try:
+        yield
+    finally:
+        _write(console, _WHEEL_OFF)
+
+
+@contextmanager
+def _stoppable(console: Console) -> Iterator[None]:
+    """Ctrl-Z gives the shell its own screen back for as long as we are stopped."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        _write(console, _WHEEL_OFF)
+        console.set_alt_screen(False)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        console.set_alt_screen(True)
+        _write(console, _WHEEL_ON)
+
+    loop.add_signal_handler(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTSTP)
+
+
+def _write(console: Console, sequence: str) -> None:
+    console.file.write(sequence)
+    console.file.flush()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from hermesctl.render.views import LiveView, Panel
 
 _PAGE = 10
 _HELP = """
-↑ ↓ j k   choose a trial; PgUp and PgDn by ten, Home and End the first and the last
+↑ ↓ j k   choose a trial, as the mouse's wheel does; PgUp and PgDn by ten, Home, End
 l Enter   the end of what it printed
 w         why it runs or waits, and who goes next
 /         show only trials with these words in their name, state, device, tags or parameters

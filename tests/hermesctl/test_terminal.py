@@ -174,6 +174,27 @@ def test_keys_change_what_top_shows_and_leave_the_terminal_as_it_was(
     assert termios.tcgetattr(terminal.ours) == before
 
 
+def test_top_has_a_screen_of_its_own_until_it_is_left_or_stopped(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    """With the wheel as arrows; a shell that comes up meanwhile has its own screen."""
+    head.add_study("digits", trial(1))
+    process = terminal.start("top", "digits")
+    for _ in range(2):
+        begun = terminal.until("? help")
+        assert begun.index("\x1b[?1049h") < begun.index("\x1b[?1007h") < begun.index("digits/1")
+        process.send_signal(signal.SIGTSTP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        away = terminal.until("\x1b[?1049l")
+        assert "\x1b[?1007l" in away
+        process.send_signal(signal.SIGCONT)
+    terminal.until("? help")
+    os.write(terminal.ours, b"q")
+    left = terminal.until("goes on\r")
+    assert left.index("\x1b[?1007l") < left.index("\x1b[?1049l") < left.index("the study goes on")
+    assert process.wait() == 0
+
+
 def test_a_trial_is_chosen_and_looked_at_in_top(head: FakeHead, terminal: Terminal) -> None:
     running = types.TRIAL_STATE_RUNNING
     head.add_study("digits", trial(1, state=running, device="box/cpu0"), trial(2), trial(3))
