@@ -9,6 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from hermesd.core.events import Cancelled, Retried
+from hermesd.head.api import requests, trials
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -493,3 +495,33 @@ async def test_a_stop_tells_what_is_lost_by_it(
             " (it prints and no more)"
         ]
     )
+
+
+async def test_what_is_asked_of_many_trials_is_done_in_parts_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two parts there is room for others."""
+    for module in (requests, trials):
+        monkeypatch.setattr(module, "PART", 2)
+    async with world(tmp_path) as head:
+        await head.submit(spec({"lr": {"values": [0.1, 0.2, 0.3, 0.4, 0.5]}}))
+        every = [f"digits/{number}" for number in range(1, 6)]
+        third = pb.Selection(trials=["digits/3", "digits/4"])
+        await head.control.StopTrials(
+            pb.StopTrialsRequest(request_id=request_id(), selection=third)
+        )
+        whole = pb.Selection(study="digits")
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=whole)
+        for _ in range(2):
+            stopped = (await head.control.StopTrials(stop)).trials
+            assert stopped == ["digits/1", "digits/2", "digits/5"]
+        retry = pb.RetryTrialsRequest(request_id=request_id(), selection=whole)
+        for _ in range(2):
+            assert (await head.control.RetryTrials(retry)).trials == every
+        mark = pb.MarkTrialsRequest(request_id=request_id(), selection=whole, add_tags=["x"])
+        assert (await head.control.MarkTrials(mark)).trials == every
+        entries = [line.entry for line in await head.running.head.journal.read(0)]
+        parts = [len(each.trials) for each in entries if isinstance(each, Cancelled | Retried)]
+        assert parts == [2, 2, 1, 2, 2, 1]
+        nothing = pb.RetryTrialsRequest(request_id=request_id(), selection=whole)
+        assert (await status(head.control.RetryTrials(nothing)))[0] is CODE.FAILED_PRECONDITION

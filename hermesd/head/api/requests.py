@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -41,6 +43,55 @@ def key_of(request: Mutation, asker: Asker) -> str:
     if not asker.everything:
         digest.update(f"\0{asker.user}".encode())
     return f"{name}:{digest.hexdigest()[:DIGEST_LETTERS]}"
+
+
+# What one entry is about at most: it is folded and written in one go, while everybody waits.
+PART = 1_000
+
+
+def part_key(key: str, number: int) -> str:
+    """What a part of a request is remembered by; the first by what the request is."""
+    return f"{key[: -DIGEST_LETTERS - 1]}#{number}{key[-DIGEST_LETTERS - 1 :]}" if number else key
+
+
+async def carry_out_in_parts(
+    head: Head,
+    key: str,
+    trials: Sequence[TrialId],
+    compose: Callable[[State, tuple[TrialId, ...], str], Event | None],
+) -> tuple[TrialId, ...]:
+    """Have an event about each part of many trials composed, under a key of its own, and folded,
+    with whatever else there is to do in between; None: nothing is to be done of a part. The trials
+    that they are about.
+
+    The same request again does what was not done of it. Raises as `carry_out`.
+    """
+    done: list[TrialId] = []
+    for number, start in enumerate(range(0, len(trials), PART)):
+        with suppress(_Nothing):
+            done += await _part(
+                head, part_key(key, number), tuple(trials[start : start + PART]), compose
+            )
+    return tuple(done)
+
+
+class _Nothing(Exception):
+    """Nothing is to be done of a part."""
+
+
+async def _part(
+    head: Head,
+    key: str,
+    trials: tuple[TrialId, ...],
+    compose: Callable[[State, tuple[TrialId, ...], str], Event | None],
+) -> tuple[TrialId, ...]:
+    def composed(state: State, now: Time) -> Event:
+        event = compose(state, trials, key)
+        if event is None:
+            raise _Nothing
+        return event
+
+    return await carry_out(head, key, composed)
 
 
 async def carry_out(head: Head, key: str, compose: Compose) -> tuple[TrialId, ...]:

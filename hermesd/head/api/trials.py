@@ -8,21 +8,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from hermesd.core.events import Cancelled, Event, Marked, Paused, Retried, Unpaused
-from hermesd.core.model import Phase, Study, Time, TrialId
+from hermesd.core.model import Phase, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
 from hermesd.head.api.ranking import RankedTrials, asked_for
-from hermesd.head.api.requests import Mutation, carry_out, key_of
+from hermesd.head.api.requests import (
+    PART,
+    Mutation,
+    carry_out,
+    carry_out_in_parts,
+    key_of,
+    part_key,
+)
 from hermesd.head.api.users import within_quota
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
 from hermesd.head.reader import Pieces
-from hermesd.head.refusals import NotNow
-from hermesd.head.security.access import FAILED_THERE, asker
+from hermesd.head.refusals import NotFound, NotNow
+from hermesd.head.security.access import FAILED_THERE, Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 
@@ -33,6 +40,8 @@ TAG_LENGTH = 64
 NOTE_LENGTH = 4000
 
 T = TypeVar("T")
+# Which of some trials an event is to be about; the last says whether they were named one by one.
+_Choose: TypeAlias = Callable[[State, tuple[TrialId, ...], bool], tuple[TrialId, ...]]
 Change: TypeAlias = Callable[[tuple[TrialId, ...], str], Event]
 
 
@@ -141,12 +150,10 @@ class TrialsService:
     ) -> pb.StopTrialsResponse:
         notes: list[str] = []
 
-        def choose(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
-            chosen = _going_on(state, trials, named)
-            notes[:] = _losses(state, chosen)
-            return chosen
+        def chosen(state: State, trials: tuple[TrialId, ...]) -> None:
+            notes[:] = _losses(state, trials)
 
-        stopped = await self._change(request, choose, Cancelled)
+        stopped = await self._change(request, _going_on, Cancelled, chosen)
         return pb.StopTrialsResponse(trials=stopped, notes=notes)
 
     async def RetryTrials(
@@ -160,8 +167,7 @@ class TrialsService:
         who = asker()
         key = key_of(request, who)
 
-        def compose(state: State, now: Time) -> Event:
-            _, trials = names.selected(state, request.selection, who)
+        def marked(state: State, trials: tuple[TrialId, ...], key: str) -> Event:
             add, remove = _tags(request.add_tags), tuple(request.remove_tags)
             note = _note(request.note) if request.HasField("note") else None
             if not add and not remove and note is None:
@@ -172,26 +178,70 @@ class TrialsService:
                     raise Refused(FieldError("add_tags", ", ".join(add), most))
             return Marked(trials, add, remove, note, key)
 
-        return pb.MarkTrialsResponse(trials=await carry_out(self.head, key, compose))
+        def compose(state: State, now: Time) -> Event:
+            return marked(state, names.selected(state, request.selection, who)[1], key)
+
+        if (many := _many(self.head.state, request.selection, who)) is None:
+            return pb.MarkTrialsResponse(trials=await carry_out(self.head, key, compose))
+        study, trials = many
+
+        def part(state: State, trials: tuple[TrialId, ...], key: str) -> Event:
+            names.there(state, study)
+            return marked(state, trials, key)
+
+        done = await carry_out_in_parts(self.head, key, trials, part)
+        return pb.MarkTrialsResponse(trials=done)
 
     async def _change(
         self,
         request: _Selecting,
-        choose: Callable[[State, tuple[TrialId, ...], bool], tuple[TrialId, ...]],
+        choose: _Choose,
         event: Change,
+        told: Callable[[State, tuple[TrialId, ...]], None] = lambda state, chosen: None,
     ) -> tuple[TrialId, ...]:
-        """Make an event about the selected trials that it can be about."""
+        """Make an event about the selected trials that it can be about; `told` hears which."""
         who = asker()
         key = key_of(request, who)
 
-        def compose(state: State, now: Time) -> Event:
-            study, trials = names.selected(state, request.selection, who)
+        def checked(state: State, trials: tuple[TrialId, ...], study: StudyId) -> Event:
             chosen = choose(state, trials, bool(request.selection.trials))
             reopened = sum(state.trials[trial].phase.final for trial in chosen)
             within_quota(state, state.studies[study].owner, who.user, reopened)
+            told(state, chosen)
             return event(chosen, key)
 
-        return await carry_out(self.head, key, compose)
+        def compose(state: State, now: Time) -> Event:
+            study, trials = names.selected(state, request.selection, who)
+            return checked(state, trials, study)
+
+        state = self.head.state
+        if (many := _many(state, request.selection, who)) is None:
+            return await carry_out(self.head, key, compose)
+        study, trials = many
+        numbers = range(-(-len(trials) // PART))
+        if not any(part_key(key, number) in state.requests for number in numbers):
+            checked(state, trials, study)
+
+        def part(state: State, trials: tuple[TrialId, ...], key: str) -> Event | None:
+            names.there(state, study)
+            try:
+                chosen = choose(state, trials, False)
+            except NotNow:
+                return None
+            return event(chosen, key) if chosen else None
+
+        return await carry_out_in_parts(self.head, key, trials, part)
+
+
+def _many(
+    state: State, selection: pb.Selection, who: Asker
+) -> tuple[StudyId, tuple[TrialId, ...]] | None:
+    """What is selected, if those are more trials than one entry is to be about."""
+    try:
+        study, trials = names.selected(state, selection, who)
+    except (NotFound, Refused):
+        return None  # said where it is known whether the request was carried out before
+    return (study, trials) if len(trials) > PART else None
 
 
 async def _read(head: Head, name: str, pieces: Callable[[State, Study], Pieces[T]]) -> T:
