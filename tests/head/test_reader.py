@@ -15,6 +15,7 @@ from hermesd.head.reader import Pieces, Reader
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import submitted
 from tests.head.heads import cancelled, world
+from tests.study_specs import spec
 
 
 @pytest.fixture
@@ -131,6 +132,7 @@ async def test_a_large_study_is_answered_as_a_small_one(
             lambda: up.control.ListTrials(pb.ListTrialsRequest(study="digits", page_size=2)),
             lambda: up.control.BestTrials(pb.BestTrialsRequest(study="digits", count=3)),
             lambda: up.control.GetTrial(pb.GetTrialRequest(trial="digits/2")),
+            lambda: up.submit(spec(name="other"), validate_only=True),
         )
         at_once = [await call() for call in calls]
         monkeypatch.setattr(loop, "SMALL", 0)

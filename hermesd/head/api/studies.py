@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from hermesd import study as studies
 from hermesd.core.events import Added, Event, MetricChosen, Removed, SignalChosen, Submitted
@@ -27,7 +27,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces
+from hermesd.head.reader import Pieces, whole
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -36,6 +36,7 @@ from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS, value_of
 
+T = TypeVar("T")
 NEXT_UP = 10
 
 
@@ -68,7 +69,7 @@ class StudiesService:
 
     async def SubmitStudy(
         self, request: pb.SubmitStudyRequest, context: Any
-    ) -> pb.SubmitStudyResponse:
+    ) -> pb.SubmitStudyResponse | bytes:
         who = asker()
         key = key_of(request, who)
         self._stored(request.code_sha256)
@@ -86,7 +87,9 @@ class StudiesService:
             # As far as it can be told before any work is done.
             drawn = request.spec.method == types.SEARCH_METHOD_RANDOM
             room_for_study(self.head.state, who.user, request.spec.run_cap if drawn else 1)
-        draft = await asyncio.to_thread(studies.draft, submitted)
+        draft = await self.head.reader.do(
+            who.user, lambda: _in_one(partial(studies.draft, submitted))
+        )
         notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = submission_checks.fitting(self.head.state, draft.study)
@@ -96,7 +99,7 @@ class StudiesService:
             notes += self._alike(draft.study, given, who)
         notes += foretold(self.head.state, draft.study, who.user)
         if request.validate_only:
-            return self._preview(request, draft, identical, notes, suited)
+            return await self._preview(request, draft, identical, notes, suited)
 
         identity = secrets.token_hex(16)
 
@@ -136,25 +139,27 @@ class StudiesService:
             expected = "a code snapshot that was uploaded before (PutBlob)"
             raise Refused(FieldError("code_sha256", shown(code_sha256), expected))
 
-    def _preview(
+    async def _preview(
         self,
         request: pb.SubmitStudyRequest,
         draft: studies.Draft,
         identical: StudyId,
         notes: list[str],
         suited: submission_checks.Fitting,
-    ) -> pb.SubmitStudyResponse:
+    ) -> bytes:
         """What the study would be; nothing is stored."""
-        submission_checks.check(self.head.state, draft.study)
-        who = asker().user
-        room_for_study(self.head.state, who, len(draft.points))
-        response = unstored(
-            self.head.state, draft, self._free_id(request), who, self.head.clock(), notes
+        state, who, now = self.head.state, asker().user, self.head.clock()
+        submission_checks.check(state, draft.study)
+        room_for_study(state, who, len(draft.points))
+        name = self._free_id(request)
+        rest = _untried(state, draft, name, notes)
+        rest.identical_to = identical
+        rest.fitting_devices = suited.devices
+        rest.misfits.extend(suited.misfits if suited.only_misfits else ())
+        trials = await self.head.read(
+            who, len(draft.points), lambda _: _trials_of(draft, name, who, now)
         )
-        response.identical_to = identical
-        response.fitting_devices = suited.devices
-        response.misfits.extend(suited.misfits if suited.only_misfits else ())
-        return response
+        return rest.SerializeToString() + trials
 
     def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
         name = studies.proposed_id(request.spec)
@@ -286,7 +291,7 @@ class StudiesService:
         added = studies.Addition(())
         if key not in state.requests:
             within_quota(state, study.owner, who.user, request.count)
-            added = await asyncio.to_thread(
+            drawing = partial(
                 studies.addition,
                 study,
                 [state.trials[trial].spec for trial in members],
@@ -294,6 +299,7 @@ class StudiesService:
                 request.new_parameters,
                 request.count if request.HasField("count") else None,
             )
+            added = await self.head.reader.do(who.user, lambda: _in_one(drawing))
 
         def compose(state: State, now: Time) -> Event:
             if state.members.get(study.id) is not members:
@@ -421,16 +427,41 @@ def unstored(
     state: State, draft: studies.Draft, id: StudyId, owner: str, now: Time, notes: Iterable[str]
 ) -> pb.SubmitStudyResponse:
     """What a study of this id would be in a head of this state, which stays as it is."""
+    response = _untried(state, draft, id, notes)
+    response.MergeFromString(whole(_trials_of(draft, id, owner, now)))
+    return response
+
+
+def _in_one(deed: Callable[[], T]) -> Pieces[T]:
+    yield
+    return deed()
+
+
+def _untried(
+    state: State, draft: studies.Draft, id: StudyId, notes: Iterable[str]
+) -> pb.SubmitStudyResponse:
+    """What is said of a study that is not there, but for its trials."""
+    return pb.SubmitStudyResponse(
+        study=id,
+        notes=notes,
+        policy=submission_checks.policy(state, draft.study),
+        placement=submission_checks.placement(state, draft.study),
+    )
+
+
+def _trials_of(draft: studies.Draft, id: StudyId, owner: str, now: Time) -> Pieces[bytes]:
+    """The trials that it would have, as a part of a response in bytes."""
     study, specs = draft.accepted(id, owner, now)
+    yield
     alone = State()
     alone.apply(Submitted(study, specs, "preview"), now)
-    return pb.SubmitStudyResponse(
-        study=study.id,
-        trials=_unranked(alone, [alone.trials[spec.id] for spec in specs]),
-        notes=notes,
-        policy=submission_checks.policy(state, study),
-        placement=submission_checks.placement(state, study),
-    )
+    parts = []
+    for start in range(0, len(specs), views.PIECE):
+        yield
+        some = [alone.trials[spec.id] for spec in specs[start : start + views.PIECE]]
+        part = pb.SubmitStudyResponse(trials=_unranked(alone, some))
+        parts.append(part.SerializeToString())
+    return b"".join(parts)
 
 
 def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
