@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import os
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ import pytest
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import hermesd
@@ -565,3 +566,53 @@ def test_identities_are_read_as_they_are_written(role: Role) -> None:
     assert identity_of(uri_of(Identity(role, "box"))) == Identity(role, "box")
     for text in ("", "hermes://", "hermes://king/box", "hermes://node/", "https://node/box"):
         assert identity_of(text) is None
+
+
+async def asked(head: Open, secret: bytes, signing_request: bytes) -> tuple[grpc.StatusCode, str]:
+    """How an enrolment is refused."""
+    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    request = pb.EnrolRequest(secret=secret, name="box", signing_request=signing_request)
+    return await status(stub.Enrol(request))
+
+
+async def test_nothing_is_parsed_for_who_has_no_invitation(
+    head: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parsed(pem: bytes) -> Any:
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr(x509, "load_pem_x509_csr", parsed)
+    code, words = await asked(head, b"guessed", b"anything")
+    assert code is CODE.FAILED_PRECONDITION
+    assert words.startswith("the token was used, or is too old")
+    # Nor is what no signing request is as large as.
+    secret = Invitation.of(await head.invite(pb.IDENTITY_ROLE_NODE)).secret
+    code, words = await asked(head, secret, b"x" * 5000)
+    assert code is CODE.INVALID_ARGUMENT
+    assert "signing_request" in words
+
+
+async def test_a_key_of_another_kind_is_refused_and_the_invitation_stays_good(
+    head: Open, tmp_path: Path
+) -> None:
+    token = await head.invite(pb.IDENTITY_ROLE_NODE)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    named = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    pem = named.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    code, words = await asked(head, Invitation.of(token).secret, pem)
+    assert (code, "for a P-256 key" in words) == (CODE.INVALID_ARGUMENT, True)
+    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "box")
+
+
+async def test_what_is_too_long_is_not_read_where_invitations_are_redeemed(
+    head: Open, tmp_path: Path
+) -> None:
+    token = Invitation.of(await head.invite(pb.IDENTITY_ROLE_NODE))
+    host = head.address.rpartition(":")[0]
+    pem = ssl.DER_cert_to_PEM_cert(token.authority).encode()
+    credentials = grpc.ssl_channel_credentials(pem)
+    address = f"{host}:{token.port}"
+    async with grpc.aio.secure_channel(address, credentials, options=channel_options()) as channel:
+        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        request = pb.EnrolRequest(secret=b"x" * 20_000, name="box")
+        assert (await status(stub.Enrol(request)))[0] is CODE.RESOURCE_EXHAUSTED

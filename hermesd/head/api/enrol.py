@@ -81,8 +81,8 @@ class Invitations:
     def find(self, secret: bytes) -> InvitationIssued | None:
         """Whom it is for, without uses left where it is used up; None for a secret that is unknown
         or too old."""
-        self._forget_ended()
-        return self._open.get(_digest(secret))
+        found = self._open.get(_digest(secret))
+        return found if found is not None and found.expires > self._now() else None
 
     def use(self, secret: bytes, key: str) -> None:
         """Count one use, by the key of this mark, of a secret that was found with uses left."""
@@ -125,6 +125,9 @@ def _digest(secret: bytes) -> str:
 LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
 MOST_USES = 10_000
+# A request for a P-256 key takes some 300 bytes.
+SIGNING_REQUEST_LIMIT_BYTES = 4096
+_USED = "the token was used, or is too old: ask for another"
 _NUMBERS = {role: number for number, role in ROLES.items()}
 
 log = structlog.get_logger()
@@ -177,14 +180,18 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
         authority = self._needed()
         name = _checked(request.name)
+        # Anybody may ask: nothing dear is done before the secret is known.
+        invited = self._invitations.find(request.secret)
+        if invited is None:
+            raise NotNow(_USED)
         signing_request = _signing_request(request.signing_request)
-        invited, key = self._invitations.find(request.secret), key_mark(signing_request)
-        identity = Identity(invited.role, name) if invited is not None else None
+        key = key_mark(signing_request)
+        identity = Identity(invited.role, name)
         # Whoever has the key has the name, and asks again: the answer was lost, or we were stopped.
-        known = identity is not None and authority.is_held_by(identity, key)
-        again = known and invited is not None and key in invited.keys
-        if invited is None or identity is None or not (invited.uses or again):
-            raise NotNow("the token was used, or is too old: ask for another")
+        known = authority.is_held_by(identity, key)
+        again = known and key in invited.keys
+        if not (invited.uses or again):
+            raise NotNow(_USED)
         if why := self._hindrance(authority, invited, request, known):
             raise NotNow(f"{why}; the token was not used")
         certificate = authority.issue(identity, signing_request)
@@ -310,14 +317,19 @@ def _checked(name: str) -> str:
 def _signing_request(pem: bytes) -> x509.CertificateSigningRequest:
     """Raises Refused unless it is one for a P-256 key, signed with that key."""
     wrong = Refused(FieldError("signing_request", "", "PKCS #10 in PEM, signed, for a P-256 key"))
+    if len(pem) > SIGNING_REQUEST_LIMIT_BYTES:
+        raise wrong
     try:
         request = x509.load_pem_x509_csr(pem)
         key = request.public_key()
+        # The kind of key first: a signature by a large one of another kind is dear to check.
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
+            key.curve, ec.SECP256R1
+        ):
+            raise wrong
         good = request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm):
         raise wrong from None
-    if not good or not isinstance(key, ec.EllipticCurvePublicKey):
-        raise wrong
-    if not isinstance(key.curve, ec.SECP256R1):
+    if not good:
         raise wrong
     return request

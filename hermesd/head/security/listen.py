@@ -34,7 +34,18 @@ OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
+    # Who connects and says nothing is let go; grpc's own patience is two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # More than one person may have open; what is more waits at the client.
+    ("grpc.max_concurrent_streams", 256),
 )
+# Where nobody is known yet: an enrolment is a few hundred bytes, and takes milliseconds.
+RECEPTION_OPTIONS: Sequence[tuple[str, int]] = (
+    *OPTIONS,
+    ("grpc.max_receive_message_length", 16 * 1024),
+    ("grpc.max_metadata_size", 8 * 1024),
+)
+RECEPTION_CALLS = 64
 SOCKET_CHECK_SECONDS = 1.0
 
 log = structlog.get_logger()
@@ -106,7 +117,11 @@ async def make_enrol_server(
     config: HeadConfig, address: str, authority: Authority
 ) -> grpc.aio.Server:
     """A server where invitations are redeemed, by those who have no certificate yet."""
-    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard({})])
+    server = grpc.aio.server(
+        options=list(RECEPTION_OPTIONS),
+        interceptors=[Guard({})],
+        maximum_concurrent_rpcs=RECEPTION_CALLS,
+    )
     credentials = grpc.ssl_server_credentials([authority.server_pair()])
     try:
         with _listening(config, "enrol"):
