@@ -46,7 +46,7 @@ def key_of(request: Mutation, asker: Asker) -> str:
 
 
 # What one entry is about at most: it is folded and written in one go, while everybody waits.
-PART = 1_000
+PART = 200
 
 
 def part_key(key: str, number: int) -> str:
