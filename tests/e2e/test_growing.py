@@ -143,3 +143,52 @@ async def test_lists_and_nested_parameters_reach_the_program(
         await cluster.finished("show")
         flags = ["--layers=[32]", "--optimizer.lr=0.125", "--optimizer.name=adam"]
         assert await said("show/3") == [flags, {**values, "layers": [32], "optimizer.lr": 0.125}]
+
+
+@pytest.mark.timeout(120)
+async def test_a_running_study_goes_by_another_signal_and_is_ranked_by_another_metric(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Both outlive the head, and the trials' curves so far are read anew."""
+    async with running(tmp_path_factory.mktemp("h")) as cluster:
+        file = str(project(tmp_path / "study", 1_000_000, "train_loss"))
+        code, _, err = await hermesctl(cluster, "submit", file)
+        assert code == 0, err
+
+        async def shown() -> dict[str, Any]:
+            found = json.loads(
+                (await hermesctl(cluster, "study", "show", "train", "-o", "json"))[1]
+            )
+            study: dict[str, Any] = found
+            return study
+
+        async def both_have_told() -> bool:
+            trials = json.loads((await hermesctl(cluster, "trial", "ls", "train", "-o", "json"))[1])
+            return all(each["metric"] is not None for each in trials["trials"])
+
+        await cluster.until(both_have_told)
+        code, _, err = await hermesctl(cluster, "study", "signal", "train", "val_ac")
+        assert code == ExitCode.USAGE
+        assert "did you mean val_acc?" in err
+        words = ("study", "signal", "train", "val_acc", "--goal", "maximize")
+        code, _, err = await hermesctl(cluster, *words)
+        assert code == 0, err
+        words = ("study", "metric", "train", "val_acc", "--goal", "maximize")
+        code, _, err = await hermesctl(cluster, *words)
+        assert code == 0, err
+        cluster.kill(cluster.pids("head"))
+
+        async def goes_by_it() -> bool:
+            why = json.loads(
+                (await hermesctl(cluster, "trial", "show", "train/1", "-o", "json"))[1]
+            )
+            signal: float | None = why["trial"]["signal"]
+            return signal is not None and signal > 1 and (await shown())["metric"] == "val_acc"
+
+        # The loss never was above 1, and what the program calls its accuracy has no bound.
+        await cluster.until(goes_by_it)
+        best = json.loads((await hermesctl(cluster, "best", "train", "-o", "json"))[1])
+        assert (best["metric"], best["goal"]) == ("val_acc", "maximize")
+        assert best["trials"][0]["id"] == "train/1"
+        await hermesctl(cluster, "study", "stop", "train", "--yes")
+        await cluster.finished("train")
