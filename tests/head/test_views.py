@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hermesd.core.model import Phase
+from hermesd.core.model import Goal, Phase
 from hermesd.head.api.ranking import RankedTrials
-from hermesd.head.api.views import ranked_view, study_view
+from hermesd.head.api.views import ranked_view, signed, study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import Playbook, play
 
@@ -22,6 +22,11 @@ def measured(book: Playbook, name: str, seconds: float) -> None:
     """The trial has done 20 of 100 steps, at so many seconds each."""
     trial = book.state.trials[name]
     book.state.put(replace(trial, step=20, planned_steps=100, step_seconds={"cpu": seconds}))
+
+
+def test_what_is_to_be_high_has_its_own_sign_and_zero_none() -> None:
+    study = replace(play(trials=1).state.studies["s"], signal_goal=Goal.MAXIMIZE)
+    assert [str(signed(study, loss)) for loss in (-0.5, 0.0, None)] == ["0.5", "0.0", "None"]
 
 
 def test_the_end_is_unknown_until_a_speed_is_measured() -> None:

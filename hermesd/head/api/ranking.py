@@ -60,7 +60,7 @@ class Measure(NamedTuple):
         if self.mode is MetricMode.SMOOTHED and not _ends_in_nan(summary):
             loss = trial.loss
             if loss is not None:
-                return -loss if trial.maximized else loss
+                return 0.0 - loss if trial.maximized else loss  # no -0 of an accuracy of 0
         if summary is None:
             return None
         if self.mode is not MetricMode.BEST or not summary.measured:

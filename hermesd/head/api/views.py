@@ -41,7 +41,8 @@ def signed(study: Study | None, loss: float | None) -> float | None:
     """A loss in the direction of the study's signal; unset if it is not known."""
     if loss is None:
         return None
-    return -loss if study is not None and study.signal_goal is Goal.MAXIMIZE else loss
+    # No -loss: an accuracy of 0 would be shown as -0.
+    return 0.0 - loss if study is not None and study.signal_goal is Goal.MAXIMIZE else loss
 
 
 def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
