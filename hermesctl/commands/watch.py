@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +39,8 @@ from hermesctl.render.views import (
     status_view,
 )
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.events import Plain
+from hermesctl.sdk.events import Event, Plain
+from hermesctl.sdk.records import Study
 from hermesctl.study_file import load
 from hermesctl.terminal import say, stdout, write_bytes
 from hermesctl.text import TerminalFilter, one_line, printable
@@ -110,6 +113,55 @@ def top(study: LatestStudyArgument = None, head: HeadOption = None) -> None:
     run(body, head=head, interrupted=lambda: "the study goes on", waiting="")
 
 
+def _events(
+    client: AsyncClient, study: Study | None, after: int, reports: bool, follow: bool
+) -> AsyncGenerator[Event, None]:
+    """What happened after that, and with `follow` what happens then."""
+    if study is not None and follow:
+        return client.follow(study, after=after, reports=reports, on_gap=say_gap)
+    return client.events(study, after=after, reports=reports, once=not follow, on_gap=say_gap)
+
+
+class _EventPrinter:
+    """Prints events as they are asked for; `sequence` is the number of the newest that it saw."""
+
+    def __init__(self, output: Format, routine: bool, after: int) -> None:
+        self.sequence = after
+        self._output = output
+        self._routine = routine
+        self._plain = Plain()
+        self._console = stdout()
+
+    def tells(self, event: Event) -> bool:
+        """Whether this event is to be printed."""
+        self.sequence = event.sequence
+        return not self._output.for_people or self._plain.tells(event) or self._routine
+
+    def print(self, event: Event) -> None:
+        """Print an event in a line."""
+        if self._output.for_people:
+            self._console.print(event_line(event), soft_wrap=True)
+        else:
+            write(self._console, json_line(row(event)))
+
+    async def print_all(self, stream: AsyncGenerator[Event, None]) -> None:
+        """Print the events of a stream as they come."""
+        async with aclosing(stream) as events:
+            async for event in events:
+                if self.tells(event):
+                    self.print(event)
+
+    async def print_last(self, stream: AsyncGenerator[Event, None], count: int) -> None:
+        """Print the last so many events of a stream that ends."""
+        async with aclosing(stream) as events:
+            kept: deque[Event] = deque(maxlen=count)
+            async for event in events:
+                if self.tells(event):
+                    kept.append(event)
+        for event in kept:
+            self.print(event)
+
+
 def tail(
     study: LatestStudyArgument = None,
     follow: Annotated[
@@ -121,6 +173,12 @@ def tail(
             min=0, max=load.INT64_MAX, metavar="SEQ", help="Only events after this sequence number."
         ),
     ] = 0,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines", "-n", min=0, metavar="N", help="Of what is past, the last N lines."
+        ),
+    ] = None,
     reports: Annotated[
         bool, typer.Option("--reports", help="Include each report of a loss.")
     ] = False,
@@ -145,15 +203,12 @@ def tail(
 
     Example: hermesctl tail -f digits --reports
     """
-    last = {"sequence": after}
-    plain = Plain()
+    printer = _EventPrinter(output, routine, after)
 
     async def body(client: AsyncClient) -> None:
-        console = stdout()
         beside: AbstractAsyncContextManager[None] = nullcontext()
-        if everything:
-            stream = client.events(after=after, reports=reports, once=not follow, on_gap=say_gap)
-        else:
+        chosen = None
+        if not everything:
             chosen = (await client.study(await chosen_study(client, study))).study
             told = [one_line(words) for words in chosen.notices]
             if follow:
@@ -162,23 +217,19 @@ def tail(
                 say(f"note: {reason}")
             if follow:
                 beside = heeded(client, chosen.id, told)
-                stream = client.follow(chosen, after=after, reports=reports, on_gap=say_gap)
-            else:
-                stream = client.events(chosen, after=after, reports=reports, once=True)
-        async with beside, aclosing(stream) as events:
-            async for event in events:
-                last["sequence"] = event.sequence
-                if not output.for_people:
-                    write(console, json_line(row(event)))
-                elif plain.tells(event) or routine:
-                    console.print(event_line(event), soft_wrap=True)
+        if lines is not None:
+            await printer.print_last(_events(client, chosen, after, reports, False), lines)
+            if not follow:
+                return
+        async with beside:
+            await printer.print_all(_events(client, chosen, printer.sequence, reports, follow))
 
     if output not in (Format.TABLE, Format.WIDE, Format.JSON):
         raise UsageError(f"-o {output}: expected table or json (a line each) for tail")
     run(
         body,
         head=head,
-        interrupted=lambda: f"the trials go on; see the rest with --after {last['sequence']}",
+        interrupted=lambda: f"the trials go on; see the rest with --after {printer.sequence}",
         waiting="",
     )
 

@@ -542,6 +542,9 @@ def test_tail_prints_events_as_lines_and_as_json(head: FakeHead) -> None:
     assert "loss 0.5" in hermesctl("tail", "--reports").stdout
     assert hermesctl("tail", "--after", "1", "-f").stdout.splitlines() == lines[1:]
     head.events.append(event(4, pb.PUBLIC_EVENT_KIND_RENEWED, trial="digits/1"))
+    for flags in ([], ["-f"]):
+        assert hermesctl("tail", "-n", "1", *flags).stdout.splitlines() == lines[1:]
+        assert hermesctl("tail", "-n", "0", *flags).stdout == ""
     assert hermesctl("tail").stdout.splitlines() == lines
     assert "renewed" in hermesctl("tail", "--routine").stdout
     (first, *_) = hermesctl("tail", "-o", "json").stdout.splitlines()
