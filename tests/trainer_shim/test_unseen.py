@@ -99,3 +99,14 @@ def test_a_long_flood_of_bytes_that_are_no_text_is_read_on(make_trial: MakeTrial
     trial.start()
     trial.until("completed")
     assert points(trial)[max(points(trial))]["loss"] == 0.5
+
+
+def test_of_a_flood_of_steps_each_counts_and_few_are_kept(make_trial: MakeTrial) -> None:
+    trial = shell(make_trial, "seq 25000 | sed 's/$/.5/; s/^/loss=/'")
+    trial.start()
+    ended = trial.until("completed")
+    assert (ended["step"], ended["metrics"]["loss"]) == (25_000, 25_000.5)
+    reports = [event for event in trial.events if event.get("points")]
+    assert len(reports) >= 3
+    assert sum(event["signal"]["count"] for event in reports) == 25_000
+    assert max(len(event["points"]) for event in reports) <= 256

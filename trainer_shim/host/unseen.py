@@ -24,6 +24,7 @@ from trainer_shim.side_metrics import SAMPLED, Rounds
 from trainer_shim.spec import Spec
 
 _FIRST_SECONDS = 10.0
+_MOST_STEPS = 10_000  # that are kept until they are reported
 # The times of files are of a clock that ticks, some milliseconds behind.
 _CLOCK_SECONDS = 0.02
 
@@ -43,6 +44,7 @@ class UnseenMetrics:
     ) -> None:
         self.due = boottime() + _FIRST_SECONDS
         self._rounds = Rounds(step)
+        self._reported_step = step
         self._output = output
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._lines = _reader(spec)
@@ -62,6 +64,7 @@ class UnseenMetrics:
         """Report what there is to tell by now."""
         self._files.look()
         self._reporter.report()
+        self._reported_step = self.step
         self.due = boottime() + REPORT_SECONDS
 
     def end(self) -> None:
@@ -76,8 +79,12 @@ class UnseenMetrics:
         self._note({k: v for k, v in values.items() if k.lower() not in self._left_out}, SAMPLED)
 
     def _note(self, values: Mapping[str, float], source: int) -> None:
-        if values:
-            self._reporter.side.add(self._rounds.step_of(values), values, source)
+        if not values:
+            return
+        if self.step - self._reported_step >= _MOST_STEPS:
+            self._reporter.report()
+            self._reported_step = self.step
+        self._reporter.side.add(self._rounds.step_of(values), values, source)
 
 
 def _reader(spec: Spec) -> LineReader:
