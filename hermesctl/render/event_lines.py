@@ -64,6 +64,8 @@ def _details(event: Event) -> list[str]:
     parts: list[str] = []
     if event.step:
         parts.append(f"step {event.step}")
+    elif event.kind is EventKind.STARTED and event.attempt > 1:
+        parts.append("from the beginning")
     if event.loss is not None:
         parts.append(f"loss {number(event.loss)}")
     parts += [f"{printable(m.name)} {number(m.last)}" for m in event.metrics]

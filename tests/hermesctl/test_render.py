@@ -155,6 +155,10 @@ def test_an_event_is_one_line() -> None:
         "box node lost"
     )
     assert "\n" not in line(trial="digits/3", reason="two\nlines")
+    started = {"kind": pb.PUBLIC_EVENT_KIND_STARTED, "trial": "digits/3", "seconds": 2.0}
+    assert line(attempt=2, **started).endswith("started from the beginning · in 2.0 s")
+    assert line(attempt=2, step=40, **started).endswith("started step 40 · in 2.0 s")
+    assert line(attempt=1, **started).endswith("started in 2.0 s")
 
 
 def test_tables_show_what_differs_between_trials() -> None:
