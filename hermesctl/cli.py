@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.commands import checkpoint, cluster, local, node, study, trial, trial_files, user
+from hermesctl.commands.audit import audit
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.options import HeadOption, OutputOption
@@ -55,6 +56,7 @@ app.add_typer(user.app, name="user", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)
 app.command(rich_help_panel=_SETUP)(user.context)
+app.command(rich_help_panel=_SETUP)(audit)
 app.command(rich_help_panel=_SETUP)(doctor)
 app.command("verify-resume", rich_help_panel=_SETUP)(verify_resume)
 app.command(rich_help_panel=_SETUP)(completion)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hermesctl.render.grid import Grid
 from hermesctl.render.tables import cell, grid, moment
-from hermesctl.sdk.records import Member, User
+from hermesctl.sdk.records import AuditEntry, Member, User
 from hermesctl.text import count, duration, number, percent
 
 
@@ -40,6 +40,20 @@ def _shares(user: User, wide: bool) -> list[str]:
 
 def _of(have: int, most: int | None) -> str:
     return str(have) if most is None else f"{have}/{most}"
+
+
+def audit_table(entries: Sequence[AuditEntry], wide: bool) -> Grid:
+    """What was done and refused, in the order in which it was."""
+    extra = ("shown", "reason") if wide else ()
+    table = grid("time", "who", "from", "did", "on", "result", *extra, spared=("from",))
+    for entry in entries:
+        who = f"{entry.role} {entry.name}".strip() or "nobody known"
+        result = entry.result if entry.times == 1 else f"{entry.result}, {entry.times} times"
+        cells = [moment(entry.at_unix_seconds), who, entry.peer, entry.method, entry.subject]
+        style = "" if entry.result == "OK" else "yellow"
+        more = [entry.shown, entry.reason] if wide else []
+        table.add_row(*map(cell, cells), cell(result, style), *map(cell, more))
+    return table
 
 
 def user_facts(user: User, members: Sequence[Member]) -> list[tuple[str, str]]:

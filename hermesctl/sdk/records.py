@@ -7,7 +7,7 @@ knows the wire; from_wire.py makes these from its messages. A record's repr is o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -639,6 +639,58 @@ class User:
     fair_share: float
     half_life_seconds: float
     max_studies: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change, or `times` calls that were refused alike; as `AuditEntry` in control.proto."""
+
+    number: int
+    at_unix_seconds: float
+    role: str
+    name: str
+    shown: str
+    peer: str
+    method: str
+    subject: str
+    result: str
+    reason: str
+    times: int
+
+
+_AUDIT_PAGE_SIZE = 1_000
+
+
+async def audit(
+    connection: Connection,
+    last: int,
+    within_seconds: float = 0.0,
+    name: str = "",
+    refusals_only: bool = False,
+) -> list[AuditEntry]:
+    """The newest `last` entries of the head's audit that are asked for, the oldest of them first.
+
+    Raises Forbidden for who is no admin.
+    """
+    found: list[AuditEntry] = []
+    token = ""
+    while len(found) < last:
+        request = control_pb2.ListAuditRequest(
+            page_size=min(last - len(found), _AUDIT_PAGE_SIZE),
+            page_token=token,
+            within_seconds=within_seconds,
+            name=name,
+            refusals_only=refusals_only,
+        )
+        page = await connection.call(connection.stub.ListAudit, request)
+        found += [
+            AuditEntry(*(getattr(one, field.name) for field in fields(AuditEntry)))
+            for one in page.entries
+        ]
+        token = page.next_page_token
+        if not token:
+            break
+    return found[::-1]
 
 
 async def invite(

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +24,10 @@ from hermesd.config.pools import configured
 from hermesd.config.schema import HeadConfig
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import PoolsConfigured
-from hermesd.core.model import NodeId, StudyId
+from hermesd.core.model import NodeId
 from hermesd.core.placement import make_placement
 from hermesd.head import metrics
+from hermesd.head.api.audit import AuditService
 from hermesd.head.api.enrol import EnrolService, Invitations
 from hermesd.head.api.files import FilesService
 from hermesd.head.api.nodes import NodesService
@@ -46,6 +47,7 @@ from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
 from hermesd.head.reader import SWITCH_SECONDS
+from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.statedir import expecting, owned
@@ -91,6 +93,7 @@ class Running:
     # Where invitations are redeemed, if anywhere.
     reception: grpc.aio.Server | None
     leasing: Leasing
+    audit: Audit
     health: health.HealthServicer
 
     async def start(self) -> None:
@@ -144,6 +147,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         tasks.create_task(whole.head.reader.run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
+                        tasks.create_task(whole.audit.run()),
                     ]
                     try:
                         await _tell_terms(config, whole.head)
@@ -213,11 +217,13 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     authority = Authority(config.state_dir / "authority") if config.enrol_address else None
     cluster_id = _cluster_id(config.state_dir / "cluster-id")
     invitations = Invitations(config.state_dir / "invitations.json", clock)
-    server = await make_server(config, authority)
+    audit = Audit(None if replayed.fault else journal, clock)
+    server = await make_server(config, authority, audit)
     relay = Relay(config.state_dir)
     revoke = functools.partial(_revoke, authority)
     control = control_service(
         HeadService(head, cluster_id, started=clock()),
+        AuditService(journal, clock),
         StudiesService(head, blobs, sessions, setback, taken, owners),
         TrialsService(head, setback),
         UsersService(head),
@@ -230,14 +236,22 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         NodeService(head, sessions, relay, blobs, taken, setback, revoke), server
     )
     try:
-        reception = await _reception(config, authority, sessions, invitations, owners, server)
+        enrolling = EnrolService(
+            authority,
+            invitations,
+            sessions,
+            config.listen or "",
+            config.enrol_address or "",
+            owners,
+        )
+        reception = await _reception(config, authority, audit, enrolling, server)
     except BaseException:
         await server.stop(None)
         raise
     health_service = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     enable_server_reflection(_SERVICES, server)
-    return Running(head, sessions, server, reception, leasing, health_service)
+    return Running(head, sessions, server, reception, leasing, audit, health_service)
 
 
 def _revoke(authority: Authority | None, node: NodeId) -> None:
@@ -248,19 +262,15 @@ def _revoke(authority: Authority | None, node: NodeId) -> None:
 async def _reception(
     config: HeadConfig,
     authority: Authority | None,
-    sessions: NodeSessions,
-    invitations: Invitations,
-    owners: Mapping[StudyId, str],
+    audit: Audit,
+    service: EnrolService,
     server: grpc.aio.Server,
 ) -> grpc.aio.Server | None:
     """Enrolment: invitations are made through `server`, and redeemed where no one is known yet."""
-    address = config.enrol_address
-    port = int(address.rpartition(":")[2]) if address else 0
-    service = EnrolService(authority, invitations, sessions, config.listen or "", port, owners)
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
-    if address is None or authority is None:
+    if config.enrol_address is None or authority is None:
         return None
-    reception = await make_enrol_server(config, address, authority)
+    reception = await make_enrol_server(config, config.enrol_address, authority, audit)
     enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, reception)
     return reception
 

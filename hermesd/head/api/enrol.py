@@ -22,7 +22,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.authority import Authority, key_mark
-from hermesd.head.security.guard import LOCAL, caller, certified
+from hermesd.head.security.guard import LOCAL, about, caller, certified
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
@@ -122,6 +122,11 @@ def _digest(secret: bytes) -> str:
     return hashlib.sha256(secret).hexdigest()
 
 
+def _mark(secret: bytes) -> str:
+    """What the audit calls an invitation: the same word when it is made and when it is used."""
+    return f"invitation {_digest(secret)[:12]}"
+
+
 LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
 MOST_USES = 10_000
@@ -135,7 +140,8 @@ log = structlog.get_logger()
 
 class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
     """The servicer. `authority` is None at a head that serves no other machines; `address` is
-    where they reach it, `port` where invitations are redeemed, `owners` whose each study is."""
+    where they reach it, `enrol_address` where invitations are redeemed, `owners` whose each study
+    is."""
 
     def __init__(
         self,
@@ -143,14 +149,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         invitations: Invitations,
         sessions: NodeSessions,
         address: str,
-        port: int,
+        enrol_address: str,
         owners: Mapping[StudyId, str],
     ) -> None:
         self._authority = authority
         self._sessions = sessions
         self._invitations = invitations
         self._address = address
-        self._port = port
+        self._port = int(enrol_address.rpartition(":")[2]) if enrol_address else 0
         self._owners = owners
 
     async def Invite(self, request: pb.InviteRequest, context: Any) -> pb.InviteResponse:
@@ -173,6 +179,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         except OverflowError as error:
             raise TooMuch(str(error)) from None
         der = authority.certificate.public_bytes(serialization.Encoding.DER)
+        about.set(_mark(secret))
         log.info("invited", role=role, name=request.name or "any", uses=uses)
         token = Invitation(secret, self._port, der).token()
         return pb.InviteResponse(token=token, address=reached_at(self._address))
@@ -184,6 +191,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         invited = self._invitations.find(request.secret)
         if invited is None:
             raise NotNow(_USED)
+        about.set(f"{_mark(request.secret)}, for a {invited.role}")
         signing_request = _signing_request(request.signing_request)
         key = key_mark(signing_request)
         identity = Identity(invited.role, name)
@@ -261,6 +269,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             secret = Invitation.of(token).secret
         except NotEnrolled as error:
             raise Refused(FieldError("token", "", str(error))) from None
+        about.set(_mark(secret))
         if not self._invitations.take_back(secret):
             raise NotFound("no such token is open")
         log.info("invitation taken back")

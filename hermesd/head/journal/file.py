@@ -113,7 +113,8 @@ def verify(path: Path, check: str = "quick_check") -> None:
         )
     if version not in range(1, schema.VERSION + 1):
         raise DamagedState(path, f"is damaged (schema version {version})", ADVICE)
-    expected = ["journal", "points", "snapshot", *(["reports"] if version > 1 else [])]
+    since = {"journal": 1, "points": 1, "snapshot": 1, "reports": 2, "audit": 3}
+    expected = [name for name, first in since.items() if version >= first]
     if missing := [name for name in expected if name not in tables]:
         raise DamagedState(path, f"is damaged (it lacks the table {missing[0]})", ADVICE)
     if found != "ok":

@@ -193,7 +193,7 @@ def _rebuild(damaged: Path, fresh: Path, behind_gap: str = "") -> Repaired:
                 state.check()
             except InvariantBroken as error:
                 raise _Contradiction(str(error)) from None
-            _copy_points(source, target, done)
+            _copy_tables(source, target, done)
         target.execute("COMMIT")
     return done
 
@@ -291,25 +291,27 @@ def _scan(source: sqlite3.Connection, select: str) -> Iterator[tuple[tuple[Any, 
         yield None, why
 
 
-def _copy_points(source: sqlite3.Connection, target: sqlite3.Connection, done: Repaired) -> None:
-    for select, insert, readable in (
-        (schema.SCAN_POINTS, schema.INSERT_POINTS, _is_piece),
-        (schema.SCAN_REPORTS, schema.INSERT_REPORT, _is_report),
+def _copy_tables(source: sqlite3.Connection, target: sqlite3.Connection, done: Repaired) -> None:
+    for what, select, insert, readable in (
+        ("points", schema.SCAN_POINTS, schema.INSERT_POINTS, _is_piece),
+        ("points", schema.SCAN_REPORTS, schema.INSERT_REPORT, _is_report),
+        ("audit entries", schema.SCAN_AUDIT, schema.INSERT_AUDIT, lambda _: True),
     ):
         for found, why in _scan(source, select):
-            if why and not (insert == schema.INSERT_REPORT and "no such table" in why):
-                done.aside.append((None, why, f"points behind the first {done.points} pieces"))
+            # An earlier version's journal lacks some tables.
+            if why and not (insert != schema.INSERT_POINTS and "no such table" in why):
+                done.aside.append((None, why, f"{what} behind the first {done.points} pieces"))
             if found is None:
                 break
-            # A report's number is its key, a piece's is not kept.
-            values = found if insert == schema.INSERT_REPORT else found[1:]
+            # A piece's number is not kept.
+            values = found[1:] if insert == schema.INSERT_POINTS else found
             try:
                 if not readable(values):
                     raise sqlite3.DataError("its points cannot be read")
                 target.execute(insert, values)
-                done.points += 1
+                done.points += insert != schema.INSERT_AUDIT
             except (sqlite3.Error, OverflowError) as error:
-                done.aside.append((None, str(error), f"points of {values[:3]}"))
+                done.aside.append((None, str(error), f"{what} of {values[:3]}"))
 
 
 def _is_piece(values: tuple[Any, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
@@ -9,7 +10,7 @@ from hermesd import record
 from hermesd.core.model import Time
 
 APPLICATION_ID = 0x48524D53
-VERSION = 2
+VERSION = 3
 NAME = "journal.db"
 
 # `outcome` holds what an entry ended: see `outcomes`. `crc` covers the other columns of its row.
@@ -18,6 +19,14 @@ NAME = "journal.db"
 REPORTS = """
 CREATE TABLE IF NOT EXISTS reports (
   number INTEGER PRIMARY KEY, trial TEXT NOT NULL, attempt INTEGER NOT NULL, points BLOB NOT NULL
+) STRICT;
+"""
+# What callers did and were refused: see `hermesd.head.security.audit`.
+AUDIT = """
+CREATE TABLE IF NOT EXISTS audit (
+  number INTEGER PRIMARY KEY, at REAL NOT NULL, role TEXT NOT NULL, name TEXT NOT NULL,
+  shown TEXT NOT NULL, peer TEXT NOT NULL, method TEXT NOT NULL, subject TEXT NOT NULL,
+  result TEXT NOT NULL, reason TEXT NOT NULL, times INTEGER NOT NULL
 ) STRICT;
 """
 TABLES = f"""
@@ -37,9 +46,9 @@ CREATE TABLE snapshot (
   part INTEGER PRIMARY KEY, seq INTEGER NOT NULL, shape TEXT NOT NULL, digest TEXT NOT NULL,
   body BLOB NOT NULL
 ) STRICT;
-{REPORTS}"""
-# What makes a journal of version 1 one of this version.
-UPGRADE = f"BEGIN; {REPORTS} PRAGMA user_version = {VERSION}; COMMIT;"
+{REPORTS}{AUDIT}"""
+# What makes a journal of an earlier version one of this version.
+UPGRADE = f"BEGIN; {REPORTS} {AUDIT} PRAGMA user_version = {VERSION}; COMMIT;"
 
 INSERT_ENTRY = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)"
 SELECT_ENTRIES = (
@@ -56,6 +65,17 @@ SCAN_REPORTS = (
 INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?)"
 DELETE_REPORT = "DELETE FROM reports WHERE number = ?"
 SELECT_REPORTS = "SELECT number, trial, attempt, points FROM reports ORDER BY number"
+INSERT_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+SCAN_AUDIT = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
+# The newest so many are kept: some hundred megabytes.
+AUDIT_LIMIT = 1_000_000
+TRIM_AUDIT = "DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?"
+SELECT_AUDIT = """
+SELECT * FROM audit
+WHERE number < :before AND at >= :since AND (:name = '' OR name = :name)
+  AND (NOT :refusals OR result != 'OK')
+ORDER BY number DESC LIMIT :limit
+"""
 INSERT_POINTS = """
 INSERT INTO points VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
   steps = CAST(steps || excluded.steps AS BLOB), vals = CAST(vals || excluded.vals AS BLOB)
@@ -80,6 +100,27 @@ class JournalLine(NamedTuple):
     at: Time
     entry: record.Entry
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """What one call did, or `times` calls that were refused alike.
+
+    `role` and `name` are empty where nobody was known. `shown` is what let the caller in, `result`
+    the name of a gRPC status code, and `reason` what a refusal said. The table gives the `number`.
+    """
+
+    number: int
+    at_unix_seconds: Time
+    role: str
+    name: str
+    shown: str
+    peer: str
+    method: str
+    subject: str
+    result: str
+    reason: str
+    times: int = 1
 
 
 def checksum(seq: int, at: Time, kind: str, body: str, outcome: str) -> int:

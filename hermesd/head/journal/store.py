@@ -9,12 +9,21 @@ own, which can write nothing.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -29,7 +38,7 @@ from hermesd.head.clock import boottime
 from hermesd.head.counters import Histogram
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
-from hermesd.head.journal.schema import JournalLine, PointRow, from_row, to_row
+from hermesd.head.journal.schema import AuditEntry, JournalLine, PointRow, from_row, to_row
 from hermesd.record import Entry
 
 # The writing connection of the journal, in a thread of its own.
@@ -92,7 +101,7 @@ async def transactions(path: Path) -> AsyncIterator[Transactions]:
 def _set_up(connection: sqlite3.Connection) -> None:
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
-    if connection.execute("PRAGMA user_version").fetchone() == (1,):
+    if connection.execute("PRAGMA user_version").fetchone()[0] < schema.VERSION:
         connection.executescript(schema.UPGRADE)
 
 
@@ -330,6 +339,12 @@ class Journal:
         """No more points will come of this run."""
         self._fresh.close(run)
 
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Write what calls did; on the disk when this returns. Raises JournalBroken."""
+        rows = [(None, *dataclasses.astuple(entry)[1:]) for entry in entries]
+        trim = (schema.TRIM_AUDIT, [(schema.AUDIT_LIMIT,)])
+        await self._submit([(schema.INSERT_AUDIT, rows), trim])
+
     async def forget_points(self, trials: Iterable[TrialId]) -> None:
         """Remove every point of these trials. Raises JournalBroken."""
         gone = set(trials)
@@ -447,6 +462,17 @@ class Journal:
         sql = "SELECT trial FROM points UNION SELECT trial FROM reports"
         return [row[0] for row in await self._select(sql, ())]
 
+    async def audit(
+        self, before: int, limit: int, since: Time = 0.0, name: str = "", refusals: bool = False
+    ) -> list[AuditEntry]:
+        """What calls did, the newest first: at most `limit` with numbers below `before`, from the
+        time `since` on; only of the caller `name`, only `refusals`."""
+        rows = await self._select(
+            schema.SELECT_AUDIT,
+            {"before": before, "limit": limit, "since": since, "name": name, "refusals": refusals},
+        )
+        return [AuditEntry(*row) for row in rows]
+
     async def submitted(self) -> dict[StudyId, str]:
         """All studies that ever were, removed ones too, with their identities.
 
@@ -479,7 +505,9 @@ class Journal:
         whole = snapshot.digest == rows[0][2] and snapshot.seq <= self._last
         return snapshot if whole else None
 
-    async def _select(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    async def _select(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any]
+    ) -> list[tuple[Any, ...]]:
         try:
             async with self._reading, self._reader.execute(sql, values) as cursor:
                 return [tuple(row) for row in await cursor.fetchall()]

@@ -7,6 +7,7 @@ id, which is all that the client sees.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import getpass
 import hmac
@@ -14,7 +15,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from hermesd.head.blobs import TooLarge
 from hermesd.head.journal.store import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
+from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
@@ -51,12 +53,15 @@ def methods_of(file: Any) -> list[str]:
 #
 # One that is missing here fails the start-up, so that nothing is ever open by oversight.
 
-CONTROL_METHODS = (
-    "SubmitStudy", "PutBlob", "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes",
-    "GetCurve", "ExplainTrial", "BestTrials", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "MarkTrials", "AddTrials", "ExtendStudy", "SetMetric", "SetSignal",
-    "RemoveStudy", "WatchJournal", "TailLogs", "ExportStudy", "DownloadCheckpoint", "GetFiles",
+READING_METHODS = (
+    "GetStudy", "ListStudies", "GetTrial", "ListTrials", "ListNodes", "GetCurve", "ExplainTrial",
+    "BestTrials", "WatchJournal", "TailLogs", "ExportStudy", "DownloadCheckpoint", "GetFiles",
     "ListUsers", "ServerInfo",
+)  # fmt: skip
+CONTROL_METHODS = (
+    *READING_METHODS, "SubmitStudy", "PutBlob", "PauseTrials", "ResumeTrials", "StopTrials",
+    "RetryTrials", "MarkTrials", "AddTrials", "ExtendStudy", "SetMetric", "SetSignal",
+    "RemoveStudy",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")
@@ -66,6 +71,7 @@ EVERYBODY = frozenset(Role)
 METHODS: Mapping[str, frozenset[Role]] = {
     **{f"/hermes.v1.ControlService/{name}": PEOPLE for name in CONTROL_METHODS},
     **{f"/hermes.v1.ControlService/{name}": OPERATORS for name in UPKEEP_METHODS},
+    "/hermes.v1.ControlService/ListAudit": frozenset({Role.ADMIN}),
     "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
     "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
     "/hermes.v1.EnrolService/Enrol": EVERYBODY,
@@ -76,6 +82,16 @@ METHODS: Mapping[str, frozenset[Role]] = {
     **dict.fromkeys(methods_of(health_pb2.DESCRIPTOR), EVERYBODY),
     **dict.fromkeys(methods_of(reflection_pb2.DESCRIPTOR), PEOPLE),
 }
+# What changes nothing: the audit has only who was refused it. All others are changes.
+READS = frozenset(
+    {
+        *(f"/hermes.v1.ControlService/{name}" for name in (*READING_METHODS, "ListAudit")),
+        "/hermes.v1.NodeService/GetBlob",
+        "/hermes.v1.EnrolService/ListIdentities",
+        *methods_of(health_pb2.DESCRIPTOR),
+        *methods_of(reflection_pb2.DESCRIPTOR),
+    }
+)
 # The only one that asks for no credential: the secret in its request is one.
 INVITED = "/hermes.v1.EnrolService/Enrol"
 
@@ -155,6 +171,8 @@ TEXT_LIMIT = 3_000
 LOCAL = Identity(Role.ADMIN, getpass.getuser())
 # Who calls; None for one who only redeems an invitation.
 caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
+# What the method that is answered has to say about it for the audit.
+about: ContextVar[str] = ContextVar("about", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +218,8 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
     Denied: grpc.StatusCode.UNAUTHENTICATED,
     Forbidden: grpc.StatusCode.PERMISSION_DENIED,
 }
+# Of these the audit has those of reads as well.
+_REFUSALS = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
 def token(path: Path) -> str:
@@ -223,16 +243,21 @@ def token(path: Path) -> str:
 
 class Guard(grpc.aio.ServerInterceptor):
     """The interceptor. `tokens` by role, or None where the socket's permissions are enough;
-    `authority` whose certificates say who calls, where connections come with one."""
+    `authority` whose certificates say who calls, where connections come with one; `audit` has what
+    they do."""
 
     def __init__(
-        self, tokens: Mapping[Role, str] | None, authority: Authority | None = None
+        self,
+        tokens: Mapping[Role, str] | None,
+        authority: Authority | None = None,
+        audit: Audit | None = None,
     ) -> None:
         if missing := undeclared():
             raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
         self._tokens = tokens
         self._authority = authority
         self._calls = Calls()
+        self._audit = audit
 
     async def intercept_service(  # type: ignore[override]  # generic where ours takes any
         self,
@@ -246,18 +271,20 @@ class Guard(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
-        guarded = functools.partial(_guarded, handler, method, self._calls)
-        if self._tokens is None and roles:
-            return guarded(lambda _: LOCAL)
-        if method == INVITED:
-            return guarded(lambda _: None)
         holder = self._token_holder(handler_call_details)
-        if holder is not None and holder.role in roles:
-            return guarded(lambda _: holder)
-        if self._authority is None or not roles:
+        if self._tokens is None and roles:
+            shown, admit = "socket", _as(LOCAL)
+        elif method == INVITED:
+            shown, admit = "invitation", _as(None)
+        elif holder is not None and holder.role in roles:
+            shown, admit = "token", _as(holder)
+        elif self._authority is None or not roles:
+            shown, admit = "", _nobody
             # For every kind of call: it waits for no message.
-            return grpc.stream_stream_rpc_method_handler(_denied)
-        return guarded(functools.partial(self._certified, roles))
+            handler = grpc.stream_stream_rpc_method_handler(_unreached)
+        else:
+            shown, admit = "certificate", functools.partial(self._certified, roles)
+        return _guarded(handler, _Door(method, shown, admit, self._calls, self._audit))
 
     def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | None:
         for key, value in details.invocation_metadata or ():
@@ -276,10 +303,12 @@ class Guard(grpc.aio.ServerInterceptor):
         if identity is None:
             raise Denied("a valid token, or a certificate of this head, is needed")
         shown = Certified(self._authority, identity, serial)
+        # The audit has who it was, refused or not.
+        caller.set(identity)
+        certified.set(shown)
         shown.see()
         if identity.role not in roles:
             raise Forbidden(f"{identity.role} {identity.name} may not do this{takes(roles)}")
-        certified.set(shown)
         return identity
 
 
@@ -295,27 +324,82 @@ def _bearer(pem: bytes) -> tuple[Identity | None, int]:
     return (identity_of(uris[0]) if len(uris) == 1 else None), certificate.serial_number
 
 
-async def _denied(request: Any, context: Any) -> None:
-    await context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "a valid token is needed (metadata `authorization`)"
-    )
+def _as(who: Identity | None) -> Callable[[Any], Identity | None]:
+    return lambda _: who
 
 
-def _guarded(
-    handler: Any, method: str, calls: Calls, admit: Callable[[Any], Identity | None]
-) -> Handler:
+def _nobody(context: Any) -> Identity:
+    raise Denied("a valid token is needed (metadata `authorization`)")
+
+
+async def _unreached(request: Any, context: Any) -> None:
+    raise AssertionError("nobody is admitted")
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """What a method's calls pass: `admit` says who it is, or raises."""
+
+    method: str
+    shown: str
+    admit: Callable[[Any], Identity | None]
+    calls: Calls
+    audit: Audit | None
+
+    @contextmanager
+    def admitted(self, context: Any, lasts: bool) -> Iterator[None]:
+        """Let a call in for the block. Raises Denied, Forbidden, TooMuch."""
+        caller.set(None)
+        caller.set(who := self.admit(context))
+        with self.calls.counted(who, lasts):
+            yield
+
+    async def done(self, context: Any, request: Any = None) -> None:
+        """Note that a change was made."""
+        if self._is_change(request) and self.audit is not None:
+            await self.audit.note(self._attempt(context, request), OK)
+
+    async def failed(self, context: Any, error: Exception, request: Any = None) -> None:
+        """Have the caller hear a failure, and the audit, too."""
+        code, words, metadata = _answer(error, self.method)
+        refused = code in _REFUSALS or self._is_change(request)
+        if refused and self.audit is not None:
+            with suppress(JournalBroken):  # the head ends by that
+                await self.audit.note(self._attempt(context, request), code.name, words)
+        await context.abort(code, words, metadata)
+
+    def cut_short(self, context: Any, request: Any = None) -> None:
+        """Note that the caller left before it was answered: a change may be made all the same."""
+        if self._is_change(request) and self.audit is not None:
+            self.audit.note_late(self._attempt(context, request), "CANCELLED")
+
+    def _is_change(self, request: Any) -> bool:
+        return self.method not in READS and not getattr(request, "validate_only", False)
+
+    def _attempt(self, context: Any, request: Any) -> Attempt:
+        known = certified.get()
+        by = f"{self.shown} {known.serial:x}"[:28] if known is not None else self.shown
+        words = "; ".join(filter(None, (subject_of(request), about.get())))
+        return Attempt(caller.get(), by, context.peer(), self.method, words)
+
+
+def _guarded(handler: Any, door: _Door) -> Handler:
     """The handler for those who are admitted and have not too much open, with its failures turned
-    into statuses."""
+    into statuses, and what it does in the audit."""
     inner = handler.unary_unary or handler.stream_unary
     if inner is not None:
 
         async def single(request: Any, context: Any) -> Any:
             try:
-                caller.set(who := admit(context))
-                with calls.counted(who, lasts=handler.request_streaming):
-                    return await inner(request, context)
+                with door.admitted(context, lasts=handler.request_streaming):
+                    answer = await inner(request, context)
+                    await door.done(context, request)
+                    return answer
+            except asyncio.CancelledError:
+                door.cut_short(context, request)
+                raise
             except Exception as error:
-                await _abort(context, error, method)
+                await door.failed(context, error, request)
 
         make = (
             grpc.stream_unary_rpc_method_handler
@@ -327,11 +411,11 @@ def _guarded(
 
     async def streamed(request: Any, context: Any) -> None:
         try:
-            caller.set(who := admit(context))
-            shown = certified.get()
-            if shown is not None and handler.request_streaming:
-                request = _while_it_counts(shown, request)
-            with calls.counted(who, lasts=True):
+            with door.admitted(context, lasts=True):
+                await door.done(context, request)
+                shown = certified.get()
+                if shown is not None and handler.request_streaming:
+                    request = _while_it_counts(shown, request)
                 answers = inner(request, context)
                 if isinstance(answers, AsyncGenerator):
                     async with aclosing(answers):
@@ -342,7 +426,7 @@ def _guarded(
                 else:
                     await answers
         except Exception as error:
-            await _abort(context, error, method)
+            await door.failed(context, error, request)
 
     make_stream = (
         grpc.stream_stream_rpc_method_handler
@@ -364,7 +448,10 @@ async def _while_it_counts(shown: Certified, requests: AsyncIterator[Any]) -> As
         yield request
 
 
-async def _abort(context: Any, error: Exception, method: str) -> None:
+def _answer(
+    error: Exception, method: str
+) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """What the caller hears of a failure: code, words and metadata."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, grpc.aio.AbortError):
@@ -373,13 +460,12 @@ async def _abort(context: Any, error: Exception, method: str) -> None:
     if code is None:
         incident = secrets.token_hex(6)
         log.error("uncaught exception", method=method, incident=incident, exc_info=error)
-        await context.abort(
-            grpc.StatusCode.INTERNAL, f"internal error; the head's log has it as {incident}"
-        )
+        words = f"internal error; the head's log has it as {incident}"
+        return grpc.StatusCode.INTERNAL, words, ()
     metadata: tuple[tuple[str, bytes], ...] = ()
     if isinstance(error, Refused):
         metadata = ((ERRORS_KEY, field_errors(error).SerializeToString()),)
-    await context.abort(code, str(error)[:TEXT_LIMIT], metadata)
+    return code, str(error)[:TEXT_LIMIT], metadata
 
 
 def field_errors(refused: Refused) -> control_pb2.FieldErrors:

@@ -18,6 +18,7 @@ import structlog
 
 from hermesd.binding import bind, see_that_it_fits
 from hermesd.config.schema import HeadConfig
+from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
 from hermesd.head.statedir import StateBusy, StateRefused
@@ -80,10 +81,13 @@ def reached_at(listen: str) -> str:
             return f"{socket.gethostname()}:{port}"
 
 
-async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.aio.Server:
+async def make_server(
+    config: HeadConfig, authority: Authority | None, audit: Audit | None = None
+) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
-    `authority` is the head's own, if it has no certificates from elsewhere. Raises StateRefused
+    `authority` is the head's own, if it has no certificates from elsewhere; `audit` gets what is
+    done. Raises StateRefused
     for TCP without tokens and for an address beyond loopback without TLS, before anything is bound,
     and StateBusy for a socket at which another head answers, before that is touched.
     """
@@ -100,7 +104,7 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
             f"{config.told('listen')} can be reached from other machines: set enrol, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
-    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority)])
+    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority, audit)])
     try:
         if config.listen:
             credentials = _credentials(config, authority)
@@ -114,12 +118,12 @@ async def make_server(config: HeadConfig, authority: Authority | None) -> grpc.a
 
 
 async def make_enrol_server(
-    config: HeadConfig, address: str, authority: Authority
+    config: HeadConfig, address: str, authority: Authority, audit: Audit | None
 ) -> grpc.aio.Server:
     """A server where invitations are redeemed, by those who have no certificate yet."""
     server = grpc.aio.server(
         options=list(RECEPTION_OPTIONS),
-        interceptors=[Guard({})],
+        interceptors=[Guard({}, audit=audit)],
         maximum_concurrent_rpcs=RECEPTION_CALLS,
     )
     credentials = grpc.ssl_server_credentials([authority.server_pair()])

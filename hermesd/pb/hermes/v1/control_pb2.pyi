@@ -1015,6 +1015,54 @@ class User(_message.Message):
     max_studies: int
     def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., max_devices: _Optional[int] = ..., max_unfinished_trials: _Optional[int] = ..., devices: _Optional[int] = ..., unfinished_trials: _Optional[int] = ..., studies: _Optional[int] = ..., decayed_device_seconds: _Optional[float] = ..., share: _Optional[float] = ..., fair_share: _Optional[float] = ..., half_life_seconds: _Optional[float] = ..., max_studies: _Optional[int] = ...) -> None: ...
 
+class ListAuditRequest(_message.Message):
+    __slots__ = ("page_size", "page_token", "within_seconds", "name", "refusals_only")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_ONLY_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    within_seconds: float
+    name: str
+    refusals_only: bool
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., within_seconds: _Optional[float] = ..., name: _Optional[str] = ..., refusals_only: bool = ...) -> None: ...
+
+class ListAuditResponse(_message.Message):
+    __slots__ = ("entries", "next_page_token")
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    next_page_token: str
+    def __init__(self, entries: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("number", "at_unix_seconds", "role", "name", "shown", "peer", "method", "subject", "result", "reason", "times")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    at_unix_seconds: float
+    role: str
+    name: str
+    shown: str
+    peer: str
+    method: str
+    subject: str
+    result: str
+    reason: str
+    times: int
+    def __init__(self, number: _Optional[int] = ..., at_unix_seconds: _Optional[float] = ..., role: _Optional[str] = ..., name: _Optional[str] = ..., shown: _Optional[str] = ..., peer: _Optional[str] = ..., method: _Optional[str] = ..., subject: _Optional[str] = ..., result: _Optional[str] = ..., reason: _Optional[str] = ..., times: _Optional[int] = ...) -> None: ...
+
 class ServerInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -184,6 +184,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.ListUsersRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.ListUsersResponse.FromString,
                 _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/hermes.v1.ControlService/ListAudit',
+                request_serializer=hermes_dot_v1_dot_control__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.ListAuditResponse.FromString,
+                _registered_method=True)
         self.ServerInfo = channel.unary_unary(
                 '/hermes.v1.ControlService/ServerInfo',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ServerInfoRequest.SerializeToString,
@@ -404,6 +409,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudit(self, request, context):
+        """Who changed what, and who was refused what: the newest first, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ServerInfo(self, request, context):
         """Which head this is, its version, its policies.
         """
@@ -563,6 +575,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ListUsers,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.ListUsersRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.ListUsersResponse.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.ListAuditRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.ListAuditResponse.SerializeToString,
             ),
             'ServerInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.ServerInfo,
@@ -1380,6 +1397,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/ListUsers',
             hermes_dot_v1_dot_control__pb2.ListUsersRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.ListUsersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/ListAudit',
+            hermes_dot_v1_dot_control__pb2.ListAuditRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.ListAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -91,6 +91,8 @@ class ControlServiceStub:
     """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]
     """Who shares the devices, and how: everybody, to a user only themselves."""
+    ListAudit: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListAuditRequest, _control_pb2.ListAuditResponse]
+    """Who changed what, and who was refused what: the newest first, in pages."""
     ServerInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]
     """Which head this is, its version, its policies."""
 
@@ -157,6 +159,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """What a trial's program has in its working copy, on the node where it ran last."""
     ListUsers: _aio.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]  # type: ignore[assignment]
     """Who shares the devices, and how: everybody, to a user only themselves."""
+    ListAudit: _aio.UnaryUnaryMultiCallable[_control_pb2.ListAuditRequest, _control_pb2.ListAuditResponse]  # type: ignore[assignment]
+    """Who changed what, and who was refused what: the newest first, in pages."""
     ServerInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]  # type: ignore[assignment]
     """Which head this is, its version, its policies."""
 
@@ -400,6 +404,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListUsersResponse, _abc.Awaitable[_control_pb2.ListUsersResponse]]:
         """Who shares the devices, and how: everybody, to a user only themselves."""
+
+    @_abc_1.abstractmethod
+    def ListAudit(
+        self,
+        request: _control_pb2.ListAuditRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListAuditResponse, _abc.Awaitable[_control_pb2.ListAuditResponse]]:
+        """Who changed what, and who was refused what: the newest first, in pages."""
 
     @_abc_1.abstractmethod
     def ServerInfo(

@@ -1,0 +1,147 @@
+"""Who asked for what, from where, and what came of it: on the disk before the caller hears it.
+
+Changes are noted one by one. A refusal is noted when it happens first; the same one again within a
+minute is only counted, so that nobody fills the disk by being refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from google.protobuf.message import Message
+
+from hermesd.core.model import Time
+from hermesd.head.journal.schema import AuditEntry
+from hermesd.head.journal.store import Journal, JournalBroken
+from hermesd.security.identity import Identity
+
+OK = "OK"
+MERGE_SECONDS = 60.0
+# So many refusals are told apart; more than these are counted by method alone.
+KINDS_LIMIT = 1_000
+TEXT_LIMIT, NAMES_LIMIT = 300, 10
+# Of a request: what says on what it acts. Everything else, secrets among it, is left out.
+_TOLD = {
+    "study", "trial", "trials", "node", "device", "for_good", "name", "role", "uses",
+    "code_sha256", "selection", "spec",
+}  # fmt: skip
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A call, as far as it is known before it ends. `shown` is what it was let in by."""
+
+    who: Identity | None
+    shown: str
+    peer: str
+    method: str
+    subject: str = ""
+
+
+class Audit:
+    """Writes to `journal`, or only to the log where that is None; `now` is the head's clock."""
+
+    def __init__(self, journal: Journal | None, now: Callable[[], Time]) -> None:
+        self._journal = journal
+        self._now = now
+        # The refusals of this minute, and how often each came again.
+        self._again: dict[Attempt, tuple[AuditEntry, int]] = {}
+        self._late: list[AuditEntry] = []
+
+    async def note(self, attempt: Attempt, result: str, reason: str = "") -> None:
+        """On the disk when this returns, unless it is a refusal that is only counted.
+
+        Raises JournalBroken.
+        """
+        entry = self._entry(attempt, result, reason)
+        if result != OK:
+            key = _kind(attempt, result)
+            if key not in self._again and len(self._again) >= KINDS_LIMIT:
+                key = Attempt(None, "", "", attempt.method, result)
+            if key in self._again:
+                first, times = self._again[key]
+                self._again[key] = first, times + 1
+                return
+            self._again[key] = entry, 0
+            log.warning(
+                "refused", method=entry.method, who=f"{entry.role} {entry.name}".strip(),
+                peer=entry.peer, result=result, reason=entry.reason,
+            )  # fmt: skip
+        await self._write([entry])
+
+    def note_late(self, attempt: Attempt, result: str) -> None:
+        """The same for who can't wait for the disk: with what is written next, or in a minute."""
+        self._late.append(self._entry(attempt, result, ""))
+
+    async def run(self) -> None:
+        """Write what was only counted, every minute and at the end."""
+        try:
+            while True:
+                await asyncio.sleep(MERGE_SECONDS)
+                await self._write(list(self._counted()))
+        finally:
+            with suppress(JournalBroken):  # the head ends by that
+                await self._write(list(self._counted()))
+
+    def _counted(self) -> Iterator[AuditEntry]:
+        again, self._again = self._again, {}
+        for first, times in again.values():
+            if times:
+                yield replace(first, at_unix_seconds=self._now(), times=times)
+
+    async def _write(self, entries: list[AuditEntry]) -> None:
+        late, self._late = self._late, []
+        if self._journal is not None and (late or entries):
+            await self._journal.append_audit([*late, *entries])
+
+    def _entry(self, attempt: Attempt, result: str, reason: str) -> AuditEntry:
+        who = attempt.who
+        return AuditEntry(
+            number=0,
+            at_unix_seconds=self._now(),
+            role=str(who.role) if who is not None else "",
+            name=who.name if who is not None else "",
+            shown=attempt.shown,
+            peer=attempt.peer,
+            method=attempt.method.rpartition("/")[2],
+            subject=attempt.subject[:TEXT_LIMIT],
+            result=result,
+            reason=reason[:TEXT_LIMIT],
+        )
+
+
+def _kind(attempt: Attempt, result: str) -> Attempt:
+    """What makes two refusals the same: who, from which machine, what; not on what."""
+    return replace(attempt, peer=attempt.peer.rpartition(":")[0], subject=result)
+
+
+def subject_of(request: Any) -> str:
+    """On what a request acts, in words: its fields that name something."""
+    return ", ".join(_told(request)) if isinstance(request, Message) else ""
+
+
+def _told(message: Message) -> Iterator[str]:
+    for field, value in message.ListFields():
+        if field.name not in _TOLD:
+            continue
+        if isinstance(value, Message):
+            yield from _told(value)
+        elif field.is_repeated:
+            more = f" and {len(value) - NAMES_LIMIT} more" if len(value) > NAMES_LIMIT else ""
+            yield f"{field.name} {' '.join(map(str, value[:NAMES_LIMIT]))}{more}"
+        else:
+            yield f"{field.name} {_word(field, value)}"
+
+
+def _word(field: Any, value: Any) -> str:
+    if field.enum_type is None:
+        return str(value)
+    name: str = field.enum_type.values_by_number[value].name
+    return name.rpartition("_")[2].lower()
