@@ -72,7 +72,8 @@ def download(
 
     A Keras trial whose fit is over has model.keras among them; a finished PyTorch trial has
     model.pt and optimizer.pt, plain state_dicts, and of Lightning also model.ckpt, of the Hugging
-    Face Trainer a folder `pretrained`. The lines that load them are printed. With --force, files
+    Face Trainer a folder `pretrained`; a finished tf.function loop has a tf.train.Checkpoint,
+    `tf-checkpoint`. The lines that load them are printed. With --force, files
     of the same names are replaced and all others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best

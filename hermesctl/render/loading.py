@@ -8,6 +8,7 @@ from pathlib import Path
 
 KERAS, TORCH, LIGHTNING = "model.keras", "model.pt", "model.ckpt"
 PRETRAINED = "pretrained"
+TENSORFLOW, TENSORFLOW_STATE = "tf-checkpoint", "tensorflow.json"
 
 
 def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
@@ -29,6 +30,11 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
             f"model = Model.load_from_checkpoint({at(LIGHTNING)})  # Model: your LightningModule,"
             " with its arguments if it does not save_hyperparameters()"
         ]
+    if f"{TENSORFLOW}.index" in names:
+        objects = _objects(folder / TENSORFLOW_STATE)
+        kept = f"tf.train.Checkpoint({', '.join(f'{name}={name}' for name in objects)})"
+        line = f"{kept}.read({at(TENSORFLOW)})  # into objects made as your script makes them"
+        return ["import tensorflow as tf", line] if objects else []
     found = [name for name in sorted(names) if "/" not in name and name.endswith(".pt")]
     if TORCH not in found:
         return []
@@ -43,8 +49,22 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
 
 def _architecture(folder: Path) -> str:
     """The class of the model that `save_pretrained` wrote; empty if the folder doesn't say."""
+    said = _said(folder / "config.json", "architectures")
+    return said[0] if said else ""
+
+
+def _objects(path: Path) -> list[str]:
+    """What the program called the objects in a `tf.train.Checkpoint`; none if that isn't said."""
+    return _said(path, "state", "objects")
+
+
+def _said(path: Path, *keys: str) -> list[str]:
+    """The names that a list in a JSON file holds; none of a file that has no such list."""
     try:
-        said = json.loads((folder / "config.json").read_bytes())["architectures"][0]
+        found = json.loads(path.read_bytes())
+        for key in keys:
+            found = found[key]
     except (OSError, ValueError, LookupError, TypeError):
-        return ""
-    return said if isinstance(said, str) and said.isidentifier() else ""
+        return []
+    names = found if isinstance(found, list) else []
+    return [name for name in names if isinstance(name, str) and name.isidentifier()]

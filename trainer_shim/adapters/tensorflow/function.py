@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainer_shim.adapters.tensorflow import function_graph, private, store
+from trainer_shim.adapters.tensorflow import function_graph, loadable, private, store
 from trainer_shim.adapters.tensorflow.data import DatasetIterators
 from trainer_shim.adapters.tensorflow.function_graph import Definition
 from trainer_shim.adapters.tensorflow.journal import STEP, Answer, ReplayJournal, Scalars
@@ -26,6 +27,7 @@ from trainer_shim.adapters.tensorflow.store import Kind
 from trainer_shim.adapters.tensorflow.traces import Traces
 from trainer_shim.adapters.tensorflow.variables import Variables
 from trainer_shim.agent import Agent
+from trainer_shim.checkpoint_dir import Builder
 
 # A traced function as the loop that calls it needs to know it.
 #
@@ -129,6 +131,7 @@ class Loop(ReplayedProgram):
         self._held: dict[TracedPlan, list[Any]] = {}  # variables that live to the program's end
         self._last: tuple[TracedPlan, Sequence[Any]] | None = None
         self._op_error: Any = None
+        self._named: dict[str, Any] = {}  # what holds the trained variables
         self._call: Any = None  # TensorFlow's own, of a context's function
 
     def hook(self) -> None:
@@ -202,6 +205,8 @@ class Loop(ReplayedProgram):
         trains = definition.takes_gradient and any(map(self._is_trainable, plan.written))
         if trains != plan.trains:
             plan.is_known_as(trains)
+            if trains:
+                self._named.update(self._named_objects(plan.written))
         plan.is_skipped = plan.trains or not touched.isdisjoint(self.variables.stale)
         plan.changes = self.variables.changes
         if not plan.is_skipped:
@@ -215,6 +220,10 @@ class Loop(ReplayedProgram):
             self.standing.obstacle(f"{plan.label} returns neither numbers nor strings")
         if any(count == function_graph.UNKNOWN for _, count in plan.taken):
             self.standing.obstacle("how many elements a step takes from an iterator is not known")
+
+    def _named_objects(self, written: set[int]) -> dict[str, Any]:
+        caller = sys._getframe()
+        return loadable.named_objects(caller, lambda one: self.variables.holds(one, written))
 
     def _hold(self, plan: TracedPlan) -> None:
         """Keep what it writes, though the function of the program that made it may return."""
@@ -344,6 +353,22 @@ class Loop(ReplayedProgram):
             self.journal.answered(asked, [self.variables.peek(variable)])
 
     # -- checkpoints -----------------------------------------------------------------------------
+
+    def _end(self) -> tuple[int, store.LoopSnapshot]:
+        step, snapshot = super()._end()
+        self.is_off = True  # the program is over: what saves it is none of its own
+        if self._named:
+            snapshot.state["objects"] = [*self._named]
+            snapshot.loadable = self._write_loadable
+        return step, snapshot
+
+    def _write_loadable(self, builder: Builder) -> None:
+        why = None
+        try:
+            loadable.write(self._named, builder)
+        except Exception as error:  # of objects that TensorFlow cannot save; the training is well
+            why = f"{type(error).__name__}: {error}".splitlines()[0]
+        self.agent.lacks(f"there is no {loadable.NAME}", why)
 
     def _last_step(self) -> tuple[str, int | None]:
         assert self._last is not None

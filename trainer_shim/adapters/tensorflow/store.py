@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 from trainer_shim.checkpoint_dir import Builder
 from trainer_shim.saver import OtherProgram
@@ -32,9 +32,13 @@ class LoopSnapshot:
     state: State
     arrays: list[Any] = field(default_factory=list)  # bytes, or flat arrays of them
     beside: int = 0
+    # Writes what loads without Hermes, of a program that is over.
+    loadable: Callable[[Builder], None] | None = None
 
     def prepare(self, builder: Builder) -> None:
-        """Nothing: all was copied when this was made."""
+        """Write what loads without Hermes; all else was copied when this was made."""
+        if self.loadable is not None:
+            self.loadable(builder)
 
     def write(self, builder: Builder) -> None:
         """Write all files."""
@@ -44,6 +48,7 @@ class LoopSnapshot:
         parts = {"arrays": self.arrays[self.beside :], "beside": self.arrays[: self.beside]}
         for part, arrays in parts.items():
             builder.add(f"{self.name}.{part}", [array for array in arrays if len(array)])
+        builder.adopt()
 
 
 def load(folder: str, name: str) -> LoopSnapshot | None:

@@ -68,6 +68,13 @@ class Variables:
         number: int = vars(variable)[_NUMBER]
         return number
 
+    def holds(self, variable: Any, numbers: set[int]) -> bool:
+        """Whether a variable, TensorFlow's or Keras', is one of these."""
+        import tensorflow as tf
+
+        ours = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", None)
+        return getattr(ours, "__dict__", {}).get(_NUMBER) in numbers
+
     def get(self, number: int) -> Any:
         """The variable with this number; None if the program has let go of it."""
         return self._made[number]() if number < len(self._made) else None
