@@ -21,6 +21,7 @@ from hermesctl.commands.options import (
     OutputOption,
     RankOption,
     TrialArgument,
+    complete_trial,
 )
 from hermesctl.commands.running import chosen_study, outcome, run
 from hermesctl.commands.trial_files import fetch
@@ -331,14 +332,32 @@ def best(
     run(body, head=head)
 
 
-def why(trial: TrialArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """Say why a trial runs or waits, and what the policy would do next.
+def why(
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TRIAL|STUDY",
+            help="A trial, `study/17`, or a study; a unique prefix will do. Default: the newest"
+            " study.",
+            autocompletion=complete_trial,
+            show_default=False,
+        ),
+    ] = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say why a trial, or a study's trials, run or wait, and what the policy would do next.
 
     Example: hermesctl why digits/3
     """
 
     async def body(client: AsyncClient) -> None:
-        explanation = await client.why(trial)
+        if of is not None and "/" in of:
+            explanation = await client.why(of)
+        else:
+            explanation = await client.why_study(await chosen_study(client, of))
+            for reason in await hindrances(client):
+                say(f"note: {reason}")
         rows = [row(ranked) for ranked in explanation.ranking]
         emit(
             stdout(),

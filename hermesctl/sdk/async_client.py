@@ -80,7 +80,7 @@ from hermesctl.study_file.submission import (
 )
 from hermesctl.study_file.trees import tree_of, with_value
 from hermesctl.study_file.write import plugin_label, study_data
-from hermesctl.text import nearest, printable
+from hermesctl.text import count, nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import Goal, NamedValue, Signal, StudySpec, Value
 from hermesd.security.identity import Role
@@ -88,6 +88,8 @@ from hermesd.security.identity import Role
 StudySource: TypeAlias = str | os.PathLike[str] | Mapping[str, object] | StudySpec | Prepared
 
 _SUBMIT_TIMEOUT_SECONDS = 300.0
+# Trials on devices that are called by name where all are spoken of.
+_NAMED = 8
 _PAGE_SIZE = 1_000
 PERSON_ROLES = (Role.USER, Role.OPERATOR, Role.ADMIN)
 _LOOK_SECONDS = 1.0
@@ -278,6 +280,28 @@ class AsyncClient:
         return from_wire.explanation(
             await self.connection.call(self.connection.stub.ExplainTrial, request)
         )
+
+    async def why_study(self, study: StudyRef) -> Explanation:
+        """Why a study's trials run or wait: who is on a device, who is next, and why that one.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
+        detail = await self.study(study)
+        waiting = [trial for trial in detail.trials if not trial.state.final]
+        first = (*detail.next_up, *(t.id for t in waiting), detail.trials[0].id)[0]
+        found = await self.why(first)
+        words = repr(detail.study).strip("<>")
+        on_devices = [trial.id for trial in detail.trials if trial.state.on_device]
+        if on_devices:
+            more = f" and {count(len(on_devices) - _NAMED, 'other')}" if on_devices[_NAMED:] else ""
+            words += f"; on devices: {', '.join(on_devices[:_NAMED])}{more}"
+        if waiting:
+            words += f"; {first}: {found.summary}"
+        return replace(found, trial=detail.study.id, summary=words, last_decision="")
 
     async def nodes(self) -> list[Node]:
         """The nodes with their devices."""

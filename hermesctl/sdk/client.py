@@ -176,6 +176,17 @@ class Client:
         """
         return self._run(self._client.why(trial))
 
+    def why_study(self, study: StudyRef) -> Explanation:
+        """Why a study's trials run or wait: who is on a device, who is next, and why that one.
+
+        Args:
+            study: as of `study`.
+
+        Raises:
+            NotFound: there is no such study.
+        """
+        return self._run(self._client.why_study(study))
+
     def nodes(self) -> list[Node]:
         """The nodes with their devices."""
         return self._run(self._client.nodes())

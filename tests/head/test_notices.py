@@ -147,6 +147,24 @@ async def test_a_metric_that_a_whole_program_has_not_brought_is_told_however_sho
         node.call.cancel()
 
 
+async def test_trials_that_completed_and_reported_nothing_are_told(tmp_path: Path) -> None:
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec({"lr": {"values": [0.1, 0.2]}}))
+        await node.complete(await node.start(), 0)
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        assert notice.startswith("metric loss was never reported; a program tells it by")
+        launch = await node.start()
+        await node.report(launch, 1, [3.0, 2.0])
+        await node.complete(launch, 2)
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        assert notice.startswith("1 of 2 completed trials reported nothing (digits/1)")
+        node.call.cancel()
+
+
 async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
     tmp_path: Path,
 ) -> None:

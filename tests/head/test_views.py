@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from hermesd.core.model import Goal, Phase
 from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.api.views import ranked_view, signed, study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from tests.core.playbook import Playbook, play
+from tests.core.playbook import Playbook, play, submitted
 
 
 def view(book: Playbook) -> pb.Study:
@@ -71,3 +72,31 @@ def test_how_long_a_trial_takes_is_learned_from_those_that_have_completed() -> N
     assert seen("s/0").remaining_seconds == pytest.approx(2.0), "what it says itself counts"
     book.state.put(replace(book.state.trials["s/0"], paused=True))
     assert not seen("s/0").HasField("remaining_seconds")
+
+
+def test_other_studies_have_their_share_of_the_devices() -> None:
+    book = play(trials=8, devices=4)
+    book.tell(submitted(8, "other"), submitted(1, "small"), submitted(8, "hers", owner="her"))
+    for number in range(8):
+        measured(book, f"s/{number}", 0.1)
+    studies = book.state.studies
+
+    def change(name: str, **changes: Any) -> None:
+        studies[name] = replace(studies[name], **changes)
+
+    for name in ("other", "small", "hers"):
+        change(name, pool="elsewhere")
+    alone = 8 * 8.0 / 4
+    assert view(book).remaining_seconds == pytest.approx(alone)
+    change("other", pool=studies["s"].pool)
+    assert view(book).remaining_seconds == pytest.approx(alone * 2), "alike, of one user"
+    change("small", pool=studies["s"].pool)
+    assert view(book).remaining_seconds == pytest.approx(alone * 4 / 1.5), "one trial, one device"
+    change("hers", pool=studies["s"].pool)
+    assert view(book).remaining_seconds == pytest.approx(alone * 6), "users alike, then studies"
+    change("other", priority=-1)
+    change("small", priority=-1)
+    assert view(book).remaining_seconds == pytest.approx(alone * 2), "they wait for ours"
+    change("hers", device_kind="other")
+    change("s", device_kind="cpu")
+    assert view(book).remaining_seconds == pytest.approx(alone)

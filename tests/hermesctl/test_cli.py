@@ -397,6 +397,7 @@ def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
         ["status"],
         ["best"],
         ["why", "digits/1"],
+        ["why", "digits"],
         ["version"],
         ["doctor", "--python", "/no/such/python"],
     ],
@@ -828,3 +829,15 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
         assert f"_HERMESCTL_COMPLETE=complete_{shell}" in script.stdout
     monkeypatch.setenv("_HERMESCTL_COMPLETE", "")
     assert hermesctl("completion", "powershell").exit_code == ExitCode.USAGE
+
+
+def test_why_of_a_study_is_who_is_on_a_device_and_who_is_next(head: FakeHead) -> None:
+    head.add_study("digits", trial(1), trial(2, state=RUNNING))
+    head.studies["digits"].notices.append("signal loss was not reported so far")
+    for args in (["why", "digits"], ["why"]):
+        said = " ".join(hermesctl(*args).stdout.split())
+        assert "on devices: digits/2; digits/1: it waits for cpu/0 policy: best_first" in said
+        assert "signal loss was not reported so far" in said
+    head.add_study("done", trial(1, state=COMPLETED), finished=True)
+    assert "waits for" not in hermesctl("why", "done").stdout
+    assert hermesctl("why", "none").exit_code == ExitCode.NOT_FOUND

@@ -44,6 +44,8 @@ def all_notices(
     yield
     found.append(_silent_metric(study, trials, names, now))
     yield
+    found.append(_silent_trials(trials, names))
+    yield
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
     yield
     found.append(_stalled(trials, now))
@@ -167,7 +169,7 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     over = ended or all(trial.phase.final for trial in trials)
     epoch = any(name.startswith(OF_AN_EPOCH) for name in names) or any(t.passes for t in trials)
-    if not trained and not epoch and not (over and names):
+    if not (trained or epoch or ended or (over and names)):
         return ""
     when = "was never reported" if over else "was not reported so far"
     goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
@@ -180,6 +182,23 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     given = f"{wanted}=..." if wanted.isidentifier() else f"{{{wanted!r}: ...}}"
     found = "or by `metrics:` in the study file, from what it prints"
     return f"{said}; a program tells it by trainer_shim.log({given}), {found}"
+
+
+def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:
+    """Which trials have completed and reported nothing, though others have; else empty."""
+    silent = [
+        trial.id
+        for trial in trials
+        if trial.phase is Phase.COMPLETED and not trial.metrics and not trial.curve
+    ]
+    if not silent or not names:
+        return ""
+    named = ", ".join(silent[:NAMED]) + (" …" if silent[NAMED:] else "")
+    completed = sum(trial.phase is Phase.COMPLETED for trial in trials)
+    return (
+        f"{len(silent)} of {completed} completed trials reported nothing ({named}):"
+        " `hermesctl logs` has what they printed"
+    )
 
 
 def _trained_seconds(trial: Trial, now: Time) -> float:

@@ -5,8 +5,10 @@ Losses leave here in the signal's own direction; inside everything is "lower is 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from statistics import median
 
 from google.protobuf.message import Message
@@ -14,7 +16,7 @@ from google.protobuf.message import Message
 from hermesd import wire
 from hermesd.core.decide.explanation import PAUSED
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study
+from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study, StudyId, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.api.notices import reported
@@ -266,7 +268,8 @@ def _effective_spec(study: Study) -> types.StudySpec:
 
 
 def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:
-    """Until the last trial ends, at the speeds measured so far, on the devices that are there.
+    """Until the last trial ends, at the speeds measured so far, on the devices that are there, as
+    far as other studies leave them.
 
     A trial that was not measured takes the median of those that were, in speed and in length; one
     that has completed was as long as it is. None until one was, and while a person holds a trial
@@ -292,7 +295,41 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         max(0.0, (_length(study, t) or typical) - t.step) * (t.seconds_per_step or speed)
         for t in unfinished
     ]
-    return max(sum(left) / devices, max(left, default=0.0))
+    return max(sum(left) / _left_to(state, study, devices), max(left, default=0.0))
+
+
+def _left_to(state: State, study: Study, devices: int) -> float:
+    """How many of the devices a study has on average, beside others that could use them: users by
+    their weights, the studies of one alike, and nobody more than they have trials for."""
+    trials = {  # of a large study no more are counted than there are devices
+        other.id: len([*islice(_not_paused(state, other.id), devices)])
+        for other in state.studies.values()
+        if other.pool == study.pool
+        and (not other.device_kind or study.device_kind in ("", other.device_kind))
+        and (other.owner != study.owner or other.priority >= study.priority)
+    }
+    wanting = {name: number for name, number in trials.items() if number}
+    owners = Counter(state.studies[name].owner for name in wanting)
+    weights = {
+        name: state.terms_of(owner).weight / owners[owner]
+        for name in wanting
+        for owner in [state.studies[name].owner]
+    }
+    left = float(devices)
+    while True:
+        level = left / math.fsum(weights[name] for name in wanting)
+        sated = [
+            name
+            for name, number in wanting.items()
+            if name != study.id and number < level * weights[name]
+        ]
+        if not sated:
+            return level * weights[study.id]
+        left -= sum(wanting.pop(name) for name in sated)
+
+
+def _not_paused(state: State, study: StudyId) -> Iterator[TrialId]:
+    return (trial for trial in state.active[study] if not state.trials[trial].paused)
 
 
 def _length(study: Study, trial: Trial) -> int | None:
