@@ -36,11 +36,26 @@ def parameter(name: str, given: Mapping[str, Any]) -> pb.Parameter:
                 message.values.extend(value(one) for one in item)
             case "distribution":
                 message.distribution = pb.Distribution.Value(f"DISTRIBUTION_{item.upper()}")
+            case "sequence":
+                _sequence(message.sequence, item)
             case "probabilities":
                 message.probabilities.extend(item)
             case _:
                 setattr(message, key, item)
     return message
+
+
+def _sequence(message: pb.Sequence, given: Mapping[str, Any]) -> None:
+    for key, item in given.items():
+        match key:
+            case "values" | "after" | "at":
+                getattr(message, key).extend(value(one) for one in item)
+            case "shape":
+                message.shape = pb.SequenceShape.Value(f"SEQUENCE_SHAPE_{item.upper()}")
+            case "steps_per_epoch":
+                message.steps_per_epoch = item
+            case _:
+                getattr(message, key).CopyFrom(value(item))
 
 
 def plugin(name: str, **settings: Any) -> pb.Plugin:

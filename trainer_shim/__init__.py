@@ -9,11 +9,12 @@ trains. `attach` is the explicit interface for programs that Hermes has no adapt
         ...
         trial.report(step + 1, loss=loss, save=save)
 
-`log(val_acc=...)` tells a metric beside what the adapter of a framework reports.
+`log(val_acc=...)` tells a metric beside what the adapter of a framework reports, and
+`on_change("dropout", set_dropout)` has the program set what changes while it trains.
 """
 
 from __future__ import annotations
 
-from trainer_shim.api import Resume, Trial, attach, log
+from trainer_shim.api import Resume, Trial, attach, log, on_change
 
-__all__ = ["Resume", "Trial", "attach", "log"]
+__all__ = ["Resume", "Trial", "attach", "log", "on_change"]

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.channel.agent_channel import AgentChannel
@@ -24,6 +24,7 @@ from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
 from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
+from trainer_shim.stages import Stages
 
 __all__ = [
     "NOT_FURTHER",
@@ -47,6 +48,14 @@ _NOT_IN_EFFECT = (
     " (epochs, max_steps) and the values that its optimizer is made with (learning_rate); to train"
     " from the start: hermesctl study clone"
 )
+
+
+_NOT_TAKEN = (
+    "no optimizer of the program has it. What Hermes sets by itself are the learning rate of Keras"
+    " and what the param_groups of PyTorch have, where the program has no schedule of its own; for"
+    ' another the program says how: trainer_shim.on_change("{}", function)'
+)
+_NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"
 
 
 class Change(NamedTuple):
@@ -74,6 +83,7 @@ class Agent:
         signal: str = "loss",
         parameters: Mapping[str, Any] | None = None,
         lengths: Iterable[str] = (),
+        stages: Sequence[Sequence[Any]] = (),
         seed: int | None = None,
         restore: str | None = None,
         patterns: Mapping[str, str] | None = None,
@@ -87,6 +97,13 @@ class Agent:
         self._lengths = frozenset(lengths)
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}
+        self._stages = Stages(stages)
+        # At this step the next stage begins; at first 0, for then nothing is known to be in effect.
+        self._turn = 0 if stages else NO_LIMIT
+        # Puts a value into effect from the next iteration on; says whether it is. Of an adapter.
+        self.put: Callable[[str, Any], bool] | None = None
+        # The same by the program itself, by the name of the parameter.
+        self.setters: dict[str, Callable[[Any], object]] = {}
         self.seed = seed
         self.restore = restore
         self.restore_step = 0  # of that checkpoint, once it has been verified
@@ -191,6 +208,8 @@ class Agent:
         self.is_returning, self._is_back = False, True
         if self.is_aside:
             return
+        if self._turn != NO_LIMIT:
+            self._put(self.page.step)
         _flush_output()
         self._mailbox.send({"kind": "restored"})
         # The host answers when it has read what was printed before: only then may more come.
@@ -247,7 +266,7 @@ class Agent:
         """Between two iterations: `step` are done. May hold, save and report here."""
         words64 = self._words64
         words64[1] = step
-        if self._words32[0] != self._mailbox.read or step >= words64[2]:
+        if self._words32[0] != self._mailbox.read or step >= words64[2] or step >= self._turn:
             self._attend(step)
         elif time.monotonic() >= self.reporter.due:
             self._rehearse()
@@ -283,7 +302,7 @@ class Agent:
         page.step, page.looping, page.mail = self.page.step, self.page.looping, self._mailbox.read
         self.page = page
         self._words32, self._words64 = page.words32, page.words64
-        self.restore, self.is_aside, self.changes = None, True, {}
+        self.restore, self.is_aside, self.changes, self._turn = None, True, {}, NO_LIMIT
         self._mailbox.fall_silent()
 
     # -- the end of the program ------------------------------------------------------------------
@@ -360,6 +379,27 @@ class Agent:
             self.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
+        # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
+        if step >= self._turn:
+            if 0 < self._turn < step:
+                self._cannot_put(f"{self._stages.names[0]} at step {self._turn}", _NO_BOUNDARY)
+            self._put(step)
+
+    def _put(self, step: int) -> None:
+        """Have the next iteration train with the values of its stage, or end the process: no step
+        is trained under a value that is not true of it."""
+        for name, value in self._stages.at(step).items():
+            if name in self.setters:
+                self.setters[name](value)
+            elif self.put is None or not self.put(name, value):
+                self._cannot_put(f"{name} to {value} at step {step}", _NOT_TAKEN.format(name))
+        end = self._stages.end(step)
+        self._turn = NO_LIMIT if end is None else end
+
+    def _cannot_put(self, what: str, why: str) -> None:
+        detail = f"a sequence cannot set {what}: {why}"
+        self.failed("exception", detail, f"a sequence cannot be put into effect: {why}")
+        os._exit(1)
 
     def _rehearse(self) -> None:
         """Have progress copied once, at the first boundary: what stands in a checkpoint's way is

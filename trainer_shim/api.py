@@ -59,7 +59,13 @@ class Trial:
             self.resume = Resume(agent.restore_step, agent.restore)
             agent.page.step = self._last = agent.restore_step
             agent.changes.clear()  # the program is given the new values, and restores itself
+        agent.put = self._put
+        if agent.restore is not None:
             agent.restored()
+
+    def _put(self, name: str, value: Any) -> bool:
+        self.params[name] = value
+        return True
 
     def report(self, step: int, loss: Any = None, save: Save | None = None, **metrics: Any) -> None:
         """Say that iterations are done. Here the program may be held and checkpointed.
@@ -232,6 +238,23 @@ class _AuthorsFiles:
         builder.adopt()
 
 
+def on_change(name: str, set_value: Callable[[Any], object]) -> None:
+    """Have a hyper-parameter that changes while the program trains set by the program itself:
+    `trainer_shim.on_change("dropout", set_dropout)`. Call it before the training begins.
+
+    Without Hermes, and where the parameter doesn't change, `set_value` is never called.
+
+    Args:
+        name: a parameter that is a `sequence` in the study file.
+        set_value: called with a value between two iterations, the next of which is to be trained
+            with it: after the first iteration, at the beginning of each stage, and after the
+            program was brought back from a checkpoint.
+    """
+    agent = child_interpreters.claim()
+    if agent is not None:
+        agent.setters[name] = set_value
+
+
 _logged = _Checks("trainer_shim.log")
 
 
@@ -265,8 +288,9 @@ def attach() -> Trial:
     """The trial that this program is.
 
     Returns:
-        Its `params`, its `resume`, and `report` for its loop. Without Hermes its parameters are
-        those of the environment variable HERMES_PARAMETERS (a JSON object), or none.
+        Its `params`, its `resume`, and `report` for its loop. After a `report` the `params` that
+        are sequences in the study file have the values of the next iteration. Without Hermes its
+        parameters are those of the environment variable HERMES_PARAMETERS (a JSON object), or none.
     """
     agent = child_interpreters.claim()
     params = json.loads(os.environ.get("HERMES_PARAMETERS", "{}"))

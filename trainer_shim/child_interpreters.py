@@ -33,6 +33,7 @@ _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
 _LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
+_STAGES = "HERMES_STAGES"
 _OURS = (
     _CHANNEL,
     _PAGE,
@@ -41,6 +42,7 @@ _OURS = (
     "HERMES_SIGNAL",
     _LENGTHS,
     _METRICS,
+    _STAGES,
     _RESTORE,
 )
 
@@ -55,6 +57,7 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
         spec.signal,
         json.dumps(spec.lengths),
         json.dumps(spec.metrics),
+        json.dumps(spec.stages),
         restore,
     )
     return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
@@ -107,6 +110,7 @@ def _agent(channel: Pipes, page: ControlPage, environ: Mapping[str, str]) -> Tra
         signal=environ["HERMES_SIGNAL"],
         parameters=json.loads(environ["HERMES_PARAMETERS"]),
         lengths=json.loads(environ[_LENGTHS]),
+        stages=json.loads(environ[_STAGES]),
         seed=None if seed is None else int(seed),
         restore=environ.get(_RESTORE),
         patterns=json.loads(environ[_METRICS]),

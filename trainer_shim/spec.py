@@ -34,6 +34,7 @@ class Spec:
     cgroup_host: str | None
     parameters: dict[str, Any]
     lengths: list[str]  # those of the parameters that say how long to train
+    stages: list[Any]  # of those that change: until which step (None: the end), and the values
     socket: str
     directory: str
     criu: str = ""  # where CRIU is, if images are to be made of the program
@@ -66,6 +67,7 @@ class Spec:
             cgroup_host=fields["cgroup_host"],
             parameters=dict(fields["parameters"]),
             lengths=list(fields.get("lengths", ())),
+            stages=list(fields.get("stages", ())),
             socket=fields["socket"],
             directory=os.path.dirname(os.path.abspath(path)),
             criu=fields.get("criu", ""),

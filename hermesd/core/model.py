@@ -392,7 +392,10 @@ def as_argument(value: Setting) -> str:
 
 
 class Stage(NamedTuple):
-    """Hyper-parameters in force until a step (None: to the end)."""
+    """Hyper-parameters in force until a step (None: to the end).
+
+    The first stage of a trial has all of them, a later one those of its sequences.
+    """
 
     until_step: int | None
     values: tuple[tuple[str, Setting], ...]
@@ -400,7 +403,11 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialSpec:
-    """One point of a study's space."""
+    """One point of a study's space.
+
+    Of the parameters, those of `shape` only say how its sequences run: the program is not given
+    them.
+    """
 
     id: TrialId
     study: StudyId
@@ -408,10 +415,27 @@ class TrialSpec:
     stages: tuple[Stage, ...]
     argv: tuple[str, ...]
     seed: int
+    shape: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> tuple[tuple[str, Setting], ...]:
+        """The point, with the first value of each sequence."""
         return self.stages[0].values
+
+    @property
+    def given(self) -> tuple[tuple[str, Setting], ...]:
+        """The parameters that the program is given."""
+        return tuple(each for each in self.parameters if each[0] not in self.shape)
+
+    @property
+    def sequences(self) -> tuple[Stage, ...]:
+        """The values of what changes while it trains, stage by stage; empty if nothing does."""
+        first, *later = self.stages
+        if not later:
+            return ()
+        names = dict(later[0].values)
+        values = tuple(each for each in first.values if each[0] in names)
+        return (Stage(first.until_step, values), *later)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hermesd.refusal import FieldError, Refused
 from hermesd.study import argv, space
 from hermesd.study.extension import unknown
 from hermesd.study.spec import leaves, plain, read
-from hermesd.study.submission import TRIALS_LIMIT, numbered, spec_of
+from hermesd.study.submission import TRIALS_LIMIT, given, numbered, spec_of, staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ def addition(
     study would have had with a larger `run_cap`, where no axis was changed. Raises Refused, with
     every error found.
     """
-    given = [*parameters, *new]
-    plain(pb.StudySpec(parameters=given))  # raises for a name that is there twice
+    changed = [*parameters, *new]
+    plain(pb.StudySpec(parameters=changed))  # raises for a name that is there twice
     spec = spec_of(study)
     axes = leaves(spec)
     known = {*axes, *(name for trial in trials for name, _ in trial.parameters)}
     allowed = known | {each.name for each in new}
     if errors := [unknown(each.name, "", known) for each in parameters if each.name not in allowed]:
         raise Refused(*errors)
-    for each in given:
+    for each in changed:
         axis = axes.get(each.name) or spec.parameters.add()
         name = axis.name or each.name
         axis.CopyFrom(each)
         axis.name = name
     section = read(spec)
-    chosen = {each.name for each in given}
+    chosen = {each.name for each in changed}
     points, notes = _points(
         space.axes(section.parameters),
         chosen if section.method == "random" else None,
@@ -59,9 +59,10 @@ def addition(
         count,
     )
     environment = dict(study.program.environment)
-    lines = argv.build_all(section, environment, points)
+    stages, shape = staged(section, points)
+    lines = argv.build_all(section, environment, given(stages, shape))
     first = len(trials) + 1
-    return Addition(numbered(study.id, points, lines, section.seed, first), notes)
+    return Addition(numbered(study.id, stages, shape, lines, section.seed, first), notes)
 
 
 def _points(
@@ -89,7 +90,7 @@ def _points(
         return space.draws(axes, count, seed, first=len(trials) + 1), ()
     # Of so many, as many as are wanted are new.
     enough = None if count is None else len(trials) + count
-    had = {_key(trial.parameters): trial for trial in trials}
+    had = {_key(_axes_of(trial)): trial for trial in trials}
     grid = space.grid(axes, enough, TRIALS_LIMIT)
     fresh = [point for point in grid if _key(point) not in had]
     if not fresh:
@@ -102,6 +103,12 @@ def _points(
     twice = len(grid) - len(fresh) if count is None else 0
     notes = (f"{twice} more of these points are trials of the study already",) if twice else ()
     return fresh[:count], notes
+
+
+def _axes_of(trial: TrialSpec) -> space.Point:
+    """The point without the first values of its sequences, which follow from it."""
+    changing = {name for stage in trial.sequences for name, _ in stage.values}
+    return tuple(each for each in trial.parameters if each[0] not in changing)
 
 
 def _key(point: space.Point) -> frozenset[tuple[str, type, object]]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from hermesd.core.model import Stage, Study, TrialId, TrialSpec
+from hermesd.core.model import Study, TrialId, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, one_of
 from hermesd.study import argv, space
 from hermesd.study.addition import addition
 from hermesd.study.spec import StudySection, leaves, plain, read
-from hermesd.study.submission import TRIALS_LIMIT, spec_of
+from hermesd.study.submission import TRIALS_LIMIT, given, spec_of, staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,9 @@ def _redrawn(
     found = []
     for trial in trials:
         drawn, point = (space.drawn(axes, before.seed, trial.number) for axes in (old, new))
-        if trial.parameters == drawn != point:
-            line = argv.build(after, environment, point)
-            found.append(replace(trial, stages=(Stage(None, point),), argv=line))
+        (was,), _ = staged(before, [drawn])
+        (now,), shape = staged(after, [point])
+        if trial.stages == was != now:
+            line = argv.build(after, environment, next(iter(given((now,), shape))))
+            found.append(replace(trial, stages=now, argv=line, shape=shape))
     return tuple(found)

@@ -47,7 +47,7 @@ def extension(
     fixed = {word[2:].partition("=")[0] for word in section.command if word.startswith("--")}
     _check(changed, {value.name for value in new} | fixed, section.parameters, trials)
     environment = dict(study.program.environment)
-    points = (tuple({**dict(trial.parameters), **changed}.items()) for trial in trials)
+    points = (tuple({**dict(trial.given), **changed}.items()) for trial in trials)
     lines = argv.build_all(section, environment, points)
     return rule, tuple(changed.items()), lines
 
@@ -61,12 +61,16 @@ def _check(
     """Refuse what `changed` would make untrue of what the trials have come to."""
     errors = []
     known = {*searched, *(had for trial in trials for had, _ in trial.parameters)}
+    staged = {name for trial in trials for stage in trial.sequences for name, _ in stage.values}
+    staged |= {name for trial in trials for name in trial.shape}
     for name, value in changed.items():
         longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
         if name not in known and name not in new:
             errors.append(unknown(name, shown(value), known))
             continue
-        if "value" not in searched.get(name, {"value": None}):
+        if name in staged:
+            expected = "a parameter that is no sequence: what trials have learnt, they learnt by it"
+        elif "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
         elif is_length(name) and isinstance(value, (int, float)) and value < longest:
             expected = f"at least {longest:g}: the trials have that behind them"

@@ -252,6 +252,10 @@ class StudySection(Section):
     parameters: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
         default_factory=dict
     )
+    # Those of the parameters that change while a trial trains; what is in them, `sequences` knows.
+    sequences: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
+        default_factory=dict
+    )
     run_cap: Count | None = None
     early_terminate: EarlyTerminateSection | None = None
     schedule: ScheduleSection = ScheduleSection()
@@ -298,9 +302,22 @@ def read(spec: pb.StudySpec) -> StudySection:
     if errors := tuple(_with_nul(values, "")):
         raise Refused(*errors)
     axes = leaves(spec)
-    values["parameters"] = {name: _without_name(axis) for name, axis in axes.items()}
+    given = {name: _without_name(axis) for name, axis in axes.items()}
+    values["parameters"] = {name: each for name, each in given.items() if "sequence" not in each}
+    values["sequences"] = dict(_sequences(given))
     values["nested"] = axes.keys() - {axis.name for axis in spec.parameters}
     return _checked(StudySection, values)
+
+
+def _sequences(given: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Those of the parameters that have one. Raises Refused for other settings beside it."""
+    for name, settings in given.items():
+        if others := ", ".join(sorted(settings.keys() - {"sequence"})):
+            if "sequence" in settings:
+                expected = "`sequence` alone, or the settings of an axis without it"
+                raise Refused(FieldError(f"parameters.{name}", others, expected))
+        elif "sequence" in settings:
+            yield name, settings["sequence"]
 
 
 def leaves(spec: pb.StudySpec) -> dict[str, pb.Parameter]:
@@ -348,8 +365,9 @@ def _with_nul(value: object, path: str) -> Iterator[FieldError]:
 
 
 def parameters_of(spec: pb.StudySpec) -> dict[str, dict[str, object]]:
-    """The parameters of a spec as they are, whatever is wrong with the rest. Raises Refused."""
-    return {name: _without_name(axis) for name, axis in leaves(spec).items()}
+    """The axes of a spec as they are, whatever is wrong with the rest. Raises Refused."""
+    given = {name: _without_name(axis) for name, axis in leaves(spec).items()}
+    return {name: each for name, each in given.items() if "sequence" not in each}
 
 
 def read_stop(stop: pb.Stop) -> StopSection:

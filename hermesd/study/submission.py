@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from hermesd.core.policy import BadSetting
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown, under
-from hermesd.study import argv, space
+from hermesd.study import argv, sequences, space
 from hermesd.study.spec import (
     EarlyTerminateSection,
     PluginSection,
@@ -164,7 +165,8 @@ class Draft:
     """A submission that was found good: all but its id, its owner and the time."""
 
     study: Study
-    points: tuple[space.Point, ...]
+    stages: tuple[tuple[Stage, ...], ...]
+    shape: tuple[str, ...]
     argvs: tuple[tuple[str, ...], ...]
     seed: int
     notes: tuple[str, ...]
@@ -174,27 +176,29 @@ class Draft:
     ) -> tuple[Study, tuple[TrialSpec, ...]]:
         """The study as it is journalled, and its trials, numbered from 1."""
         study = replace(self.study, id=study_id, owner=owner, submitted=now)
-        return study, numbered(study_id, self.points, self.argvs, self.seed)
+        return study, numbered(study_id, self.stages, self.shape, self.argvs, self.seed)
 
 
 def numbered(
     study_id: StudyId,
-    points: Iterable[space.Point],
+    stages: Iterable[tuple[Stage, ...]],
+    shape: tuple[str, ...],
     argvs: Iterable[tuple[str, ...]],
     seed: int,
     first: int = 1,
 ) -> tuple[TrialSpec, ...]:
-    """The trials of a study at these points, numbered from `first`."""
+    """The trials of a study with these stages, numbered from `first`."""
     return tuple(
         TrialSpec(
             id=f"{study_id}/{number}",
             study=study_id,
             number=number,
-            stages=(Stage(None, point),),
+            stages=each,
             argv=line,
             seed=trial_seed(seed, number),
+            shape=shape,
         )
-        for number, (point, line) in enumerate(zip(points, argvs, strict=True), first)
+        for number, (each, line) in enumerate(zip(stages, argvs, strict=True), first)
     )
 
 
@@ -207,19 +211,45 @@ def draft(submission: Submission) -> Draft:
         raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
     errors = list(argv.check(section.command, section.program, environment))
-    points: list[space.Point] = []
+    stages: Stages = ()
+    shape: tuple[str, ...] = ()
     try:
-        points = _points(section)
+        stages, shape = staged(section, _points(section))
     except Refused as refused:
         errors += refused.errors
     schedule = chosen(section)
     errors += schedule.errors
     if errors:
         raise Refused(*errors)
-    lines = argv.build_all(section, environment, points)
+    lines = argv.build_all(section, environment, given(stages, shape))
     study = _study(submission, section, schedule, tuple(environment.items()))
     notes += (*schedule.notes, *_notes(section))
-    return Draft(study, tuple(points), lines, section.seed, notes)
+    return Draft(study, stages, shape, lines, section.seed, notes)
+
+
+Stages: TypeAlias = tuple[tuple[Stage, ...], ...]
+
+
+def staged(section: StudySection, points: Iterable[space.Point]) -> tuple[Stages, tuple[str, ...]]:
+    """The stages of trials at these points, and the parameters that only shape their sequences.
+
+    Raises Refused for a sequence that makes no sense, and for more values than a study may have.
+    """
+    known = sequences.sequences(section.sequences)
+    shape, found, size = sequences.shape_of(known, section.parameters), [], 0
+    for point in points:
+        found.append(sequences.stages(known, point))
+        size += len(known) * len(found[-1])
+        if size > space.COST_LIMIT:
+            expected = f"fewer trials, or fewer changes: at most {space.COST_LIMIT:,} values in all"
+            raise Refused(FieldError("parameters", f"more than {size:,} values", expected))
+    return tuple(found), shape
+
+
+def given(stages: Stages, shape: Container[str]) -> Iterable[space.Point]:
+    """What the program of each trial is given."""
+    for first, *_ in stages:
+        yield tuple(each for each in first.values if each[0] not in shape)
 
 
 def _study(
@@ -356,7 +386,11 @@ def _notes(section: StudySection) -> Iterable[str]:
         if value:
             yield f"{name} was kept but has no effect"
     given = {"${args}", "${args_no_boolean_flags}", "${args_no_hyphens}", "${args_json}"}
-    if section.command and section.parameters and not given & set(section.command):
+    if (
+        section.command
+        and (section.parameters or section.sequences)
+        and not given & set(section.command)
+    ):
         yield (
             "command has no ${args}: the program is not given the parameters, but for the"
             " variable HERMES_PARAMETERS"

@@ -26,7 +26,7 @@ from hermesd.node.storage import code
 from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
-from hermesd.study.submission import Draft, Submission, draft, trial_seed
+from hermesd.study.submission import Draft, Submission, draft
 from hermesd.verify.arm import ArmFailed, Bench
 from hermesd.verify.certificate import Certificate, certify
 
@@ -102,12 +102,13 @@ def _submission(request: pb.SubmitStudyRequest) -> Submission:
 
 
 def _work(study: Draft, number: int) -> Work:
-    if not 1 <= number <= len(study.points):
-        raise Refused(FieldError("trial", str(number), f"from 1 to {len(study.points)}"))
-    argv = study.argvs[number - 1]
-    program = dataclasses.replace(study.study.program, argv=argv)
-    point, seed = study.points[number - 1], trial_seed(study.seed, number)
-    return Work(program, point, study.study.signal, Goal.MINIMIZE, seed)
+    if not 1 <= number <= len(study.argvs):
+        raise Refused(FieldError("trial", str(number), f"from 1 to {len(study.argvs)}"))
+    _, trials = study.accepted("verify", "", 0.0)
+    spec = trials[number - 1]
+    program = dataclasses.replace(study.study.program, argv=spec.argv)
+    signal = study.study.signal
+    return Work(program, spec.given, signal, Goal.MINIMIZE, spec.seed, spec.sequences)
 
 
 async def _parts(path: Path) -> AsyncIterator[bytes]:

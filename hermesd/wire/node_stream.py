@@ -100,6 +100,7 @@ FORMS: Mapping[type, MessageForm] = {
     events.Spoilt: MessageForm(pb.Spoilt),
     events.Looked: MessageForm(pb.Looked),
     # What the head says
+    model.Stage: MessageForm(pb.Stage),
     messages.Work: MessageForm(pb.Program),
     messages.CheckpointSource: MessageForm(pb.Source),
     commands.Launch: MessageForm(

@@ -43,6 +43,8 @@ signal: {name: gain, goal: maximize}
 parameters:
   lr: {min: 0.25, max: 0.75, distribution: uniform}
   layers: {values: [3]}
+  later: {values: [0.125]}
+  rate: {sequence: {values: [0.5, later], at: [1]}}
 resources: {device_kind: cpu, memory_bytes: 1024}
 suspend: {tier: checkpoint, durability_seconds: 90, deadline_seconds: 45, replicas: 2}
 retry:
@@ -178,6 +180,7 @@ async def test_every_field_reaches_the_trial(
     assert spec["metrics"] == dict(work.program.metrics)
     assert spec["seed"] == work.seed
     assert spec["parameters"] == dict(work.parameters)
+    assert spec["stages"] == [[1, {"rate": 0.5}], [None, {"rate": 0.125}]]
     assert spec["hung_seconds"] == order.hung_seconds
     assert (folder.work / "data").resolve() == data, "a link into the submitted directory"
     variables = {**dict(work.program.environment), "CONDA_DEFAULT_ENV": work.program.conda}

@@ -55,11 +55,17 @@ class Runs:
 
     @contextmanager
     def trial(
-        self, name: str, *arguments: str, work: Path | None = None, **parameters: object
+        self,
+        name: str,
+        *arguments: str,
+        work: Path | None = None,
+        stages: Sequence[tuple[int | None, dict[str, object]]] = (),
+        **parameters: object,
     ) -> Iterator[Trial]:
         """A new trial of the program, which may find what another has left in `work`.
 
-        Its arguments are those given, the first of which is its epochs, and its other `parameters`.
+        Its arguments are those given, the first of which is its epochs, and its other `parameters`,
+        of which those in `stages` change.
         """
         argv = [sys.executable, str(self.script), *arguments]
         argv += [f"--{name}={value}" for name, value in parameters.items()]
@@ -71,6 +77,7 @@ class Runs:
             seed=7,
             parameters={**given, **parameters},
             lengths=["epochs"],
+            stages=stages,
         )
         if work is not None:
             shutil.copytree(work, trial.directory / "work", dirs_exist_ok=True)

@@ -204,5 +204,5 @@ def test_a_name_of_a_programs_own_kind_is_a_name(capsys: pytest.CaptureFixture[s
     assert not capsys.readouterr().err
 
 
-def test_the_package_offers_four_names() -> None:
-    assert sorted(trainer_shim.__all__) == ["Resume", "Trial", "attach", "log"]
+def test_the_package_offers_five_names() -> None:
+    assert sorted(trainer_shim.__all__) == ["Resume", "Trial", "attach", "log", "on_change"]

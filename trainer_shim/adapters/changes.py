@@ -29,10 +29,15 @@ def found(change: Change, made: Values, then: Values | None) -> list[str]:
         for name, value in made.items()
         if equal(value, change.now)
         and (
-            _word(name) == _word(change.name)
+            same_name(name, change.name)
             or (then is not None and change.then is not None and equal(then.get(name), change.then))
         )
     ]
+
+
+def same_name(one: str, other: str) -> bool:
+    """Whether two names are of the same hyper-parameter, as `lr` and `learning_rate` are."""
+    return _word(one) == _word(other)
 
 
 def equal(one: Any, other: Any) -> bool:

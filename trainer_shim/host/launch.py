@@ -129,6 +129,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
         signal=spec.signal,
         parameters=spec.parameters,
         lengths=spec.lengths,
+        stages=spec.stages,
         seed=spec.seed,
         restore=launch.restore,
         patterns=spec.metrics,

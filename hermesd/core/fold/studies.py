@@ -127,7 +127,7 @@ def _extend(state: Tables, event: Extended, now: Time) -> None:
     for trial_id, argv in zip(event.trials, event.argv, strict=True):
         spec = state.trials[trial_id].spec
         values = {**dict(spec.parameters), **dict(event.parameters)}
-        stages = (spec.stages[0]._replace(values=tuple(values.items())),)
+        stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
         spec = replace(spec, stages=stages, argv=argv)
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
     for spec in event.redrawn:

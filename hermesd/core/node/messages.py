@@ -22,6 +22,7 @@ from hermesd.core.model import (
     Program,
     RunId,
     Setting,
+    Stage,
     Study,
     Tier,
     Time,
@@ -36,7 +37,8 @@ START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
 class Work:
     """What a trial's process is made from; the machine only passes it on.
 
-    `program.argv` is the trial's own command line.
+    `program.argv` is the trial's own command line. `stages` are of the parameters that change while
+    it trains.
     """
 
     program: Program
@@ -44,6 +46,7 @@ class Work:
     signal: str
     signal_goal: Goal
     seed: int
+    stages: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
     spec, result = trial.spec, trial.result
     held = result.checkpoint if result is not None else None
     program = replace(study.program, argv=spec.argv)
-    work = Work(program, spec.parameters, study.signal, study.signal_goal, spec.seed)
+    work = Work(program, spec.given, study.signal, study.signal_goal, spec.seed, spec.sequences)
     return Assignment(
         launch,
         trial.checkpoint if launch.checkpoint else None,

@@ -150,14 +150,14 @@ class StudiesService:
         """What the study would be; nothing is stored."""
         state, who, now = self.head.state, asker().user, self.head.clock()
         submission_checks.check(state, draft.study)
-        room_for_study(state, who, len(draft.points))
+        room_for_study(state, who, len(draft.argvs))
         name = self._free_id(request)
         rest = _untried(state, draft, name, notes)
         rest.identical_to = identical
         rest.fitting_devices = suited.devices
         rest.misfits.extend(suited.misfits if suited.only_misfits else ())
         trials = await self.head.read(
-            who, len(draft.points), lambda _: _trials_of(draft, name, who, now)
+            who, len(draft.argvs), lambda _: _trials_of(draft, name, who, now)
         )
         return rest.SerializeToString() + trials
 

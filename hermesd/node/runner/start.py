@@ -180,6 +180,7 @@ def _spec(
         "cgroup_host": str(groups.host) if groups else None,
         "parameters": dict(work.parameters),
         "lengths": [name for name, _ in work.parameters if is_length(name)],
+        "stages": [[stage.until_step, dict(stage.values)] for stage in work.stages],
         "socket": str(folder.socket),
         "criu": context.provisions.images.criu,
     }

@@ -520,6 +520,7 @@ class KerasSession:
         untested = private.untested()
         if untested is not None:
             self.obstacle(untested)
+        agent.put = self._put
         if agent.restore is not None:
             with self.restoring():
                 past = files.load(agent.restore)
@@ -683,6 +684,19 @@ class KerasSession:
             self.obstacle("during a fit the program reads a shuffled tf.data pipeline itself")
 
     # -- restoring
+
+    def _put(self, name: str, value: Any) -> bool:
+        """Have the fit under way train with a learning rate, which is a variable; all else is part
+        of the graph."""
+        model: Any = None if self.fit is None else self.fit.model
+        if model is None or not changed.same_name(name, _RATE):
+            return False
+        here().settle(model)
+        if _RATE not in _made(model):  # it is a schedule of the program's own
+            return False
+        optimizer = model.optimizer
+        optimizer.learning_rate = value
+        return changed.equal(float(optimizer.learning_rate), float(value))
 
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""

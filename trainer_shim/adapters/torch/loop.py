@@ -521,7 +521,7 @@ class TorchSession:
         self.objects.beside = self.beside
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
-        agent.is_midway = self._is_midway
+        agent.is_midway, agent.put = self._is_midway, self._put
         if agent.restore is not None:
             with self.restoring():
                 past = load(agent.restore)
@@ -804,6 +804,17 @@ class TorchSession:
                     is_set = True
             if is_set:
                 del self.agent.changes[change.name]
+
+    def _put(self, name: str, value: Any) -> bool:
+        """Have every optimizer that was made with such a value train with this one."""
+        is_set = False
+        for group in self._groups(ALL):
+            for own in [each for each in group if changed.same_name(each, name)]:
+                if own == "lr" and self.objects.alive("scheduler"):
+                    return False  # it would be set again by the program's own schedule
+                group[own] = value
+                is_set = True
+        return is_set
 
     def unpacker(self, tensors: list[Any]) -> Unpacker:
         """What puts values of the checkpoint back, less the parameters that were changed since."""

@@ -73,6 +73,12 @@ class TrialState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRIAL_STATE_STOPPED: _ClassVar[TrialState]
     TRIAL_STATE_CANCELLED: _ClassVar[TrialState]
 
+class SequenceShape(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEQUENCE_SHAPE_UNSPECIFIED: _ClassVar[SequenceShape]
+    SEQUENCE_SHAPE_LINEAR: _ClassVar[SequenceShape]
+    SEQUENCE_SHAPE_COSINE: _ClassVar[SequenceShape]
+
 class OnStall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ON_STALL_UNSPECIFIED: _ClassVar[OnStall]
@@ -144,6 +150,9 @@ TRIAL_STATE_COMPLETED: TrialState
 TRIAL_STATE_FAILED: TrialState
 TRIAL_STATE_STOPPED: TrialState
 TRIAL_STATE_CANCELLED: TrialState
+SEQUENCE_SHAPE_UNSPECIFIED: SequenceShape
+SEQUENCE_SHAPE_LINEAR: SequenceShape
+SEQUENCE_SHAPE_COSINE: SequenceShape
 ON_STALL_UNSPECIFIED: OnStall
 ON_STALL_TELL: OnStall
 ON_STALL_RETRY: OnStall
@@ -207,7 +216,7 @@ class Signal(_message.Message):
     def __init__(self, name: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class Parameter(_message.Message):
-    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q", "parameters")
+    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q", "parameters", "sequence")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +228,7 @@ class Parameter(_message.Message):
     SIGMA_FIELD_NUMBER: _ClassVar[int]
     Q_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: Value
     values: _containers.RepeatedCompositeFieldContainer[Value]
@@ -230,7 +240,36 @@ class Parameter(_message.Message):
     sigma: float
     q: float
     parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ...) -> None: ...
+    sequence: Sequence
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., sequence: _Optional[_Union[Sequence, _Mapping]] = ...) -> None: ...
+
+class Sequence(_message.Message):
+    __slots__ = ("values", "start", "times", "after", "at", "to", "over", "every", "shape", "period", "warmup", "steps_per_epoch")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_PER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    start: Value
+    times: Value
+    after: _containers.RepeatedCompositeFieldContainer[Value]
+    at: _containers.RepeatedCompositeFieldContainer[Value]
+    to: Value
+    over: Value
+    every: Value
+    shape: SequenceShape
+    period: Value
+    warmup: Value
+    steps_per_epoch: int
+    def __init__(self, values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., start: _Optional[_Union[Value, _Mapping]] = ..., times: _Optional[_Union[Value, _Mapping]] = ..., after: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., at: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., to: _Optional[_Union[Value, _Mapping]] = ..., over: _Optional[_Union[Value, _Mapping]] = ..., every: _Optional[_Union[Value, _Mapping]] = ..., shape: _Optional[_Union[SequenceShape, str]] = ..., period: _Optional[_Union[Value, _Mapping]] = ..., warmup: _Optional[_Union[Value, _Mapping]] = ..., steps_per_epoch: _Optional[int] = ...) -> None: ...
 
 class Plugin(_message.Message):
     __slots__ = ("name", "settings")

@@ -1,0 +1,247 @@
+"""Hyper-parameters that change at given steps: a program without a schedule of its own computes,
+bit for bit, what one computes that sets the values itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer_shim import keras_backend_programs, keras_programs, torch_programs
+from tests.trainer_shim.conftest import MakeTrial
+from tests.trainer_shim.driving import Event, Zygote, environment
+from tests.trainer_shim.suspending import Outcome, Runs, outcome, warm_zygote
+from trainer_shim.stages import Stages
+
+_ARGUMENTS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("epochs", type=int)
+parser.add_argument("--learning_rate", type=float, default=0.01)
+parser.add_argument("--rates", type=lambda text: [float(each) for each in text.split(",")])
+parser.add_argument("--momentum", type=float, default=0.0)
+parser.add_argument("--rate_of_its_own", type=int, default=0)
+parser.add_argument("--size", type=int, default=0)
+args, _ = parser.parse_known_args()
+"""
+
+# With --rates a rate for each epoch, set by the program itself.
+KERAS = (
+    _ARGUMENTS
+    + """
+class Rates(callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if args.rates:
+            self.model.optimizer.learning_rate = args.rates[epoch]
+
+rate = args.learning_rate
+if args.rate_of_its_own:
+    rate = keras.optimizers.schedules.ExponentialDecay(rate, 5, 0.5)
+model = keras.Sequential([layers.Input((6,)), layers.Dense(5, activation="tanh"), layers.Dense(1)])
+model.compile(keras.optimizers.SGD(rate, momentum=args.momentum), "mse")
+model.fit(x, y, batch_size=20, epochs=args.epochs, verbose=0, callbacks=[Rates()])
+final(model)
+"""
+)
+
+TORCH = (
+    _ARGUMENTS
+    + """
+torch.manual_seed(4)
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate, momentum=args.momentum)
+if args.rate_of_its_own:
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+for epoch in range(args.epochs):
+    if args.rates:
+        optimizer.param_groups[0]["lr"] = args.rates[epoch]
+    for inputs, targets in DataLoader(data, batch_size=10, shuffle=True):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+final(digest(model))
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def torch_zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported PyTorch, and run nothing."""
+    with warm_zygote(tmp_path_factory.mktemp("zygote"), "torch") as warm:
+        yield warm
+
+
+@pytest.fixture
+def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+    """Runs of the program of a framework."""
+    if request.param == "keras":
+        program = keras_programs.program(KERAS, seeded=True)
+        return Runs(request.getfixturevalue("zygote"), tmp_path, program)
+    if request.param == "keras on jax":
+        program = keras_backend_programs.program(KERAS, seeded=True)
+        return Runs(None, tmp_path, program, KERAS_BACKEND="jax")
+    program = torch_programs.program(TORCH, seeded=True)
+    return Runs(request.getfixturevalue("torch_zygote"), tmp_path, program)
+
+
+FRAMEWORKS = [
+    pytest.param("keras", marks=pytest.mark.tensorflow),
+    pytest.param("keras on jax", marks=pytest.mark.jax),
+    pytest.param("torch", marks=pytest.mark.torch),
+]
+RATES = ("0.01,0.01,0.003,0.1", "0.01,0.01,0.2,0.05")  # two schedules with two epochs in common
+
+
+def stages(rates: str, epoch_steps: int) -> list[tuple[int | None, dict[str, object]]]:
+    """A stage for each epoch."""
+    values = [float(each) for each in rates.split(",")]
+    ends = [*range(epoch_steps, epoch_steps * len(values), epoch_steps), None]
+    return [(end, {"learning_rate": value}) for end, value in zip(ends, values, strict=True)]
+
+
+def alone(runs: Runs, rates: str) -> Outcome:
+    """What the program comes to that sets its rates itself."""
+    with runs.trial(f"alone-{rates}", "4", rates=rates) as trial:
+        trial.start()
+        trial.until("completed")
+        return outcome(trial)
+
+
+@pytest.mark.parametrize("runs", FRAMEWORKS, indirect=True)
+def test_stages_come_to_what_the_programs_own_schedule_comes_to(runs: Runs) -> None:
+    """In one process; and as a fork: where two schedules part, the second goes on from the first's
+    checkpoint there."""
+    one, other = (alone(runs, rates) for rates in RATES)
+    assert one[1] != other[1]
+    epoch = len(one[0]) // 4
+    with runs.trial("first", "4", stages=stages(RATES[0], epoch)) as first:
+        first.start(limit=2 * epoch)
+        assert first.until("parked")["step"] == 2 * epoch
+        first.send("checkpoint", id="fork")
+        fork = first.until("checkpointed")["path"]
+        first.resume()
+        first.until("completed")
+        assert outcome(first) == one
+    with runs.trial("second", "4", stages=stages(RATES[1], epoch)) as second:
+        second.start(restore=fork)
+        # Amid a stage, too.
+        second.until("started")
+        second.until("completed")
+        losses, final = outcome(second)
+    assert final == other[1]
+    assert losses == {step: loss for step, loss in other[0].items() if step > 2 * epoch}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("runs", ["torch"], indirect=True)
+def test_a_resume_amid_a_stage_goes_on_with_its_value(runs: Runs) -> None:
+    expected = alone(runs, RATES[0])
+    epoch = len(expected[0]) // 4
+    with runs.trial("first", "4", stages=stages(RATES[0], epoch)) as first:
+        first.start(limit=2 * epoch + 1)
+        first.until("parked")
+        first.send("checkpoint", id="amid")
+        amid = first.until("checkpointed")["path"]
+    with runs.trial("second", "4", stages=stages(RATES[0], epoch)) as second:
+        second.start(restore=amid)
+        second.until("completed")
+        assert outcome(second)[1] == expected[1]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("runs", ["torch"], indirect=True)
+def test_every_value_of_param_groups_can_change(runs: Runs) -> None:
+    with runs.trial("without", "4") as trial:
+        trial.start()
+        trial.until("completed")
+        without, _ = outcome(trial)
+    with runs.trial("with", "4", stages=[(10, {"momentum": 0.0}), (None, {"momentum": 0.9})]) as t:
+        t.start()
+        t.until("completed")
+        losses, _ = outcome(t)
+    # The first step with a momentum begins with nothing to go on with.
+    assert [step for step in losses if losses[step] != without[step]] == [*range(13, 21)]
+
+
+def failed(runs: Runs, name: str, **parameters: object) -> Event:
+    """How a trial ends of which this is to change."""
+    changing = [(3, {name: 0.1}), (None, {name: 0.2})]
+    with runs.trial(f"failed-{name}", "2", stages=changing, **parameters) as trial:
+        trial.start()
+        return trial.until("failed", "completed")
+
+
+@pytest.mark.parametrize("runs", FRAMEWORKS, indirect=True)
+def test_what_cannot_be_set_ends_the_trial_by_its_name_with_its_first_iteration(runs: Runs) -> None:
+    end = failed(runs, "depth")
+    assert end["kind"] == "failed"
+    assert "a sequence cannot set depth to 0.1 at step 1" in end["detail"]
+    assert 'trainer_shim.on_change("depth", function)' in end["detail"]
+    # A schedule of the program's own would set the rate as well.
+    assert failed(runs, "learning_rate", rate_of_its_own=1)["kind"] == "failed"
+
+
+EXPLICIT = """
+import trainer_shim
+trial = trainer_shim.attach()
+def save(folder):
+    open(f"{folder}/state", "w").write("")
+for step in range(trial.resume.step if trial.resume else 0, 6):
+    trial.report(step + 1, loss=trial.params["rate"], save=save)
+"""
+CHANGING = [(2, {"rate": 0.1}), (4, {"rate": 0.2}), (None, {"rate": 0.3})]
+
+
+def test_a_program_of_the_explicit_interface_finds_the_values_among_its_params(
+    make_trial: MakeTrial,
+) -> None:
+    given = {"stages": CHANGING, "parameters": {"rate": 0.1}, "env": environment()}
+    trial = make_trial(EXPLICIT, **given).launch()
+    trial.start(limit=4)
+    trial.until("parked")
+    trial.send("checkpoint", id="at-4")
+    path = trial.until("checkpointed")["path"]
+    trial.resume()
+    trial.until("completed")
+    assert trial.losses() == {1: 0.1, 2: 0.1, 3: 0.2, 4: 0.2, 5: 0.3, 6: 0.3}
+    again = make_trial(EXPLICIT, **given).launch()
+    again.start(restore=path)
+    again.until("completed")
+    assert again.losses() == {5: 0.3, 6: 0.3}
+
+
+SETTING = """
+import trainer_shim
+rate = None
+def set_rate(value):
+    global rate
+    rate = value
+trainer_shim.on_change("rate", set_rate)
+trial = trainer_shim.attach()
+for step in range(6):
+    trial.report(step + 1, loss=-1 if rate is None else rate)
+"""
+
+
+def test_a_program_may_set_a_value_itself(make_trial: MakeTrial) -> None:
+    given = {"stages": CHANGING, "parameters": {"rate": 0.1}, "env": environment()}
+    trial = make_trial(SETTING, **given).launch()
+    trial.start()
+    trial.until("completed")
+    assert trial.losses() == {1: -1, 2: 0.1, 3: 0.2, 4: 0.2, 5: 0.3, 6: 0.3}
+
+
+def test_a_boundary_that_the_program_does_not_have_ends_the_trial(make_trial: MakeTrial) -> None:
+    script = EXPLICIT.replace("range(", "range(0, 9, 3) if True else range(")
+    trial = make_trial(script, stages=CHANGING, parameters={"rate": 0.1}, env=environment())
+    trial.launch().start()
+    detail = trial.until("failed")["detail"]
+    assert "a sequence cannot set rate at step 2: the program has no boundary there" in detail
+
+
+def test_a_stage_lasts_until_its_step_has_been_trained() -> None:
+    found = Stages(CHANGING)
+    assert [found.at(step)["rate"] for step in range(6)] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
+    assert [found.end(step) for step in (0, 1, 2, 3, 4)] == [2, 2, 4, 4, None]
