@@ -323,7 +323,8 @@ def _interrupted(progress: _Progress) -> str:
     study = printable(progress.study)
     match progress.sent:
         case _Sent.NOTHING:
-            return "nothing was submitted"
+            stays = f"; your local head stays: {command('local stop')} ends it"
+            return f"nothing was submitted{stays if progress.local else ''}"
         case _Sent.REQUEST:
             return f"the study may have been submitted: {command('study ls')} tells"
         case _Sent.ANSWERED:

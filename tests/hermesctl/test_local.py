@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -185,3 +186,30 @@ def test_the_commands(spawned: list[subprocess.Popen[bytes]], state: Path) -> No
     assert (code, json.loads(text)["pid"]) == (0, spawned[0].pid)
     assert "stopped" in hermesctl("stop")[1]
     assert "it does not run" in hermesctl("stop")[1]
+
+
+def test_ctrl_c_while_the_head_starts_leaves_one_that_can_be_used(
+    state: Path, tmp_path: Path
+) -> None:
+    """In a terminal it goes to everything of the terminal's, which the head is not."""
+    (script := tmp_path / "train.py").write_text("print('loss: 1')")
+    command = [sys.executable, "-m", "hermesctl.cli"]
+    submit = subprocess.Popen(
+        [*command, "submit", str(script), "--local"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert submit.stderr is not None
+    assert submit.stderr.readline().startswith("starting a head and a node")
+    os.killpg(submit.pid, signal.SIGINT)
+    said = submit.communicate()[1]
+    assert submit.returncode == ExitCode.INTERRUPTED
+    assert "nothing was submitted; your local head stays: hermesctl local stop ends it" in said
+    try:
+        subprocess.run([*command, "local", "start"], check=True)
+        listed = subprocess.run([*command, "study", "ls", "-o", "json"], stdout=subprocess.PIPE)
+        assert json.loads(listed.stdout)["studies"] == []
+    finally:
+        stopped = subprocess.run([*command, "local", "stop"], stderr=subprocess.PIPE, text=True)
+    assert "stopped" in stopped.stderr
