@@ -123,6 +123,7 @@ class Agent:
         self._began = False
         self._is_blind = False
         self._rounds = Rounds()  # of a blind program
+        self._late: threading.Timer | None = None  # has what it told last reported
         # A program that goes on from a checkpoint has been copied before.
         self._was_copied = restore is not None
         self._doubt: str | None = None
@@ -177,6 +178,8 @@ class Agent:
         self._is_blind = True
         self.fidelity("park-only", reason)
         self._mailbox.send({"kind": "blind", "is_unseen": is_unseen})
+        if not is_unseen:
+            self._report_soon()  # what it has told before
 
     def planned(self, steps: int) -> None:
         """Tell the planned length of the trial in steps."""
@@ -261,6 +264,35 @@ class Agent:
         is_due = not awaits_boundary and time.monotonic() >= self.reporter.due
         if is_due and is_main:
             self.report_if_free()
+        elif not awaits_boundary:
+            self._report_soon()
+
+    def _report_soon(self) -> None:
+        """Report when the next report is due: the program may come to nothing more for long."""
+        if self._late is None or not self._late.is_alive():
+            seconds = max(0.0, self.reporter.due - time.monotonic())
+            self._late = threading.Timer(seconds, self._report_late)
+            self._late.daemon = True
+            self._late.start()
+
+    def _report_late(self) -> None:
+        if not (self.page.looping or self.is_aside):
+            self.reporter.report()
+
+    def _report_no_more(self) -> bool:
+        """Have no thread of ours that is about to report; whether there was one."""
+        late, self._late = self._late, None
+        if late is None or not late.is_alive():
+            return False
+        late.cancel()
+        late.join()
+        return True
+
+    def forks(self) -> None:
+        """The program is about to fork: Python warns of that where there are other threads, and
+        what they hold at that moment is held for ever in the new process."""
+        if self._report_no_more():
+            self.report_if_free()
 
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""
@@ -326,6 +358,7 @@ class Agent:
     def closing(self, well: bool) -> None:
         """The program is about to exit, as far as it knows well: send and save what is left."""
         self.page.looping = False
+        self._report_no_more()
         self.report()
         self._saver.join()
         if well:
@@ -351,6 +384,7 @@ class Agent:
         if self.is_returning:
             error_kind = "restore"
         self.page.looping = False
+        self._report_no_more()
         self.report()
         self._mailbox.send(
             {

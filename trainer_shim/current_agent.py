@@ -13,8 +13,13 @@ def install(agent: Agent) -> None:
     """Make `agent` the one of this process."""
     global _current
     if _current is None:
-        os.register_at_fork(after_in_child=_forked)
+        os.register_at_fork(before=_forks, after_in_child=_forked)
     _current = agent
+
+
+def _forks() -> None:
+    if _current is not None:
+        _current.forks()
 
 
 def current() -> Agent | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
@@ -178,6 +179,8 @@ class Reporter:
         self._examples = 0
         self._passes: list[int] = []  # how many steps were done when each of them began
         self._cpu_then = time.process_time()
+        # A signal handler that prints may interrupt its own thread.
+        self._reporting = threading.RLock()
 
     def restart(self) -> None:
         """The program trains from now on: what passed before was not training."""
@@ -201,7 +204,14 @@ class Reporter:
         self._examples += examples
 
     def report(self, at: int | None = None) -> None:
-        """Send what has been recorded since the last report; if it is nothing, `at` which step."""
+        """Send what has been recorded since the last report; if it is nothing, `at` which step.
+
+        May be called by any thread, while none records.
+        """
+        with self._reporting:
+            self._report(at)
+
+    def _report(self, at: int | None) -> None:
         steps, self._steps = self._steps, []
         found, self._found = self._found, []
         examples, self._examples = self._examples, 0

@@ -41,6 +41,32 @@ def test_a_program_of_no_framework_is_seen_by_what_it_prints(make_trial: MakeTri
     ]
 
 
+def test_the_last_of_what_is_printed_comes_without_more(
+    make_trial: MakeTrial, tmp_path: Path
+) -> None:
+    """A second line of an epoch, just after the first, does not wait for the epoch to come."""
+    body = """
+import os, time, threading
+for step in range(30):
+    print("loss:", step / 2)
+print("val_acc: 0.5")
+assert all(thread.daemon for thread in threading.enumerate()[1:])
+while not os.path.exists("gate"):
+    time.sleep(0.01)
+if os.fork() == 0:
+    os._exit(0)
+print("done", os.wait()[1])
+"""
+    trial = make_trial(body).launch()
+    trial.start()
+    while 14.5 not in curve(trial, "loss").values() or not curve(trial, "val_acc"):
+        trial.until("reported")
+    assert list(curve(trial, "loss").values()) == [step / 2 for step in range(30)]
+    (trial.directory / "work" / "gate").touch()
+    trial.until("completed")
+    assert trial.output.splitlines()[-1] == "done 0"
+
+
 STREAMS = """
 import io, os, sys, threading
 assert type(sys.stdout) is io.TextIOWrapper
