@@ -69,6 +69,8 @@ class Facts:
     restore_seconds: float = 0.0
     #: For each byte of a checkpoint that was fetched from another node.
     fetch_seconds_per_byte: float = 0.0
+    #: The shortest planned length that one of them told; None while none has.
+    planned_steps: int | None = None
 
     @property
     def switch_seconds(self) -> float:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import ClassVar, Literal
 
+from hermesd.core.losses import truncate
 from hermesd.core.model import Quantum
 from hermesd.core.policy import Adapted, Facts, Field, Score, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import (
+    PROBE_STEPS,
     attained_seconds,
     probe_steps,
     start_loss,
@@ -31,6 +33,10 @@ from hermesd.policy.pace import settled
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
 QUANTUM_SHARE = 0.1
+# No probe is longer than this share of the length only because switches are dear.
+PROBE_MOST = 0.03
+# Fewer trials than these do not say whether a probe tells them apart.
+PROBED_ENOUGH = 8
 # First losses so many times apart, a tenth at either end left out, may be on different scales;
 # fewer than these say nothing.
 SPREAD, ENOUGH = 3.0, 4
@@ -45,12 +51,17 @@ class BestFirst:
     the way from where the leading one is going to end back to where trials begin; 0 leaves
     goodness out of the order.
 
-    With c the measured seconds of a suspend and a resume, a first quantum is the largest of
-    `probe_switches` x c, `probe_share` of the trial's planned length (20 steps while that is
-    unknown) and `probe_seconds`; a later one the largest of `switches` x c, `growth` x the
-    seconds served so far and the first. A probe cut short, because the length or the speed was
-    not known yet, is finished before the trial counts as probed, and so is one that has not shown
-    a loss yet: a study whose trials report none runs in order of submission.
+    A probe is a number of steps, the same for a slow trial as for a fast one: `probe_share` of
+    the trial's planned length, or of the shortest length known while it has told none (20 steps
+    while none is known). With c the measured seconds of a suspend and a resume, it is longer
+    where `probe_switches` x c are, up to 3 % of the length, and never shorter than
+    `probe_seconds` at the study's typical speed. A later quantum is the largest of `switches` x c,
+    `growth` x the seconds served so far and the probe. A probe cut short, because the length or
+    the speed was not known yet, is finished before the trial counts as probed, and so is one that
+    has not shown a loss yet: a study whose trials report none runs in order of submission.
+
+    Where the trials probed so far fall faster than they differ, all are probed up to
+    `second_look` of their length instead (see `indistinct`); 0 turns that off.
 
     With a `target` the question is which trials reach that loss soonest: those that have go
     behind the others, and a later quantum is at most a tenth of the planned length. It is a loss
@@ -61,9 +72,10 @@ class BestFirst:
     """
 
     name: ClassVar[str] = "best_first"
-    probe_share: float = 0.02
+    probe_share: float = 0.025
     probe_seconds: float = 0.5
     probe_switches: float = 2.0
+    second_look: float = 0.08
     switches: float = 20.0
     growth: float = 0.3
     good: float = 0.05
@@ -71,7 +83,9 @@ class BestFirst:
     scale: Literal["auto", "absolute", "relative"] = "auto"
 
     def __post_init__(self) -> None:
-        require(0 <= self.probe_share <= 1, "probe_share", self.probe_share, "a share from 0 to 1")
+        for name in ("probe_share", "second_look"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, name, value, "a share from 0 to 1")
         require(
             0.1 <= self.probe_seconds < math.inf,
             "probe_seconds",
@@ -95,10 +109,15 @@ class BestFirst:
         return self._loss(trial) if self.probed(trial) else math.inf
 
     def suited(self, sample: Sequence[Trial]) -> BestFirst:
-        """With the scale that is right for these trials; a target is a loss as it stands."""
-        if self.scale != "auto" or self.target > -math.inf or not scales_differ(sample):
-            return self
-        return replace(self, scale="relative")
+        """With the scale and the probe that are right for these trials.
+
+        A target is a loss as it stands, whatever the scales.
+        """
+        scaled = self.scale == "auto" and self.target == -math.inf and scales_differ(sample)
+        suited = replace(self, scale="relative") if scaled else self
+        if suited.probe_share < self.second_look and indistinct(suited, sample):
+            suited = replace(suited, probe_share=self.second_look)
+        return suited
 
     def adapted(self, field: Field) -> Adapted | None:
         """This order, but with those that will soon be good before the good ones."""
@@ -112,12 +131,16 @@ class BestFirst:
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
-        steps = probe_steps(trial, self.probe_share)
-        first = max(self.probe_switches * switch, steps * step, self.probe_seconds)
+        steps = self._probe_steps(trial, facts)
+        least = max(self.probe_seconds, 0 if step else self.probe_switches * switch)
+        first = max(steps * step, least)
         if not trial.explored:
-            return Quantum(first)
+            if first == least:
+                return Quantum(first)
+            # Steps, not seconds: what is typical says little of a trial whose own are longer.
+            return Quantum(until_step=max(steps, trial.step + 1))
         if trial.curve and not self.probed(trial):
-            return Quantum(max((steps - trial.step) * step, self.probe_seconds))
+            return Quantum(until_step=probe_steps(trial, self.probe_share))
         served = attained_seconds(trial)
         seconds = max(self.switches * switch, self.growth * served, first)
         if trial.planned_steps is None:
@@ -128,6 +151,17 @@ class BestFirst:
         if self.good == 0:
             return Quantum(seconds)
         return Quantum(min(seconds, max(self.switches * switch, first, share * step)))
+
+    def _probe_steps(self, trial: Trial, facts: Facts) -> int:
+        """How many iterations the first quantum has: more where a switch is dear, within reason."""
+        planned = trial.planned_steps or facts.planned_steps
+        least = steps_of(self.probe_share, planned) if planned else PROBE_STEPS
+        step = step_seconds(trial, facts)
+        if not step:
+            return least
+        worth = math.ceil(self.probe_switches * switch_seconds(trial, facts) / step)
+        most = steps_of(max(PROBE_MOST, self.probe_share), planned) if planned else worth
+        return max(least, min(worth, most))
 
     def words(self, trial: Trial) -> str:
         kind, value = self.score(trial)
@@ -187,3 +221,26 @@ def scales_differ(trials: Sequence[Trial]) -> bool:
         map(median, zip(*part, strict=True)) for part in (known[:half], known[-half:])
     )
     return bool(wide * math.sqrt(low) > narrow * math.sqrt(high))
+
+
+def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
+    """Whether a probe of these trials ends before they differ by more than they fall.
+
+    The fall is the median one over the second half of the probe; the difference is that between
+    the quartiles of the losses at its end. Where all still fall faster than that, as large models
+    do while they warm up, their order says little of the one that comes.
+    """
+    seen = []
+    for trial in trials:
+        end = probe_steps(trial, policy.probe_share)
+        if trial.planned_steps is None or end < 2 or trial.step < end:
+            continue
+        halfway, at_end = (settled(truncate(trial.curve, step)) for step in (end // 2, end))
+        unit = policy.unit(trial)
+        if max(halfway, at_end, unit) < math.inf:
+            seen.append((at_end / unit, (halfway - at_end) / unit))
+    if len(seen) < PROBED_ENOUGH:
+        return False
+    losses, falls = sorted(loss for loss, _ in seen), [fall for _, fall in seen]
+    quarter = len(losses) // 4
+    return median(falls) > losses[-1 - quarter] - losses[quarter]

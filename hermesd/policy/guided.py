@@ -192,7 +192,7 @@ class Guided:
     """
 
     name: ClassVar[str] = "guided"
-    probe_share: float = 0.02
+    probe_share: float = 0.025
     first_probes: int = 4
     caution: float = 1.0
 

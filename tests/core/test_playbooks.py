@@ -367,6 +367,16 @@ def test_the_first_report_of_a_new_process_says_nothing_of_its_speed() -> None:
     assert book.state.facts["s"].step_seconds == pytest.approx(0.1)
 
 
+def test_a_study_knows_the_shortest_length_that_a_trial_told() -> None:
+    book = play(trials=3)
+    assert book.state.facts["s"].planned_steps is None
+    for number, planned_steps in enumerate((None, 500, 900)):
+        run = f"s/{number}#1"
+        book.tell(started(run, planned=planned_steps))
+        book.tell(reported(run, 1, [2.0]), completed(run, 1))
+    assert book.state.facts["s"].planned_steps == 500
+
+
 def test_who_was_ended_for_want_of_a_boundary_is_given_twice_as_long_the_next_time() -> None:
     """Else a validation that takes longer than the deadline would be begun again for ever."""
     book = play(trials=2, policy=ROUND_ROBIN, suspend_deadline_seconds=5.0)

@@ -23,16 +23,30 @@ def test_a_first_quantum_is_twice_the_typical_switch() -> None:
     assert POLICY.quantum(trial(), Facts(0.4, 0.6)) == Quantum(2.0)
 
 
-def test_a_first_quantum_is_two_percent_of_the_planned_length() -> None:
-    # 2 % of 1,000 steps of 0.1 s
-    facts = Facts(0.4, 0.6, 0.1)
-    seconds = POLICY.quantum(trial(planned_steps=1000), facts).seconds
-    assert seconds == pytest.approx(20 * 0.1)
-    assert POLICY.quantum(trial(planned_steps=5000), facts).seconds == pytest.approx(10.0)
+def test_a_probe_is_a_share_of_the_planned_length_in_steps() -> None:
+    # 2.5 % of the steps, however long those that are typical take
+    for step_seconds in (0.1, 1.0):
+        facts = Facts(0.4, 0.6, step_seconds)
+        assert POLICY.quantum(trial(planned_steps=5000), facts) == Quantum(until_step=125)
 
 
-def test_a_first_quantum_of_unknown_length_is_twenty_steps() -> None:
-    assert POLICY.quantum(trial(), Facts(step_seconds=0.1)).seconds == pytest.approx(2.0)
+def test_a_probe_of_unknown_length_goes_by_the_shortest_one_known() -> None:
+    facts = Facts(step_seconds=0.1, planned_steps=1000)
+    assert POLICY.quantum(trial(), facts) == Quantum(until_step=25)
+    assert POLICY.quantum(trial(), Facts(step_seconds=0.1)) == Quantum(until_step=20)
+
+
+def test_a_dear_switch_makes_a_probe_longer_up_to_three_percent() -> None:
+    # c = 1.35 s: 2 c are 27 steps of 0.1 s; c = 10 s would be 200, and 3 % are 30
+    each = trial(planned_steps=1000)
+    assert POLICY.quantum(each, Facts(0.5, 0.85, 0.1)) == Quantum(until_step=27)
+    assert POLICY.quantum(each, Facts(5.0, 5.0, 0.1)) == Quantum(until_step=30)
+
+
+def test_a_short_probe_is_half_a_second_at_the_typical_speed() -> None:
+    # 25 steps of 1 ms
+    each = trial(planned_steps=1000)
+    assert POLICY.quantum(each, Facts(step_seconds=0.001)) == Quantum(0.5)
 
 
 def test_own_measurements_beat_the_typical_ones() -> None:
@@ -51,18 +65,18 @@ def test_later_quanta_grow_with_the_service_received() -> None:
 
 def test_a_later_quantum_is_never_shorter_than_the_first() -> None:
     use, speed = Use(busy_seconds=20.0), {"cpu": 0.1}
-    each = trained(0, [1.0] * 200, planned_steps=10_000, use=use, step_seconds=speed)
-    # first = 200 steps x 0.1 s = 20 s; 0.3 x 20 s = 6 s
-    assert POLICY.quantum(each, Facts()).seconds == pytest.approx(20.0)
+    each = trained(0, [1.0] * 250, planned_steps=10_000, use=use, step_seconds=speed)
+    # first = 250 steps x 0.1 s = 25 s; 0.3 x 20 s = 6 s
+    assert POLICY.quantum(each, Facts()).seconds == pytest.approx(25.0)
 
 
 def test_a_probe_cut_short_is_finished_before_it_counts() -> None:
-    # 2 % of 1,000 are 20 steps; 5 are done at 0.1 s each
+    # 2.5 % of 1,000 are 25 steps; 5 are done
     begun = trained(0, [1.0] * 5, planned_steps=1000, step_seconds={"cpu": 0.1})
-    done = trained(1, [1.0] * 20, planned_steps=1000)
+    done = trained(1, [1.0] * 25, planned_steps=1000)
     assert POLICY.score(begun) == POLICY.score(trial(2))
     assert POLICY.score(begun) < POLICY.score(done)
-    assert POLICY.quantum(begun, Facts()).seconds == pytest.approx(1.5)
+    assert POLICY.quantum(begun, Facts()) == Quantum(until_step=25)
 
 
 def test_unprobed_first_then_the_lowest_loss() -> None:
@@ -195,3 +209,27 @@ def test_a_penalty_that_is_added_to_the_loss_is_no_scale() -> None:
     scaled = [trained(n, [loss * by for loss in fall]) for n, by in enumerate((1, 2, 9, 19))]
     assert not scales_differ(added)
     assert scales_differ(scaled)
+
+
+def warming_up(count: int, apart: float, fall: float) -> list[Trial]:
+    """Probed trials of 1,000 steps, so far apart from one to the next, all of which fall alike."""
+    return [
+        trained(n, [9.0 + n * apart - fall * step / 25 for step in range(25)], planned_steps=1000)
+        for n in range(count)
+    ]
+
+
+def test_probes_go_on_where_all_fall_faster_than_they_differ() -> None:
+    falling = warming_up(8, apart=0.1, fall=3.0)
+    patient = POLICY.suited(falling)
+    assert patient.probe_share == POLICY.second_look
+    assert patient.score(falling[0]) == patient.score(trial(9))
+    assert patient.quantum(falling[0], Facts()) == Quantum(until_step=80)
+    assert BestFirst(second_look=0.0).suited(falling).probe_share == POLICY.probe_share
+
+
+def test_probes_are_over_where_trials_differ_or_too_few_were_probed() -> None:
+    assert POLICY.suited(warming_up(8, apart=1.0, fall=3.0)) == POLICY
+    assert POLICY.suited(warming_up(7, apart=0.1, fall=3.0)) == POLICY
+    begun = [trained(n, [1.0] * 24, planned_steps=1000) for n in range(8)]
+    assert POLICY.suited(begun) == POLICY

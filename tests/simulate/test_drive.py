@@ -193,3 +193,12 @@ def test_a_policy_that_fails_is_never_replaced_in_silence(policy: type, why: str
     simulation = Drive(EXAMPLE, 1, Plugin("any"), Plugin("free"), make=make)
     with pytest.raises(SimulationStalled, match=why):
         simulation.run()
+
+
+def test_best_first_probes_slow_trials_for_as_many_steps_as_fast_ones() -> None:
+    """Iterations of 0.1, 1 and 10 s: 2.5 % of 200 steps are 5, whatever those before them took."""
+    curve = [10.0 - step / 20 for step in range(200)]
+    jobs = tuple(job(curve, seconds) for seconds in (1.0, 0.1, 10.0, 0.1, 10.0))
+    outcome = play(replace(EXAMPLE, jobs=jobs), Plugin("best_first"))
+    first = {each.trial: each.last for each in reversed(outcome.stays)}
+    assert [first[trial] for trial in range(1, 5)] == [5, 5, 5, 5]

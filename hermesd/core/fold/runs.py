@@ -226,7 +226,15 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
         # It was restored there: its files came with it.
         node = state.slots[trial.run.devices[0]].device.node
         began = with_places(state, began, restored, (node,))
+    _learn_length(state, trial, event.planned_steps)
     state.put(began)
+
+
+def _learn_length(state: Tables, trial: Trial, planned_steps: int | None) -> None:
+    """Keep the shortest length told: what trials that have not told theirs are probed by."""
+    facts = state.facts[trial.spec.study]
+    if planned_steps and planned_steps < (facts.planned_steps or math.inf):
+        state.facts[trial.spec.study] = replace(facts, planned_steps=planned_steps)
 
 
 def _measure_restore(state: Tables, trial: Trial, seconds: float) -> None:
@@ -259,6 +267,7 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
         raise Rejected(f"report {event.number} of {run.id} was heard before")
     _refuse_known(trial, event)
     device = state.slots[run.devices[0]].device
+    _learn_length(state, trial, event.planned_steps)
     trial = progress.reported(trial, event, device, state.corrections)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])
     if reason and not trial.ending:
