@@ -41,6 +41,11 @@ def draft(message: pb.StudySpec, **fields: Any) -> study.Draft:
     return study.draft(study.Submission(message, **fields))
 
 
+def points(made: study.Draft) -> list[dict[str, Any]]:
+    """The hyper-parameters that each trial begins with."""
+    return [dict(stages[0].values) for stages in made.stages]
+
+
 def test_a_grid_has_its_last_axis_fastest_and_trials_count_from_one() -> None:
     accepted, trials = draft(spec(), code_sha256="c0de").accepted("digits", "ada", 5.0)
     assert (accepted.id, accepted.owner, accepted.submitted) == ("digits", "ada", 5.0)
@@ -64,7 +69,7 @@ def test_what_is_not_said_has_the_defaults() -> None:
     assert plain.stop == StopRule()
     assert (plain.tier, plain.durability_seconds, plain.max_failures) == (None, 60.0, 3)
     assert plain.replicas == 1
-    assert draft(pb.StudySpec(program="train.py")).points == ((),)
+    assert points(draft(pb.StudySpec(program="train.py"))) == [{}]
 
 
 def test_no_copies_is_another_wish_than_none_said() -> None:
@@ -122,8 +127,8 @@ def test_every_section_reaches_the_study() -> None:
 
 
 def test_a_run_cap_takes_the_first_points_of_a_grid() -> None:
-    assert len(draft(spec(run_cap=3)).points) == 3
-    assert len(draft(spec(run_cap=99)).points) == 4
+    assert len(draft(spec(run_cap=3)).stages) == 3
+    assert len(draft(spec(run_cap=99)).stages) == 4
 
 
 def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
@@ -131,9 +136,9 @@ def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
     few = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=5, seed=3))
     many = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=50, seed=3))
     other = draft(spec(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=5, seed=4))
-    assert many.points[:5] == few.points
-    assert other.points != few.points
-    assert len(set(many.points)) == 50
+    assert many.stages[:5] == few.stages
+    assert other.stages != few.stages
+    assert len(set(many.stages)) == 50
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_a_grid_that_would_come_to_too_much_is_refused() -> None:
     wide = {f"p{n}": {"value": n} for n in range(500)}
     with pytest.raises(Refused, match="at most 1996 trials of these parameters"):
         draft(spec({"n": {"min": 1, "max": 2500}, **wide}))
-    assert len(draft(spec({"n": {"min": 1, "max": 1996}, **wide})).points) == 1996
+    assert len(draft(spec({"n": {"min": 1, "max": 1996}, **wide})).stages) == 1996
 
 
 def test_command_lines_that_come_to_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,15 +213,20 @@ def test_a_study_is_called_after_its_name_or_program(name: str, program: str, wa
 # -- distributions ---------------------------------------------------------------------------
 
 
-def points(count: int = 300, **axis: Any) -> list[Any]:
+def drawn_values(count: int = 300, **axis: Any) -> list[Any]:
     message = spec({"x": axis}, method=pb.SEARCH_METHOD_RANDOM, run_cap=count, seed=1)
-    return [point[0][1] for point in draft(message).points]
+    return [point["x"] for point in points(draft(message))]
 
 
 def test_constants_and_choices() -> None:
-    assert set(points(value="adam")) == {"adam"}
-    assert {repr(x) for x in points(values=["a", 1, 1.5, True])} == {"'a'", "1", "1.5", "True"}
-    drawn = points(values=["often", "never", "rarely"], probabilities=[0.9, 0, 0.1])
+    assert set(drawn_values(value="adam")) == {"adam"}
+    assert {repr(x) for x in drawn_values(values=["a", 1, 1.5, True])} == {
+        "'a'",
+        "1",
+        "1.5",
+        "True",
+    }
+    drawn = drawn_values(values=["often", "never", "rarely"], probabilities=[0.9, 0, 0.1])
     assert drawn.count("often") > 200
     assert "never" not in drawn
     assert "rarely" in drawn
@@ -247,14 +257,14 @@ def test_constants_and_choices() -> None:
 def test_draws_stay_within_their_bounds(
     axis: dict[str, Any], kind: type, low: float, high: float
 ) -> None:
-    drawn = points(**axis)
+    drawn = drawn_values(**axis)
     assert {type(x) for x in drawn} == {kind}
     assert all(low <= x <= high for x in drawn)
     assert len(set(drawn)) > 2
 
 
 def test_multiples_of_q_carry_no_dust() -> None:
-    drawn = set(points(min=0.1, max=1.0, q=0.1))
+    drawn = set(drawn_values(min=0.1, max=1.0, q=0.1))
     assert drawn == {0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
 
 
@@ -269,26 +279,26 @@ def test_multiples_of_q_carry_no_dust() -> None:
 def test_multiples_that_are_no_whole_numbers_of_64_bits_are_drawn_all_the_same(
     axis: dict[str, Any],
 ) -> None:
-    for drawn in points(**axis):
+    for drawn in drawn_values(**axis):
         assert isinstance(drawn, float) or abs(drawn) < 2**63
         assert math.isfinite(drawn)
 
 
 def test_log_uniform_values_are_as_likely_in_each_decade() -> None:
-    drawn = points(900, min=1e-4, max=1e-1, distribution="log_uniform_values")
+    drawn = drawn_values(900, min=1e-4, max=1e-1, distribution="log_uniform_values")
     decades = [sum(10.0**e <= x < 10.0 ** (e + 1) for x in drawn) for e in (-4, -3, -2)]
     assert min(decades) > 230
 
 
 def test_a_grid_takes_whole_ranges_and_multiples() -> None:
     grid = draft(spec({"n": {"min": 1, "max": 3}, "p": {"min": 0.0, "max": 0.5, "q": 0.25}}))
-    assert [dict(p) for p in grid.points][:4] == [
+    assert points(grid)[:4] == [
         {"n": 1, "p": 0.0},
         {"n": 1, "p": 0.25},
         {"n": 1, "p": 0.5},
         {"n": 2, "p": 0.0},
     ]
-    assert len(grid.points) == 9
+    assert len(grid.stages) == 9
 
 
 # -- the command line ------------------------------------------------------------------------
@@ -690,7 +700,7 @@ def test_an_environment_that_no_program_can_have_is_refused(variable: tuple[str,
     ],
 )
 def test_patterns_of_metrics_that_cannot_take_long_are_taken(pattern: str) -> None:
-    assert draft(spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)])).points
+    assert draft(spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)])).stages
 
 
 # -- lists, and parameters inside of parameters ---------------------------------------------------
@@ -710,7 +720,7 @@ def nested() -> pb.StudySpec:
 
 def test_parameters_inside_of_others_are_axes_with_dots_in_their_names() -> None:
     made = draft(nested())
-    assert dict(made.points[0]) == {"seed": 7, "optimizer.lr": 0.1, "model.layers": (64, 64)}
+    assert points(made)[0] == {"seed": 7, "optimizer.lr": 0.1, "model.layers": (64, 64)}
     assert made.argvs[1][2:] == ("--seed=7", "--optimizer.lr=0.1", "--model.layers=[128]")
     message = nested()
     message.command[:] = ["train", "${args_no_hyphens}"]

@@ -4,7 +4,6 @@ bit for bit, what one computes that sets the values itself."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -74,16 +73,18 @@ def torch_zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Runs of the program of a framework."""
+    # The name of a test is too long for a path of sockets.
+    folder = tmp_path_factory.mktemp("runs")
     if request.param == "keras":
         program = keras_programs.program(KERAS, seeded=True)
-        return Runs(request.getfixturevalue("zygote"), tmp_path, program)
+        return Runs(request.getfixturevalue("zygote"), folder, program)
     if request.param == "keras on jax":
         program = keras_backend_programs.program(KERAS, seeded=True)
-        return Runs(None, tmp_path, program, KERAS_BACKEND="jax")
+        return Runs(None, folder, program, KERAS_BACKEND="jax")
     program = torch_programs.program(TORCH, seeded=True)
-    return Runs(request.getfixturevalue("torch_zygote"), tmp_path, program)
+    return Runs(request.getfixturevalue("torch_zygote"), folder, program)
 
 
 FRAMEWORKS = [
@@ -103,7 +104,7 @@ def stages(rates: str, epoch_steps: int) -> list[tuple[int | None, dict[str, obj
 
 def alone(runs: Runs, rates: str) -> Outcome:
     """What the program comes to that sets its rates itself."""
-    with runs.trial(f"alone-{rates}", "4", rates=rates) as trial:
+    with runs.trial(f"alone-{RATES.index(rates)}", "4", rates=rates) as trial:
         trial.start()
         trial.until("completed")
         return outcome(trial)
