@@ -201,6 +201,16 @@ def token(
     uses: Annotated[
         int, typer.Option(min=1, max=10_000, help="How many machines may join with it.")
     ] = 1,
+    pool: Annotated[
+        str,
+        typer.Option(
+            help="The pool that the machines join, by a name of that pool. Only this, or --name,"
+            " lets a node into a private pool."
+        ),
+    ] = "",
+    devices: Annotated[
+        int, typer.Option(min=0, help="How many devices each may have at most. 0: any number.")
+    ] = 0,
     head: HeadOption = None,
 ) -> None:
     """Print the command that makes another machine join this head as a node.
@@ -209,7 +219,10 @@ def token(
     """
 
     async def body(client: AsyncClient) -> None:
-        invited = await invite(client.connection, Role.NODE, name, days * DAY_SECONDS, uses)
+        valid_seconds = days * DAY_SECONDS
+        invited = await invite(
+            client.connection, Role.NODE, name, valid_seconds, uses, pool, devices
+        )
         named = f" --name {name}" if name else ""
         print(f"hermesd node join {invited.address} {invited.token}{named}")
 

@@ -694,11 +694,23 @@ async def audit(
 
 
 async def invite(
-    connection: Connection, role: Role, name: str, valid_seconds: float, uses: int = 1
+    connection: Connection,
+    role: Role,
+    name: str,
+    valid_seconds: float,
+    uses: int = 1,
+    pool: str = "",
+    most_devices: int = 0,
 ) -> Invited:
-    """A new invitation; an empty `name` is any, and may be for several nodes. Raises Refused."""
+    """A new invitation; an empty `name` is any, and may be for several nodes, which it can grant a
+    pool, and limit in their devices (0: it does not). Raises Refused."""
     request = enrol_pb2.InviteRequest(
-        role=_NUMBERS[role], name=name, valid_seconds=valid_seconds, uses=uses
+        role=_NUMBERS[role],
+        name=name,
+        valid_seconds=valid_seconds,
+        uses=uses,
+        pool=pool,
+        most_devices=most_devices,
     )
     answer = await connection.call(connection.enrol_stub.Invite, request)
     return Invited(answer.token, answer.address)

@@ -47,6 +47,7 @@ from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
 from hermesd.head.reader import SWITCH_SECONDS
+from hermesd.head.security.admission import Admission
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
@@ -216,6 +217,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     taken, owners = await journal.submitted(), await journal.owners()
     authority = Authority(config.state_dir / "authority") if config.enrol_address else None
     cluster_id = _cluster_id(config.state_dir / "cluster-id")
+    admission = Admission(authority, pools)
     invitations = Invitations(config.state_dir / "invitations.json", clock)
     audit = Audit(None if replayed.fault else journal, clock)
     server = await make_server(config, authority, audit)
@@ -233,11 +235,12 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     )
     control_pb2_grpc.add_ControlServiceServicer_to_server(control, server)
     node_pb2_grpc.add_NodeServiceServicer_to_server(
-        NodeService(head, sessions, relay, blobs, taken, setback, revoke), server
+        NodeService(head, sessions, relay, blobs, taken, setback, revoke, admission), server
     )
     try:
         enrolling = EnrolService(
             authority,
+            admission,
             invitations,
             sessions,
             config.listen or "",

@@ -216,7 +216,7 @@ class Link:
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:
             return reason
         known = {"head": self._target, "reason": reason}
-        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             shown = {} if self._membership else {"token": token.origin}
             self._outage.tell(log.warning, "the head refuses this node", **known, **shown)
         elif error.code() is grpc.StatusCode.FAILED_PRECONDITION:

@@ -81,10 +81,16 @@ def session(node: str = "box", peer: str = "here", lease_seconds: float = 600.0)
 class Node:
     """The other end of an Attach stream."""
 
-    def __init__(self, world: World, name: str = "box", slots: int = 1) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str = "box",
+        slots: int = 1,
+        metadata: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         self.name = name
         self.slots = slots
-        self.call = world.nodes.Attach()
+        self.call = world.nodes.Attach(metadata=metadata)
         self.sequence = 0
         self.acknowledged = 0
         self.unread: list[node_pb2.AttachResponse] = []

@@ -85,10 +85,10 @@ async def info(channel: grpc.aio.Channel) -> Any:
     return await stub.ServerInfo(control.ServerInfoRequest(), timeout=10)
 
 
-async def attached(channel: grpc.aio.Channel, name: str) -> Node:
+async def attached(channel: grpc.aio.Channel, name: str, **fields: Any) -> Node:
     """A node that has been welcomed under `name`."""
     stub: Any = node_pb2_grpc.NodeServiceStub(channel)
-    node = Node(World(None, channel, None, stub, Path()), name)  # type: ignore[arg-type]
+    node = Node(World(None, channel, None, stub, Path()), name, **fields)  # type: ignore[arg-type]
     await node.hello()
     return node
 

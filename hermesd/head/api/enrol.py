@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.config.values import NODE_NAME
-from hermesd.core.model import StudyId, Time
+from hermesd.core.model import PoolId, StudyId, Time
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
-from hermesd.head.security.authority import Authority, key_mark
+from hermesd.head.security.admission import Admission
+from hermesd.head.security.authority import Authority, Grant, key_mark
 from hermesd.head.security.guard import LOCAL, about, caller, certified
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.statedir import expecting
@@ -42,13 +43,20 @@ OPEN_LIMIT = 10_000
 @dataclass(frozen=True, slots=True)
 class InvitationIssued:
     """Who may redeem a secret, how often: `name` is empty where any name will do. `keys` are marks
-    of those by which it was."""
+    of those by which it was; what a node then has beside its name is `pool` and `most_devices`."""
 
     role: Role
     name: str
     expires: Time
     uses: int = 1
     keys: tuple[str, ...] = ()
+    pool: PoolId = ""
+    most_devices: int = 0
+
+    @property
+    def grant(self) -> Grant:
+        """What a node has by it."""
+        return Grant(bool(self.name), self.pool, self.most_devices)
 
 
 class Invitations:
@@ -61,19 +69,25 @@ class Invitations:
         if path.exists():
             remedy = "remove it, and make those tokens anew that nobody has used yet"
             with expecting(path, "the invitations that are open", remedy, secret=True):
-                for digest, role, name, expires, uses, *keys in json.loads(path.read_bytes()):
-                    self._open[digest] = InvitationIssued(
-                        Role(role), name, expires, uses, tuple(*keys)
-                    )
+                for digest, *known in json.loads(path.read_bytes()):
+                    self._open[digest] = _invited(*known)
 
-    def invite(self, role: Role, name: str, valid_seconds: float, uses: int = 1) -> bytes:
+    def invite(
+        self,
+        role: Role,
+        name: str,
+        valid_seconds: float,
+        uses: int = 1,
+        pool: PoolId = "",
+        most_devices: int = 0,
+    ) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""
         self._forget_ended()
-        if sum(invited.uses > 0 for invited in self._open.values()) >= OPEN_LIMIT:
+        if sum(each.uses > 0 for each in self._open.values()) >= OPEN_LIMIT:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
         secret = secrets.token_bytes(SECRET_BYTES)
         self._open[_digest(secret)] = InvitationIssued(
-            role, name, self._now() + valid_seconds, uses
+            role, name, self._now() + valid_seconds, uses, (), pool, most_devices
         )
         self._write()
         return secret
@@ -114,8 +128,17 @@ class Invitations:
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
 
     def _write(self) -> None:
-        entries = [[d, i.role, i.name, i.expires, i.uses, i.keys] for d, i in self._open.items()]
+        entries = [
+            [d, i.role, i.name, i.expires, i.uses, i.keys, i.pool, i.most_devices]
+            for d, i in self._open.items()
+        ]
         write_private(self._path, json.dumps(entries).encode())
+
+
+def _invited(
+    role: str, name: str, expires: Time, uses: int, keys: Iterable[str] = (), *granted: Any
+) -> InvitationIssued:
+    return InvitationIssued(Role(role), name, expires, uses, tuple(keys), *granted)
 
 
 def _digest(secret: bytes) -> str:
@@ -146,6 +169,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
     def __init__(
         self,
         authority: Authority | None,
+        admission: Admission,
         invitations: Invitations,
         sessions: NodeSessions,
         address: str,
@@ -153,6 +177,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         owners: Mapping[StudyId, str],
     ) -> None:
         self._authority = authority
+        self._admission = admission
         self._sessions = sessions
         self._invitations = invitations
         self._address = address
@@ -174,8 +199,9 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if uses > 1 and (request.name or role is not Role.NODE):
             expected = "1, but for nodes of any name"
             raise Refused(FieldError("uses", f"{uses}", expected))
+        pool, most_devices = self._checked_grant(role, request)
         try:
-            secret = self._invitations.invite(role, request.name, seconds, uses)
+            secret = self._invitations.invite(role, request.name, seconds, uses, pool, most_devices)
         except OverflowError as error:
             raise TooMuch(str(error)) from None
         der = authority.certificate.public_bytes(serialization.Encoding.DER)
@@ -183,6 +209,22 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         log.info("invited", role=role, name=request.name or "any", uses=uses)
         token = Invitation(secret, self._port, der).token()
         return pb.InviteResponse(token=token, address=reached_at(self._address))
+
+    def _checked_grant(self, role: Role, request: pb.InviteRequest) -> tuple[PoolId, int]:
+        """The pool and the number of devices that are granted. Raises Refused."""
+        for field, value in (("pool", request.pool), ("most_devices", request.most_devices or "")):
+            if value and role is not Role.NODE:
+                raise Refused(FieldError(field, f"{value}", "it for nodes only"))
+        if request.most_devices < 0:
+            expected = "1 or more, or 0 for any number"
+            raise Refused(FieldError("most_devices", f"{request.most_devices}", expected))
+        if request.pool:
+            self._admission.see_pool(request.pool)
+            if request.name and (
+                why := self._admission.hindrance(request.name, Grant(True, request.pool))
+            ):
+                raise Refused(FieldError("name", request.name, f"a name of that pool: {why}"))
+        return request.pool, request.most_devices
 
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
         authority = self._needed()
@@ -202,7 +244,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             raise NotNow(_USED)
         if why := self._hindrance(authority, invited, request, known):
             raise NotNow(f"{why}; the token was not used")
-        certificate = authority.issue(identity, signing_request)
+        certificate = authority.issue(identity, signing_request, invited.grant)
         if not again:
             self._invitations.use(request.secret, key)
         log.info("enrolled", role=invited.role, name=name, again=again, peer=context.peer())
@@ -221,6 +263,8 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if invited.name not in ("", request.name):
             option = "--name" if node else "--user"
             return f"the token is for {whom}, not for {name}: say {option} {invited.name}"
+        if node and (why := self._admission.hindrance(request.name, invited.grant)):
+            return why
         if invited.name or known or not self._taken(authority, invited.role, request.name):
             return ""
         how = f"`hermesctl {'node token --name' if node else 'user token'} {name}`"

@@ -46,6 +46,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotFound, NotNow
+from hermesd.head.security.admission import Admission
 from hermesd.head.security.guard import caller
 from hermesd.head.usage import with_usage
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -181,7 +182,8 @@ _GOES_ON = (RunStarted, Reported, QuantumEnded, MilestonePassed)
 
 
 class NodeService(node_pb2_grpc.NodeServiceServicer):
-    """The servicer. `revoke` ends the certificate of a node that has left, if it has one."""
+    """The servicer. `revoke` ends the certificate of a node that has left, if it has one;
+    `admission` says who may be which node."""
 
     def __init__(
         self,
@@ -192,6 +194,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         taken: Mapping[StudyId, str],
         setback: StaleState,
         revoke: Callable[[NodeId], object],
+        admission: Admission,
     ) -> None:
         self._head = head
         self._sessions = sessions
@@ -200,6 +203,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self._taken = taken
         self._setback = setback
         self._revoke = revoke
+        self._admission = admission
 
     async def GetBlob(
         self, request: pb.GetBlobRequest, context: Any
@@ -214,6 +218,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
+        self._admission.see(caller.get(), joined)
         session = NodeSession(
             joined.node, context.peer(), functools.partial(self._grant, joined.node),
             self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,

@@ -11,15 +11,17 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from hermesd.core.model import PoolId
 from hermesd.head.statedir import StateRefused, expecting
 from hermesd.security.enrolment import key_pem, write_private
 from hermesd.security.identity import SERVER_NAME, Identity, Role, server_name, uri_of
@@ -36,14 +38,27 @@ _RESTORE = (
 )
 
 
+class Grant(NamedTuple):
+    """What an admin granted a node: its name, if that was chosen for it; a pool, or "" for none;
+    how many devices it may have, or 0 for any number."""
+
+    named: bool = False
+    pool: PoolId = ""
+    most_devices: int = 0
+
+
+NOTHING = Grant()
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
     """What is known of an identity's certificates: serial numbers, newest last; of the newest its
-    end, and which key it is for (`key_mark`)."""
+    end, and which key it is for (`key_mark`); and what was granted by the invitation."""
 
     serials: tuple[int, ...]
     expires_unix_seconds: float
     key: str = ""
+    grant: Grant = NOTHING
 
 
 class Authority:
@@ -70,18 +85,24 @@ class Authority:
         signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
         return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, identity: Identity, request: x509.CertificateSigningRequest) -> bytes:
+    def issue(
+        self,
+        identity: Identity,
+        request: x509.CertificateSigningRequest,
+        grant: Grant = NOTHING,
+    ) -> bytes:
         """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
-        return self._issue(identity, request, ())
+        return self._issue(identity, request, (), grant)
 
     def renew(
         self, identity: Identity, used: int, request: x509.CertificateSigningRequest
     ) -> bytes:
         """A certificate beside the one in use, which has the number `used` and counts. What was
         before that counts no more, as its holder has the later one."""
-        serials = self._ledger[identity].serials
-        _, *renewals = serials[serials.index(used) :]
-        return self._issue(identity, request, (used, *renewals[1 - _RENEWALS_COUNTED :]))
+        known = self._ledger[identity]
+        _, *renewals = known.serials[known.serials.index(used) :]
+        before = (used, *renewals[1 - _RENEWALS_COUNTED :])
+        return self._issue(identity, request, before, known.grant)
 
     def revoke(self, identity: Identity) -> bool:
         """No certificate of it counts from here on; False if it had none."""
@@ -109,6 +130,7 @@ class Authority:
         identity: Identity,
         request: x509.CertificateSigningRequest,
         before: tuple[int, ...],
+        grant: Grant,
     ) -> bytes:
         key = request.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
@@ -120,7 +142,7 @@ class Authority:
         signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
         serials = (*before, signed.serial_number)
         expires = signed.not_valid_after_utc.timestamp()
-        self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request))})
+        self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request), grant)})
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def _sign(
@@ -145,7 +167,7 @@ class Authority:
         """Have this ledger, once it is on the disk. Raises OSError."""
         entries = [
             [identity.role, identity.name, [str(serial) for serial in issued.serials],
-             issued.expires_unix_seconds, issued.key]
+             issued.expires_unix_seconds, issued.key, issued.grant]
             for identity, issued in ledger.items()
         ]  # fmt: skip
         write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
@@ -164,9 +186,15 @@ def _read_ledger(path: Path) -> dict[Identity, Issued]:
     if not path.exists():
         return {}
     return {
-        Identity(role, name): Issued(tuple(int(serial) for serial in serials), expires, *key)
-        for role, name, serials, expires, *key in json.loads(path.read_bytes())
+        Identity(role, name): _issued(*known)
+        for role, name, *known in json.loads(path.read_bytes())
     }
+
+
+def _issued(
+    serials: Iterable[str], expires: float, key: str = "", grant: Iterable[Any] = ()
+) -> Issued:
+    return Issued(tuple(map(int, serials)), expires, key, Grant(*grant))
 
 
 def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
