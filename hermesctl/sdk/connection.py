@@ -105,7 +105,7 @@ class Connection:
             due = membership.seconds_to_renewal(now) == 0
         if due:
             with contextlib.suppress(aio.AioRpcError, OSError), reading_login():
-                await membership.renew(self._opened())
+                await membership.renew(now, lambda: _channel(self.address))
 
     def _opened(self) -> aio.Channel:
         if self._channel is None:

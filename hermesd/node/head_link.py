@@ -280,7 +280,8 @@ class Link:
                 now = datetime.datetime.now(datetime.UTC)
                 await asyncio.sleep(membership.seconds_to_renewal(now))
                 self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
-                await membership.renew(self._channel)
+                now = datetime.datetime.now(datetime.UTC)
+                await membership.renew(now, lambda: _channel(self._config, membership))
                 renewed = _channel(self._config, membership)
             except (grpc.aio.AioRpcError, OSError, StateRefused, StateAway) as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fcntl
 import json
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ _UNANSWERED = (
 )
 # A certificate is renewed in the last third of its 90 days. When it begins tells nothing of them.
 _KEY = "the key of member.crt"
+_NEXT_KEY = "renewal.key"
 _RENEWED_BEFORE_END = datetime.timedelta(days=30)
 
 
@@ -100,21 +103,33 @@ class Membership:
         return max(0.0, (due - now).total_seconds())
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a port that takes those alone whom the same head knows. Raises as `files` does."""
-        files = self.files()
-        return grpc.ssl_server_credentials([(files.key, files.certificate)], files.authority, True)
+        """For a port that takes those alone whom the same head knows, and has the renewals of
+        this one's certificate. Raises as `files` does."""
+        return pem.server_credentials(self.files, members_only=True)
 
-    async def renew(self, channel: grpc.aio.Channel) -> None:
-        """Have a newer certificate given, over a channel that was opened with the present one.
+    async def renew(self, now: datetime.datetime, opened: Callable[[], grpc.aio.Channel]) -> None:
+        """Have a newer certificate given, for a new key, over a channel that `opened` opens with
+        the present one; unless it is too early by now, as another process has.
 
-        The key stays. Raises AioRpcError, OSError, and as `files` does.
+        To the head, a renewal for another key is one by another holder: so it is asked for by one
+        process at a time, and by the same key until there is an answer. Raises AioRpcError,
+        OSError (BlockingIOError where another process asks), and as `files` does.
         """
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
-        with self._reading("member.key", _KEY, secret=True):
-            key = _read_key(self.folder / "member.key")
-        request = pb.RenewRequest(signing_request=_signing_request(key))
-        response = await stub.Renew(request, timeout=CALL_SECONDS)
-        write_private(self.folder / "member.crt", response.certificate)
+        lock = os.open(self.folder / "renewal.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        with os.fdopen(lock, "wb"):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.seconds_to_renewal(now) > 0:
+                return
+            asking = self.folder / _NEXT_KEY
+            if not asking.exists():
+                write_private(asking, key_pem(ec.generate_private_key(ec.SECP256R1())))
+            with self._reading(_NEXT_KEY, _KEY, secret=True):
+                request = pb.RenewRequest(signing_request=_signing_request(_read_key(asking)))
+            async with opened() as channel:
+                stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+                response = await stub.Renew(request, timeout=CALL_SECONDS)
+            write_private(self.folder / "member.crt", response.certificate)
+            replace_file(asking, self.folder / "member.key")
 
     def files(self) -> pem.Files:
         """What was given at the enrolment. Raises StateRefused for damaged files, StateAway for
@@ -124,7 +139,13 @@ class Membership:
         with self._reading("member.crt", "the certificate that the head gave"):
             certificate = pem.certificates(self.folder / "member.crt")
         with self._reading("member.key", _KEY, secret=True):
-            key = pem.key_of(certificate, self.folder / "member.key")
+            try:
+                key = pem.key_of(certificate, self.folder / "member.key")
+            except ValueError:
+                # The last step of a renewal is still to come, or never came.
+                if not (self.folder / _NEXT_KEY).exists():
+                    raise
+                key = pem.key_of(certificate, self.folder / _NEXT_KEY)
         return pem.Files(authority, key, certificate)
 
 
@@ -177,6 +198,7 @@ def enrol(
         ):
             write_private(folder / file, content)
         asking.unlink()
+        (folder / _NEXT_KEY).unlink(missing_ok=True)
     except OSError as error:
         raise NotEnrolled(
             f"{folder / file}: {error.strerror}; the head has said yes: once the file can be"
@@ -311,7 +333,12 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    partial.rename(path)
+    replace_file(partial, path)
+
+
+def replace_file(new: Path, path: Path) -> None:
+    """Give a file the name of another, safe on the disk."""
+    new.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

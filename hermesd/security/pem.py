@@ -1,14 +1,19 @@
 """Keys and certificates as files in PEM, seen to be that before gRPC has them: it does not say what
-is wrong with them."""
+is wrong with them. And ports that have them, which outlive them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+
+from hermesd.expecting import StateAway, StateRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +23,28 @@ class Files:
     authority: bytes
     key: bytes
     certificate: bytes
+
+
+def server_credentials(read: Callable[[], Files], members_only: bool) -> grpc.ServerCredentials:
+    """For a port. Each handshake has what `read` gives then, or gave last where it raises OSError,
+    StateRefused or StateAway; the first time raises them. `members_only` lets in those alone who
+    have a certificate of the same authority."""
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        files = read()
+        return grpc.ssl_server_certificate_configuration(
+            [(files.key, files.certificate)], files.authority
+        )
+
+    last = configuration()
+
+    def newest() -> grpc.ServerCertificateConfiguration:
+        nonlocal last
+        with contextlib.suppress(OSError, StateRefused, StateAway):
+            last = configuration()
+        return last
+
+    return grpc.dynamic_ssl_server_credentials(last, newest, members_only)
 
 
 def certificates(path: Path) -> bytes:

@@ -360,67 +360,6 @@ async def test_a_node_that_is_revoked_is_let_go(head: Open, tmp_path: Path) -> N
             await attached(channel, "box")
 
 
-async def test_a_renewed_certificate_counts_beside_the_one_before(
-    head: Open, tmp_path: Path
-) -> None:
-    box = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
-    now = datetime.datetime.now(datetime.UTC)
-    assert box.seconds_to_renewal(now) > 50 * 86_400
-    assert box.seconds_to_renewal(now + datetime.timedelta(days=61)) == 0
-    before = (box.folder / "member.crt").read_bytes()
-    async with connected(box) as old:
-        await box.renew(old)
-        assert (box.folder / "member.crt").read_bytes() != before
-        async with connected(box) as new:
-            assert (await info(old)).version
-            assert (await info(new)).version
-            await box.renew(new)
-            assert (await status(info(old)))[0] is CODE.UNAUTHENTICATED
-
-
-async def test_renewals_that_come_to_nothing_lock_nobody_out(head: Open, tmp_path: Path) -> None:
-    """Answers that are lost, a full disk, several commands at once: the one in use still counts."""
-    alice = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
-    file = alice.folder / "member.crt"
-    first = file.read_bytes()
-    async with connected(alice) as channel:
-        renewed = []
-        for _ in range(5):
-            await alice.renew(channel)
-            renewed.append(file.read_bytes())
-            file.write_bytes(first)
-        assert (await info(channel)).version
-    for each in (first, renewed[0], renewed[-1]):
-        file.write_bytes(each)
-        async with connected(alice) as channel:
-            assert (await info(channel)).version
-    file.write_bytes(renewed[2])
-    async with connected(alice) as channel:
-        await alice.renew(channel)
-    for before in (first, renewed[1]):
-        file.write_bytes(before)
-        async with connected(alice) as channel:
-            assert (await status(info(channel)))[0] is CODE.UNAUTHENTICATED, "a later one was used"
-    file.write_bytes(renewed[3])
-    async with connected(alice) as channel:
-        assert (await info(channel)).version
-
-
-async def test_no_more_renewals_count_than_anybody_needs(tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    asked = request.sign(key, hashes.SHA256())
-    ours = Authority(tmp_path)
-
-    def number(pem: bytes) -> int:
-        return x509.load_pem_x509_certificate(pem).serial_number
-
-    used = number(ours.issue(BOX, asked))
-    renewed = [number(ours.renew(BOX, used, asked)) for _ in range(40)]
-    assert ours.counts(BOX, used)
-    assert [ours.counts(BOX, each) for each in renewed] == [False] * 24 + [True] * 16
-
-
 async def test_who_is_enrolled_anew_is_not_heard_by_the_stream_of_before(
     head: Open, tmp_path: Path
 ) -> None:
@@ -535,7 +474,7 @@ def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     signed = Authority(tmp_path).issue(BOX, request.sign(key, hashes.SHA256()))
-    _, certificate = Authority(tmp_path).server_pair()
+    certificate = Authority(tmp_path).server_files().certificate
     for each in (signed, certificate):
         assert x509.load_pem_x509_certificate(each).not_valid_before_utc == born
 

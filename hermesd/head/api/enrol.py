@@ -22,7 +22,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.admission import Admission
-from hermesd.head.security.authority import Authority, Grant, key_mark
+from hermesd.head.security.authority import Authority, Grant, Stolen, key_mark
 from hermesd.head.security.guard import LOCAL, about, caller, certified
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.statedir import expecting
@@ -287,7 +287,10 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if shown is None:
             raise NotNow("only the holder of a certificate of this head can renew it")
         signing_request = _signing_request(request.signing_request)
-        certificate = authority.renew(shown.identity, shown.serial, signing_request)
+        try:
+            certificate = authority.renew(shown.identity, shown.serial, signing_request)
+        except Stolen:
+            raise shown.two_holders() from None
         log.info("renewed", role=shown.identity.role, name=shown.identity.name)
         return pb.RenewResponse(certificate=certificate)
 

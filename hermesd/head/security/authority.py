@@ -2,7 +2,9 @@
 
 A name says nothing by itself. Only the certificate that an identity uses and its renewals
 count, so that to enrol a name anew, or to revoke it, ends what was before; and one whose renewal
-got lost on its way, or could not be written down, is not locked out by asking again.
+got lost on its way, or could not be written down, is not locked out by asking again. Each renewal
+is for a new key, which its owner keeps until it has the certificate: so who renews one that was
+renewed for another key has a copy of it, or is the owner, after a thief.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ import datetime
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +25,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hermesd.core.model import PoolId
 from hermesd.head.statedir import StateRefused, expecting
+from hermesd.security import pem
 from hermesd.security.enrolment import key_pem, write_private
 from hermesd.security.identity import SERVER_NAME, Identity, Role, server_name, uri_of
 
 AUTHORITY_LIFE = datetime.timedelta(days=3650)
+SERVER_LIFE = datetime.timedelta(days=365)
 CERTIFICATE_LIFE = datetime.timedelta(days=90)
 # Clocks of other machines may be behind.
 _BEFORE = datetime.timedelta(hours=1)
-# Besides the one in use: no more are asked for by who gets none of them.
+# For one key: no more are asked for by who gets none of them.
 _RENEWALS_COUNTED = 16
+_SUPERSEDED_KNOWN = 16
 _RESTORE = (
     "put it back of a backup; or move the whole folder away, and have everybody join again with new"
     " tokens"
@@ -50,15 +55,48 @@ class Grant(NamedTuple):
 NOTHING = Grant()
 
 
+class Keyed(NamedTuple):
+    """Certificates for one key, by the key's mark (`key_mark`) and their serial numbers: more than
+    one where an answer got lost, and was asked for again."""
+
+    key: str
+    serials: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What is known of an identity's certificates: serial numbers, newest last; of the newest its
-    end, and which key it is for (`key_mark`); and what was granted by the invitation."""
+    """What is known of an identity: the certificates that count, of the key in use and of the one
+    that it was renewed for, if it was; when the newest ends; what was granted by the invitation;
+    and the last certificates that count no more, as a renewal of theirs was renewed."""
 
-    serials: tuple[int, ...]
+    keyed: tuple[Keyed, ...]
     expires_unix_seconds: float
-    key: str = ""
     grant: Grant = NOTHING
+    superseded: tuple[int, ...] = ()
+
+    def renewed(self, used: int, key: str, serial: int) -> Issued:
+        """With the renewal `serial` for this key of the certificate `used`, which counts; what was
+        before that counts no more. Raises Stolen where somebody has renewed it for another key."""
+        place = next(i for i, keyed in enumerate(self.keyed) if used in keyed.serials)
+        gone, holder, *later = self.keyed[:place], *self.keyed[place:]
+        if key == holder.key and not later:
+            renewals = [_with(holder, serial)]
+        elif not later:
+            renewals = [holder, Keyed(key, (serial,))]
+        elif key == later[0].key:
+            renewals = [holder, _with(later[0], serial)]
+        else:
+            raise Stolen
+        before = (*self.superseded, *(number for each in gone for number in each.serials))
+        return replace(self, keyed=tuple(renewals), superseded=before[-_SUPERSEDED_KNOWN:])
+
+
+class Stolen(Exception):
+    """Two have the key of one certificate, and there is no telling who should."""
+
+
+def _with(keyed: Keyed, serial: int) -> Keyed:
+    return keyed._replace(serials=(*keyed.serials, serial)[-_RENEWALS_COUNTED:])
 
 
 class Authority:
@@ -71,19 +109,27 @@ class Authority:
         self._key, self.certificate = _own(folder)
         with expecting(self._ledger_path, "the certificates that count", _RESTORE):
             self._ledger = _read_ledger(self._ledger_path)
+        self._server: pem.Files | None = None
+        self._server_anew = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
     @property
     def certificate_pem(self) -> bytes:
         """The authority's own certificate."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server_pair(self) -> tuple[bytes, bytes]:
-        """Key and certificate for the head's own port, fresh at each start; PEM."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName(SERVER_NAME)]
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
-        signed = self._sign(key.public_key(), SERVER_NAME, names, usages, AUTHORITY_LIFE)
-        return key_pem(key), signed.public_bytes(serialization.Encoding.PEM)
+    def server_files(self) -> pem.Files:
+        """For the head's own ports. The key and the certificate are kept nowhere, and made anew
+        long before they end."""
+        now = datetime.datetime.now(datetime.UTC)
+        if self._server is None or now >= self._server_anew:
+            key = ec.generate_private_key(ec.SECP256R1())
+            names = [x509.DNSName(SERVER_NAME)]
+            usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+            signed = self._sign(key.public_key(), SERVER_NAME, names, usages, SERVER_LIFE)
+            certificate = signed.public_bytes(serialization.Encoding.PEM)
+            self._server = pem.Files(self.certificate_pem, key_pem(key), certificate)
+            self._server_anew = now + SERVER_LIFE / 2
+        return self._server
 
     def issue(
         self,
@@ -92,17 +138,28 @@ class Authority:
         grant: Grant = NOTHING,
     ) -> bytes:
         """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
-        return self._issue(identity, request, (), grant)
+        certificate, serial, expires = self._signed(identity, request)
+        keyed = Keyed(key_mark(request), (serial,))
+        self._keep({**self._ledger, identity: Issued((keyed,), expires, grant)})
+        return certificate
 
     def renew(
         self, identity: Identity, used: int, request: x509.CertificateSigningRequest
     ) -> bytes:
         """A certificate beside the one in use, which has the number `used` and counts. What was
-        before that counts no more, as its holder has the later one."""
-        known = self._ledger[identity]
-        _, *renewals = known.serials[known.serials.index(used) :]
-        before = (used, *renewals[1 - _RENEWALS_COUNTED :])
-        return self._issue(identity, request, before, known.grant)
+        before that counts no more, as its holder has the later one.
+
+        Raises Stolen, once the identity is revoked, where it was renewed for another key before:
+        whoever asks again because an answer got lost asks by the same.
+        """
+        certificate, serial, expires = self._signed(identity, request)
+        try:
+            issued = self._ledger[identity].renewed(used, key_mark(request), serial)
+        except Stolen:
+            self.revoke(identity)
+            raise
+        self._keep({**self._ledger, identity: replace(issued, expires_unix_seconds=expires)})
+        return certificate
 
     def revoke(self, identity: Identity) -> bool:
         """No certificate of it counts from here on; False if it had none."""
@@ -112,26 +169,30 @@ class Authority:
         return True
 
     def counts(self, identity: Identity, serial: int) -> bool:
-        """Whether a certificate that this authority signed still stands for `identity`."""
+        """Whether a certificate that this authority signed still stands for `identity`.
+
+        Raises Stolen, once the identity is revoked, for one whose renewal was renewed: its owner
+        has no more use for it, and somebody has a copy.
+        """
         known = self._ledger.get(identity)
-        return known is not None and serial in known.serials
+        if known is not None and serial in known.superseded:
+            self.revoke(identity)
+            raise Stolen
+        return known is not None and any(serial in keyed.serials for keyed in known.keyed)
 
     def is_held_by(self, identity: Identity, key: str) -> bool:
         """Whether the newest certificate of `identity` is for the key of this mark."""
         known = self._ledger.get(identity)
-        return known is not None and known.key == key
+        return known is not None and known.keyed[-1].key == key
 
     def identities(self) -> dict[Identity, Issued]:
         """Everybody who may connect."""
         return dict(self._ledger)
 
-    def _issue(
-        self,
-        identity: Identity,
-        request: x509.CertificateSigningRequest,
-        before: tuple[int, ...],
-        grant: Grant,
-    ) -> bytes:
+    def _signed(
+        self, identity: Identity, request: x509.CertificateSigningRequest
+    ) -> tuple[bytes, int, float]:
+        """A certificate in PEM, its serial number, and when it ends, in Unix seconds."""
         key = request.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri_of(identity))]
@@ -140,10 +201,8 @@ class Authority:
             names.append(x509.DNSName(server_name(identity.name)))
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
-        serials = (*before, signed.serial_number)
         expires = signed.not_valid_after_utc.timestamp()
-        self._keep({**self._ledger, identity: Issued(serials, expires, key_mark(request), grant)})
-        return signed.public_bytes(serialization.Encoding.PEM)
+        return signed.public_bytes(serialization.Encoding.PEM), signed.serial_number, expires
 
     def _sign(
         self,
@@ -166,8 +225,10 @@ class Authority:
     def _keep(self, ledger: dict[Identity, Issued]) -> None:
         """Have this ledger, once it is on the disk. Raises OSError."""
         entries = [
-            [identity.role, identity.name, [str(serial) for serial in issued.serials],
-             issued.expires_unix_seconds, issued.key, issued.grant]
+            [identity.role, identity.name,
+             [[key, [str(serial) for serial in serials]] for key, serials in issued.keyed],
+             issued.expires_unix_seconds, issued.grant,
+             [str(serial) for serial in issued.superseded]]
             for identity, issued in ledger.items()
         ]  # fmt: skip
         write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
@@ -185,16 +246,21 @@ def key_mark(request: x509.CertificateSigningRequest) -> str:
 def _read_ledger(path: Path) -> dict[Identity, Issued]:
     if not path.exists():
         return {}
-    return {
-        Identity(role, name): _issued(*known)
-        for role, name, *known in json.loads(path.read_bytes())
-    }
+    entries = json.loads(path.read_bytes())
+    return {Identity(role, name): _issued(*known) for role, name, *known in entries}
 
 
 def _issued(
-    serials: Iterable[str], expires: float, key: str = "", grant: Iterable[Any] = ()
+    keyed: Sequence[Any], expires: float, grant: Any = (), superseded: Sequence[str] = ()
 ) -> Issued:
-    return Issued(tuple(map(int, serials)), expires, key, Grant(*grant))
+    if not isinstance(keyed[0], list):  # before 0.1.0: serial numbers, and then the one key
+        keyed, grant = [[grant or "", keyed]], ()
+    return Issued(
+        tuple(Keyed(key, tuple(map(int, serials))) for key, serials in keyed),
+        expires,
+        Grant(*grant),
+        tuple(map(int, superseded)),
+    )
 
 
 def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

@@ -8,6 +8,7 @@ id, which is all that the client sees.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import functools
 import getpass
 import hmac
@@ -33,7 +34,7 @@ from hermesd.head.journal.store import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
-from hermesd.head.security.authority import Authority
+from hermesd.head.security.authority import Authority, Stolen
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
@@ -177,17 +178,33 @@ about: ContextVar[str] = ContextVar("about", default="")
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """By which of an identity's certificates a call came."""
+    """By which of an identity's certificates a call came, and when that ends."""
 
     authority: Authority
     identity: Identity
     serial: int
+    ends: datetime.datetime
 
     def see(self) -> None:
-        """See that it counts. Raises Denied."""
-        if not self.authority.counts(self.identity, self.serial):
-            who = f"{self.identity.role} {self.identity.name}"
+        """See that it counts: a connection outlives what it was opened with. Raises Denied."""
+        who = f"{self.identity.role} {self.identity.name}"
+        try:
+            counts = self.authority.counts(self.identity, self.serial)
+        except Stolen:
+            raise self.two_holders() from None
+        if not counts:
             raise Denied(f"the certificate of {who} counts no more")
+        if self.ends <= datetime.datetime.now(datetime.UTC):
+            raise Denied(f"the certificate of {who} ended {self.ends:%Y-%m-%d %H:%M:%SZ}")
+
+    def two_holders(self) -> Denied:
+        """What to say, and to log, where it was found to have a second holder."""
+        who = f"{self.identity.role} {self.identity.name}"
+        log.error("a certificate has two holders: it was revoked", who=who)
+        return Denied(
+            f"two have the certificate of {who}, or it was put back of an old backup: it was"
+            " revoked. See who else had its key, and enroll again with a new token"
+        )
 
 
 # None for who calls by a token, by the socket of an embedded head, or to redeem an invitation.
@@ -298,11 +315,11 @@ class Guard(grpc.aio.ServerInterceptor):
     def _certified(self, roles: frozenset[Role], context: Any) -> Identity:
         """Whom the connection's certificate is for. Raises Denied, Forbidden."""
         known = context.auth_context().get("x509_pem_cert", ())
-        identity, serial = _bearer(known[0]) if known else (None, 0)
+        identity, serial, ends = _bearer(known[0]) if known else (None, 0, _ENDED)
         assert self._authority is not None
         if identity is None:
             raise Denied("a valid token, or a certificate of this head, is needed")
-        shown = Certified(self._authority, identity, serial)
+        shown = Certified(self._authority, identity, serial, ends)
         # The audit has who it was, refused or not.
         caller.set(identity)
         certified.set(shown)
@@ -312,16 +329,21 @@ class Guard(grpc.aio.ServerInterceptor):
         return identity
 
 
+_ENDED = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
+
 @functools.lru_cache(maxsize=4_096)
-def _bearer(pem: bytes) -> tuple[Identity | None, int]:
-    """Who a certificate is for, and its number; the connection has verified its signature."""
+def _bearer(pem: bytes) -> tuple[Identity | None, int, datetime.datetime]:
+    """Who a certificate is for, its number and its end; the connection has verified its
+    signature."""
     certificate = x509.load_pem_x509_certificate(pem)
+    number, ends = certificate.serial_number, certificate.not_valid_after_utc
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
-        return None, certificate.serial_number
+        return None, number, ends
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-    return (identity_of(uris[0]) if len(uris) == 1 else None), certificate.serial_number
+    return (identity_of(uris[0]) if len(uris) == 1 else None), number, ends
 
 
 def _as(who: Identity | None) -> Callable[[Any], Identity | None]:

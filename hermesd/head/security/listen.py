@@ -22,6 +22,7 @@ from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
 from hermesd.head.statedir import StateBusy, StateRefused
+from hermesd.security import pem
 from hermesd.security.identity import Role
 
 # Measured: keepalive alone takes a minute to see a stopped peer unless ping_timeout is set, and
@@ -126,7 +127,7 @@ async def make_enrol_server(
         interceptors=[Guard({}, audit=audit)],
         maximum_concurrent_rpcs=RECEPTION_CALLS,
     )
-    credentials = grpc.ssl_server_credentials([authority.server_pair()])
+    credentials = pem.server_credentials(authority.server_files, members_only=False)
     try:
         with _listening(config, "enrol"):
             bind(server, address, credentials)
@@ -243,9 +244,7 @@ async def keep_socket(path: Path, spare: Path) -> None:
 def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:
     """None for plain text, which only loopback sees. Raises StateRefused for damaged files."""
     if authority is not None:
-        pair, trusted = authority.server_pair(), authority.certificate_pem
-    elif files := config.tls_files():
-        pair, trusted = (files.key, files.certificate), files.authority
-    else:
+        return pem.server_credentials(authority.server_files, members_only=True)
+    if (files := config.tls_files()) is None:
         return None
-    return grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
+    return pem.server_credentials(lambda: config.tls_files() or files, members_only=True)
