@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-import hermesctl.sdk.quiet_grpc  # noqa: F401 - before anything that loads gRPC
+import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
 from hermesctl.errors import (
     HermesError,
     NotFound,

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 
 import grpc
 
 SOCKET_PATH_BYTES_MAX = 107
+# Of what a process may have open, a port's connections have no more than a part: however many come,
+# the other ports, the journal and the logs have what they need.
+CONNECTIONS_PART = 4
+FEWEST_CONNECTIONS = 16
+
+
+def connection_options() -> list[tuple[str, int]]:
+    """What a server needs for that; each of its ports counts for itself."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = 65_536 if most == resource.RLIM_INFINITY else most // CONNECTIONS_PART
+    return [("grpc.max_allowed_incoming_connections", max(FEWEST_CONNECTIONS, connections))]
 
 
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:

@@ -39,6 +39,8 @@ IN_THE_WAY = 4
 # top of that.
 DESCRIPTORS_MIN = 64
 USUAL_DESCRIPTORS = 1024
+# A head starts no programs, and has a connection open to each node.
+HEADS_DESCRIPTORS = 65_536
 
 
 class Commands(OneLineGroup):
@@ -93,7 +95,8 @@ def head(
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the control daemon."""
-    _see_descriptors()
+    _see_descriptors(HEADS_DESCRIPTORS)
+    import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
     from hermesd.head.journal.store import JournalBroken
     from hermesd.head.server import serve
     from hermesd.head.statedir import StateBusy
@@ -202,6 +205,7 @@ def _node_settings(
 
 
 def _serve_node(settings: NodeConfig, until_stdin_closes: bool) -> None:
+    import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
     from hermesd.node.daemon import AlreadyRunning, serve
     from hermesd.node.head_link import NameTaken
     from hermesd.node.machine.cpu_quotas import NoQuota
@@ -220,6 +224,7 @@ def local(
 ) -> None:
     """Run a head and a node for this user, on a Unix socket."""
     _see_descriptors()
+    import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
     from hermesd.local import InTheWay, LocalRefused, serve
 
     logs.configure()
@@ -272,7 +277,7 @@ def _run(
         _refuse(str(group.exceptions[0]), PASSING)
 
 
-def _see_descriptors() -> None:
+def _see_descriptors(usual: int = USUAL_DESCRIPTORS) -> None:
     """See that as many files may be open as a daemon needs, before anything is begun for which it
     is too late to fail: gRPC ends the process then, or its threads wait for ever.
 
@@ -280,7 +285,7 @@ def _see_descriptors() -> None:
     trials inherit it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = USUAL_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, USUAL_DESCRIPTORS)
+    most = usual if hard == resource.RLIM_INFINITY else min(hard, usual)
     if most < DESCRIPTORS_MIN:
         expected = f"{DESCRIPTORS_MIN} or more: raise the hard limit of whoever starts this"
         _refuse(str(FieldError("limit of open files (ulimit -n)", str(hard), expected)))

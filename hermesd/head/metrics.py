@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -22,6 +26,8 @@ from hermesd.core.model import Phase
 from hermesd.head.counters import BUCKETS, Histogram
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
+
+SCRAPES_AT_ONCE = 8
 
 
 class HeadMetrics(Collector):
@@ -179,6 +185,41 @@ def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
     return HistogramMetricFamily(name, words, buckets=buckets, sum_value=histogram.total)
 
 
+class _Handler(WSGIRequestHandler):
+    """Whoever says nothing, or takes nothing, is let go. The log is for what the head does."""
+
+    timeout = 10.0
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+class _Scraped(ThreadingMixIn, WSGIServer):
+    """A thread for each of a few requests at a time; who comes beyond those is let go at once."""
+
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._free = threading.BoundedSemaphore(SCRAPES_AT_ONCE)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # they have left, or never meant it
+
+
 @contextmanager
 def served(head: Head, sessions: NodeSessions, config: HeadConfig) -> Iterator[None]:
     """Answer on 127.0.0.1 for the block, in a thread of its own; no port, no thread.
@@ -192,7 +233,11 @@ def served(head: Head, sessions: NodeSessions, config: HeadConfig) -> Iterator[N
     registry.register(HeadMetrics(head, sessions))
     remedy = "end what listens there, or name another head.metrics_port"
     with config.taking("metrics_port", "a port that is free on 127.0.0.1", remedy):
-        server, thread = start_http_server(config.metrics_port, "127.0.0.1", registry)
+        server = make_server(
+            "127.0.0.1", config.metrics_port, make_wsgi_app(registry), _Scraped, _Handler
+        )
+    thread = threading.Thread(target=server.serve_forever, name="metrics")
+    thread.start()
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 import structlog
 
-from hermesd.binding import bind, see_that_it_fits
+from hermesd.binding import bind, connection_options, see_that_it_fits
 from hermesd.config.schema import HeadConfig
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
@@ -46,6 +46,10 @@ RECEPTION_OPTIONS: Sequence[tuple[str, int]] = (
     *OPTIONS,
     ("grpc.max_receive_message_length", 16 * 1024),
     ("grpc.max_metadata_size", 8 * 1024),
+    # Nobody has anything to wait for here, and an answer that does not come is asked for again.
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.max_connection_age_ms", 20_000),
+    ("grpc.max_connection_age_grace_ms", 5_000),
 )
 RECEPTION_CALLS = 64
 SOCKET_CHECK_SECONDS = 1.0
@@ -105,7 +109,9 @@ async def make_server(
             f"{config.told('listen')} can be reached from other machines: set enrol, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
-    server = grpc.aio.server(options=list(OPTIONS), interceptors=[Guard(tokens, authority, audit)])
+    server = grpc.aio.server(
+        options=[*OPTIONS, *connection_options()], interceptors=[Guard(tokens, authority, audit)]
+    )
     try:
         if config.listen:
             credentials = _credentials(config, authority)
@@ -123,7 +129,7 @@ async def make_enrol_server(
 ) -> grpc.aio.Server:
     """A server where invitations are redeemed, by those who have no certificate yet."""
     server = grpc.aio.server(
-        options=list(RECEPTION_OPTIONS),
+        options=[*RECEPTION_OPTIONS, *connection_options()],
         interceptors=[Guard({}, audit=audit)],
         maximum_concurrent_rpcs=RECEPTION_CALLS,
     )

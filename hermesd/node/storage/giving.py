@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from hermesd.binding import bind
+from hermesd.binding import bind, connection_options
 from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
 from hermesd.node.storage import checkpoints, client_files
@@ -38,6 +38,7 @@ _OPTIONS = [
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
 ]
 
 log = structlog.get_logger()
@@ -69,7 +70,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
 
     async def start(self, config: NodeConfig) -> None:
         """Serve where the settings say. Raises StateRefused if that is not to be had."""
-        self._server = server = grpc.aio.server(options=_OPTIONS)
+        self._server = server = grpc.aio.server(options=[*_OPTIONS, *connection_options()])
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self, server)
         membership = config.membership
         if membership is None:

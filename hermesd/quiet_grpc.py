@@ -1,7 +1,8 @@
 """Loads gRPC so that it says no more on standard error than what is an error.
 
-To be imported before anything else that imports grpc. Its C core tells of every connection
-that a head ends, and reads what it may say when it is loaded; whoever has set that is heard.
+To be imported before anything else that imports grpc. Its C core tells of every connection that
+the other end ends, and of every handshake that fails, and reads what it may say when it is loaded;
+whoever has set that is heard.
 """
 
 from __future__ import annotations
