@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from hermesctl.commands.options import HeadOption, OutputOption
+from hermesctl.commands.options import HeadOption, OutputOption, OwnNodesOption
 from hermesctl.commands.running import run
 from hermesctl.commands.user import DAY_SECONDS
 from hermesctl.errors import HermesError, Refused, UsageError
@@ -31,7 +31,7 @@ from hermesctl.sdk.records import Invited, invite, take_back
 from hermesctl.terminal import say, stdout
 from hermesctl.text import cut, one_line, printable
 from hermesctl.yaml_text import Data
-from hermesd.security.identity import Role
+from hermesd.security.identity import Invitation, NotEnrolled, Role, said_token
 
 # A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
 #
@@ -245,6 +245,16 @@ ShareOption = Annotated[
         show_default=False,
     ),
 ]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="What `hermesctl node token` printed, for as many nodes; no head is asked then. `-`"
+        " reads standard input.",
+        show_default=False,
+    ),
+]
 DaemonOption = Annotated[
     str,
     typer.Option(help="Path of hermesd. Default: the one beside hermesctl.", show_default=False),
@@ -269,13 +279,17 @@ def launch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the script; submit nothing.")
     ] = False,
+    own: OwnNodesOption = False,
+    token_file: TokenOption = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Run node daemons as batch jobs; they join the head by themselves.
 
     Before their time is up, or when the job is cancelled, the nodes suspend their trials, move
-    their checkpoints elsewhere, and leave the head without a trace. Only an admin may do this.
+    their checkpoints elsewhere, and leave the head without a trace. What a user launches runs that
+    user's own trials only, those of studies in the pool `own`. Nodes for everybody take an admin,
+    or in --token-file what an admin's `node token` printed.
 
     Example: hermesctl cluster launch --slurm --nodes 4 --gpus-per-node 2 --time 8h
     """
@@ -292,26 +306,37 @@ def launch(
         options=tuple(sbatch or ()),
         hermesd=_daemon(hermesd),
     )
+    if own and token_file is not None:
+        raise UsageError("--own: it is the token in --token-file that says whose trials they run")
     shared = (share or state_directory(os.environ) / "slurm").absolute()
     if dry_run:
         write(stdout(), script(wish, shared / "LAUNCH"))
         return
 
-    async def body(client: AsyncClient) -> None:
-        seconds, uses = _TOKEN_DAYS * DAY_SECONDS, nodes * (1 + REQUEUES)
-        invited = await invite(client.connection, Role.NODE, "", seconds, uses)
+    async def handed_over(invited: Invited) -> None:
         _warn_of_address(invited)
         folder = _prepare(shared, wish, invited)
         try:
             job = await submit(folder / SCRIPT)
         except HermesError:
             shutil.rmtree(folder)
-            with suppress(HermesError):  # a head that is older ends it by its time alone
-                await take_back(client.connection, invited)
             raise
         _told(job, wish, folder, output)
 
-    run(body, head=head)
+    async def body(client: AsyncClient) -> None:
+        seconds, uses = _TOKEN_DAYS * DAY_SECONDS, nodes * (1 + REQUEUES)
+        invited = await invite(client.connection, Role.NODE, "", seconds, uses, own=own)
+        try:
+            await handed_over(invited)
+        except HermesError:
+            with suppress(HermesError):  # a head that is older ends it by its time alone
+                await take_back(client.connection, invited)
+            raise
+
+    if token_file is None:
+        run(body, head=head)
+    else:
+        asyncio.run(handed_over(_given(token_file)))
 
 
 def _daemon(named: str) -> tuple[str, ...]:
@@ -320,6 +345,20 @@ def _daemon(named: str) -> tuple[str, ...]:
         return (named,)
     beside = Path(sys.executable).with_name("hermesd")
     return (str(beside),) if beside.exists() else (sys.executable, "-m", "hermesd.cli")
+
+
+def _given(file: Path) -> Invited:
+    """What `hermesctl node token` printed, in a file. Raises UsageError."""
+    try:
+        words = said_token(None, file).split()
+        address, token, *_ = words[words.index("join") + 1 :] if "join" in words else words
+        Invitation.of(token)
+    except ValueError:
+        expected = "what `hermesctl node token` printed: hermesd node join HOST:PORT TOKEN"
+        raise UsageError(f"--token-file: {file}: expected {expected}") from None
+    except NotEnrolled as error:
+        raise UsageError(f"--token-file: {error}") from None
+    return Invited(token, address)
 
 
 def _warn_of_address(invited: Invited) -> None:

@@ -8,7 +8,13 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from hermesctl.commands.options import HeadOption, NodeArgument, OutputOption, YesOption
+from hermesctl.commands.options import (
+    HeadOption,
+    NodeArgument,
+    OutputOption,
+    OwnNodesOption,
+    YesOption,
+)
 from hermesctl.commands.running import NounGroup, confirm, run
 from hermesctl.commands.user import DAY_SECONDS, ValidOption
 from hermesctl.errors import NotFound, Refused, UsageError
@@ -211,9 +217,12 @@ def token(
     devices: Annotated[
         int, typer.Option(min=0, help="How many devices each may have at most. 0: any number.")
     ] = 0,
+    own: OwnNodesOption = False,
     head: HeadOption = None,
 ) -> None:
     """Print the command that makes another machine join this head as a node.
+
+    What a user adds runs that user's own trials only: those of studies in the pool `own`.
 
     Example: hermesctl node token --uses 8
     """
@@ -221,7 +230,7 @@ def token(
     async def body(client: AsyncClient) -> None:
         valid_seconds = days * DAY_SECONDS
         invited = await invite(
-            client.connection, Role.NODE, name, valid_seconds, uses, pool, devices
+            client.connection, Role.NODE, name, valid_seconds, uses, pool, devices, own
         )
         named = f" --name {name}" if name else ""
         print(f"hermesd node join {invited.address} {invited.token}{named}")

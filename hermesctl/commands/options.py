@@ -93,6 +93,13 @@ HeadOption: TypeAlias = Annotated[
         rich_help_panel="Connection",
     ),
 ]
+OwnNodesOption = Annotated[
+    bool,
+    typer.Option(
+        "--own",
+        help="Only for your own trials, in the pool `own`. For all but admins it is always so.",
+    ),
+]
 OutputOption: TypeAlias = Annotated[
     Format, typer.Option("--output", "-o", help="How to print the result.")
 ]

@@ -701,9 +701,11 @@ async def invite(
     uses: int = 1,
     pool: str = "",
     most_devices: int = 0,
+    own: bool = False,
 ) -> Invited:
     """A new invitation; an empty `name` is any, and may be for several nodes, which it can grant a
-    pool, and limit in their devices (0: it does not). Raises Refused."""
+    pool, limit in their devices (0: it does not), and keep to the caller's `own` trials. Raises
+    Refused, Forbidden."""
     request = enrol_pb2.InviteRequest(
         role=_NUMBERS[role],
         name=name,
@@ -711,6 +713,7 @@ async def invite(
         uses=uses,
         pool=pool,
         most_devices=most_devices,
+        own=own,
     )
     answer = await connection.call(connection.enrol_stub.Invite, request)
     return Invited(answer.token, answer.address)

@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from hermesd.core.model import DEFAULT_POOL, Plugin, Pool
+from hermesd.core.model import DEFAULT_POOL, OWN_POOL, Plugin, Pool, is_own
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting
 from hermesd.refusal import Refused
@@ -111,6 +111,8 @@ class Pools(BaseModel):
         for name, pool in pools.items():
             if not POOL_NAME.fullmatch(name):
                 raise ValueError(f"a name of a-z, 0-9, dot, hyphen and underscore, not {name}")
+            if name == OWN_POOL or is_own(name):
+                raise ValueError(f"another name than {name}: it is for nodes that users bring")
             if name == DEFAULT_POOL and pool.nodes:
                 raise ValueError(f"no nodes in {DEFAULT_POOL}: it has all that no other pool names")
             if name != DEFAULT_POOL and not pool.nodes:

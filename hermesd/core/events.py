@@ -274,7 +274,8 @@ class NodeJoined:
     why. `disk` is of its state directory: another one has none of the files of the one before.
     `shared` is the directory that it has in common with all nodes that name the same. `machine` are
     marks of the machine: one that has none of these is another one. `parked_memory_bytes` is what
-    parked trials are to hold of its memory together, 0 if it did not say.
+    parked trials are to hold of its memory together, 0 if it did not say. `owner` is the user who
+    brought it for their own trials; the head says so, not the node.
     """
 
     node: NodeId
@@ -289,6 +290,7 @@ class NodeJoined:
     shared: str = ""
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

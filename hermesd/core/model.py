@@ -160,6 +160,8 @@ Scalar: TypeAlias = str | int | float | bool
 Setting: TypeAlias = Scalar | tuple[Scalar, ...]
 # Of all nodes that no other pool claims.
 DEFAULT_POOL = "default"
+# What people call the pool of the nodes that they brought themselves.
+OWN_POOL = "own"
 # How long a program that shows no iterations may show no sign of life, unless its study says so.
 HUNG_SECONDS = 900.0
 
@@ -482,8 +484,20 @@ class Pool:
     private: bool = False
 
 
-def pool_of(node: NodeId, pools: Iterable[Pool]) -> PoolId:
-    """The pool to which a node of this name belongs."""
+def own_pool(user: str) -> PoolId:
+    """The pool of the nodes that a user brought."""
+    return f"{OWN_POOL}.{user}"
+
+
+def is_own(pool: PoolId) -> bool:
+    """Whether it is the pool of somebody's own nodes."""
+    return pool.startswith(f"{OWN_POOL}.")
+
+
+def pool_of(node: NodeId, pools: Iterable[Pool], owner: str = "") -> PoolId:
+    """The pool to which a node of this name belongs, or, if it has one, its owner's."""
+    if owner:
+        return own_pool(owner)
     pools = tuple(pools)
     named = (pool.name for pool in pools if node in pool.nodes)
     fitting = (
@@ -520,7 +534,7 @@ class Node:
     One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
     one that is `resting`, at once: its machine wants it so, or its daemon ends its trials, for this
     reason. One that is `parting` as well is about to go with its files; one that has `left` is kept
-    for the record alone.
+    for the record alone. What has an `owner` runs that user's trials, and no others.
     """
 
     id: NodeId
@@ -539,6 +553,7 @@ class Node:
     shared: str = ""
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
+    owner: str = ""
 
     @property
     def open(self) -> bool:

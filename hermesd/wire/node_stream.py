@@ -71,7 +71,12 @@ FORMS: Mapping[type, MessageForm] = {
     model.Venv: MessageForm(pb.Venv, also={"name": lambda venv: venv.name}),
     Chunk: MessageForm(pb.LossChunk, names={"size": "count"}),
     # What a node says
-    NodeJoined: MessageForm(pb.Hello, names={"live": "runs"}, check=_check_hello),
+    NodeJoined: MessageForm(
+        pb.Hello,
+        names={"live": "runs"},
+        derived={"owner": lambda message: ""},  # not for the node to say
+        check=_check_hello,
+    ),
     Reported: MessageForm(
         pb.Report,
         # Beside a report go the points themselves.

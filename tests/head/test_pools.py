@@ -49,7 +49,7 @@ async def test_an_unknown_pool_is_refused_with_the_nearest(tmp_path: Path) -> No
         for fields in ({}, {"validate_only": True}):
             code, words = await status(head.submit(spec(pool="glod"), **fields))
             assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert "pool = glod: expected one of default, gold (did you mean gold?)" in words
+            assert "pool = glod: expected one of default, gold, own (did you mean gold?)" in words
 
 
 async def test_what_the_pool_decides_otherwise_and_lacks_is_said(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hermesctl.commands import cluster
 from hermesctl.errors import ExitCode
 from hermesctl.sdk.records import Invited
+from hermesd.security.identity import SECRET_BYTES, Invitation
 from tests.hermesctl.fake_head import FakeHead
 from tests.hermesctl.test_cli import hermesctl
 
@@ -42,7 +43,7 @@ def invited(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     """What was asked of the head, which invites everybody."""
     asked: list[tuple[object, ...]] = []
 
-    async def invite(connection: object, *words: object) -> Invited:
+    async def invite(connection: object, *words: object, own: bool) -> Invited:
         asked.append(words)
         return Invited(SECRET, "10.0.0.1:7411")
 
@@ -126,6 +127,30 @@ def test_the_token_is_in_a_file_of_the_user_alone_and_nowhere_else(
     [(role, name, seconds, uses)] = invited
     assert (str(role), name, seconds) == ("node", "", 30 * 86_400)
     assert uses == 2 * (1 + cluster.REQUEUES), "each may be requeued"
+
+
+def test_nodes_for_everybody_need_no_admin_but_what_one_printed(
+    sbatch: Callable[[str], None], tmp_path: Path
+) -> None:
+    """No head is asked: the token opens the pool that it was made for, and nothing else."""
+    sbatch("echo 17")
+    token = Invitation(b"s" * SECRET_BYTES, 7412, b"authority").token()
+    given = tmp_path / "given"
+    for words in (f"hermesd node join 10.0.0.1:7411 {token} --name n\n", f"10.0.0.1:7411 {token}"):
+        given.write_text(words)
+        share = tmp_path / str(len(words))
+        done = hermesctl(*ASK, "--share", str(share), "--token-file", str(given))
+        assert done.exit_code == 0, done.stderr
+        [folder] = share.iterdir()
+        assert (folder / "token").read_text() == token
+        assert (folder / "head").read_text() == "10.0.0.1:7411"
+    for words in ("", "nothing", f"hermesd node join {token}", f"10.0.0.1:7411 {token[:-9]}"):
+        given.write_text(words)
+        done = hermesctl(*ASK, "--share", str(tmp_path / "s"), "--token-file", str(given))
+        assert done.exit_code == ExitCode.USAGE
+        assert done.stderr.startswith("error: --token-file: ")
+    done = hermesctl(*ASK, "--own", "--token-file", str(given))
+    assert "it is the token in --token-file that says whose trials" in done.stderr
 
 
 def test_what_sbatch_refuses_is_said_and_nothing_stays(

@@ -82,7 +82,7 @@ async def test_an_admin_grants_it_by_the_name_or_for_the_pool(
     await renew(member)
     # The same in what the head writes down, and reads after a restart; renewals keep it.
     ledger = json.loads((head.directory / "authority" / "issued.json").read_text())
-    assert [entry[4] for entry in ledger] == [["name" in wish, wish.get("pool", ""), 0]]
+    assert [entry[4] for entry in ledger] == [["name" in wish, wish.get("pool", ""), 0, ""]]
 
 
 async def test_a_token_for_a_pool_opens_no_other(head: Open, tmp_path: Path) -> None:
@@ -112,7 +112,10 @@ async def test_no_more_devices_than_were_admitted(head: Open, tmp_path: Path) ->
             "pool = glod: expected a pool that lists its nodes, one of gold, silver",
         ),
         ({"pool": "default"}, "pool = default: expected a pool that lists its nodes"),
-        ({"pool": "gold", "name": "box"}, "name = box: expected a name of that pool"),
+        (
+            {"pool": "gold", "name": "box"},
+            "name = box: expected another name: a node called box is in the pool default",
+        ),
         ({"most_devices": -1}, "most_devices = -1: expected 1 or more"),
         ({"role": pb.IDENTITY_ROLE_USER, "pool": "gold"}, "pool = gold: expected it for nodes"),
     ],

@@ -23,6 +23,7 @@ from hermesd.core.model import (
     Time,
     TrialId,
     UserId,
+    is_own,
 )
 from hermesd.core.placement import asked_for, avoided, cramped, starved
 from hermesd.core.quotas import DeviceQuotas
@@ -44,7 +45,7 @@ def no_devices(state: State, trial: Trial) -> str:
     pool = study.pool
     if trial.phase is not Phase.WAITING:
         return ""
-    if pool != DEFAULT_POOL and pool not in state.pools:
+    if pool != DEFAULT_POOL and not is_own(pool) and pool not in state.pools:
         there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
         return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
     nodes = [node for node in state.nodes.values() if node.pool == pool and not node.left]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from hermesd.core.commands import Copy, Drop, Issue
 from hermesd.core.fold.checkpoints import dispensable, sharing
-from hermesd.core.model import NodeId, Time
+from hermesd.core.model import NodeId, PoolId, Time, is_own
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 
@@ -89,6 +89,10 @@ def _first(
     return None
 
 
+def _is_private(state: State, pool: PoolId) -> bool:
+    return is_own(pool) or (pool in state.pools and state.pools[pool].private)
+
+
 def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
     assert trial.checkpoint is not None
     # Where the trial is, it takes its own checkpoints.
@@ -103,7 +107,6 @@ def _target(state: State, trial: Trial, nodes: list[NodeId]) -> NodeId | None:
 
     def may(node: NodeId) -> bool:
         there = state.nodes[node].pool
-        alone = (each for each in (pool, there) if each in state.pools)
-        return there == pool or not any(state.pools[each].private for each in alone)
+        return there == pool or not any(_is_private(state, each) for each in (pool, there))
 
     return min((node for node in nodes if node not in has and may(node)), key=rank, default=None)

@@ -86,7 +86,7 @@ def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
             del state.fallen[study]
     moved = set()
     for node in list(state.nodes.values()):
-        pool = pool_of(node.id, pools)
+        pool = pool_of(node.id, pools, node.owner)
         if pool != node.pool:
             moved.add(node.id)
             state.nodes[node.id] = replace(node, pool=pool)
@@ -216,13 +216,14 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         facts=event.facts,
         version=event.version,
         draining=before is not None and before.draining,
-        pool=pool_of(event.node, state.pools.values()),
+        pool=pool_of(event.node, state.pools.values(), event.owner),
         resting=before.resting if before is not None else "",
         disk=event.disk,
         parting=event.parting,
         shared=event.shared,
         machine=event.machine,
         parked_memory_bytes=event.parked_memory_bytes,
+        owner=event.owner,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

@@ -22,8 +22,8 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.admission import Admission
-from hermesd.head.security.authority import Authority, Grant, Stolen, key_mark
-from hermesd.head.security.guard import LOCAL, about, caller, certified
+from hermesd.head.security.authority import NOTHING, Authority, Grant, Stolen, key_mark
+from hermesd.head.security.guard import LOCAL, Forbidden, about, caller, certified
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
@@ -38,6 +38,7 @@ from hermesd.security.identity import ROLES, SECRET_BYTES, Identity, Invitation,
 # the answer asks again with the same key.
 
 OPEN_LIMIT = 10_000
+OPEN_LIMIT_OF_ONE = 100  # for their own nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,12 @@ class InvitationIssued:
     keys: tuple[str, ...] = ()
     pool: PoolId = ""
     most_devices: int = 0
+    owner: str = ""
 
     @property
     def grant(self) -> Grant:
         """What a node has by it."""
-        return Grant(bool(self.name), self.pool, self.most_devices)
+        return Grant(bool(self.name), self.pool, self.most_devices, self.owner)
 
 
 class Invitations:
@@ -78,16 +80,18 @@ class Invitations:
         name: str,
         valid_seconds: float,
         uses: int = 1,
-        pool: PoolId = "",
-        most_devices: int = 0,
+        grant: Grant = NOTHING,
     ) -> bytes:
         """A new secret. Raises OverflowError while too many are open."""
         self._forget_ended()
-        if sum(each.uses > 0 for each in self._open.values()) >= OPEN_LIMIT:
+        still = [each for each in self._open.values() if each.uses > 0]
+        if len(still) >= OPEN_LIMIT:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
+        if grant.owner and sum(each.owner == grant.owner for each in still) >= OPEN_LIMIT_OF_ONE:
+            raise OverflowError(f"{OPEN_LIMIT_OF_ONE} invitations of {grant.owner} are open")
         secret = secrets.token_bytes(SECRET_BYTES)
         self._open[_digest(secret)] = InvitationIssued(
-            role, name, self._now() + valid_seconds, uses, (), pool, most_devices
+            role, name, self._now() + valid_seconds, uses, (), *grant[1:]
         )
         self._write()
         return secret
@@ -129,7 +133,7 @@ class Invitations:
 
     def _write(self) -> None:
         entries = [
-            [d, i.role, i.name, i.expires, i.uses, i.keys, i.pool, i.most_devices]
+            [d, i.role, i.name, i.expires, i.uses, i.keys, *i.grant[1:]]
             for d, i in self._open.items()
         ]
         write_private(self._path, json.dumps(entries).encode())
@@ -153,6 +157,7 @@ def _mark(secret: bytes) -> str:
 LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
 MOST_USES = 10_000
+MOST_USES_OF_ONE = 256
 # A request for a P-256 key takes some 300 bytes.
 SIGNING_REQUEST_LIMIT_BYTES = 4096
 _USED = "the token was used, or is too old: ask for another"
@@ -199,9 +204,9 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if uses > 1 and (request.name or role is not Role.NODE):
             expected = "1, but for nodes of any name"
             raise Refused(FieldError("uses", f"{uses}", expected))
-        pool, most_devices = self._checked_grant(role, request)
+        grant = self._checked_grant(role, request)
         try:
-            secret = self._invitations.invite(role, request.name, seconds, uses, pool, most_devices)
+            secret = self._invitations.invite(role, request.name, seconds, uses, grant)
         except OverflowError as error:
             raise TooMuch(str(error)) from None
         der = authority.certificate.public_bytes(serialization.Encoding.DER)
@@ -210,21 +215,45 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         token = Invitation(secret, self._port, der).token()
         return pb.InviteResponse(token=token, address=reached_at(self._address))
 
-    def _checked_grant(self, role: Role, request: pb.InviteRequest) -> tuple[PoolId, int]:
-        """The pool and the number of devices that are granted. Raises Refused."""
-        for field, value in (("pool", request.pool), ("most_devices", request.most_devices or "")):
+    def _checked_grant(self, role: Role, request: pb.InviteRequest) -> Grant:
+        """What a node will have by it. Raises Refused, Forbidden."""
+        who = caller.get()
+        assert who is not None
+        if who.role is not Role.ADMIN and (role is not Role.NODE or request.pool):
+            raise Forbidden(
+                f"{who.role} {who.name} may invite nodes for their own trials, and nobody else: it"
+                " takes an admin"
+            )
+        owner = who.name if request.own or who.role is not Role.ADMIN else ""
+        if owner and request.uses > MOST_USES_OF_ONE:
+            expected = f"at most {MOST_USES_OF_ONE} for nodes of one user"
+            raise Refused(FieldError("uses", f"{request.uses}", expected))
+        wishes = {
+            "pool": request.pool, "most_devices": request.most_devices, "own": request.own
+        }  # fmt: skip
+        for field, value in wishes.items():
             if value and role is not Role.NODE:
                 raise Refused(FieldError(field, f"{value}", "it for nodes only"))
         if request.most_devices < 0:
             expected = "1 or more, or 0 for any number"
             raise Refused(FieldError("most_devices", f"{request.most_devices}", expected))
+        grant = Grant(bool(request.name), request.pool, request.most_devices, owner)
+        if request.pool and owner:
+            raise Refused(FieldError("pool", request.pool, "none for nodes of one user"))
         if request.pool:
             self._admission.see_pool(request.pool)
-            if request.name and (
-                why := self._admission.hindrance(request.name, Grant(True, request.pool))
-            ):
-                raise Refused(FieldError("name", request.name, f"a name of that pool: {why}"))
-        return request.pool, request.most_devices
+        if request.name and role is Role.NODE:
+            if why := self._admission.hindrance(request.name, grant):
+                raise Refused(FieldError("name", request.name, f"another name: {why}"))
+            if owner and not self._may_name(who, request.name):
+                raise Refused(FieldError("name", request.name, "a name that no node has"))
+        return grant
+
+    def _may_name(self, who: Identity, node: str) -> bool:
+        """Whether a token for this node's name may end what has the name now."""
+        known = self._needed().identities().get(Identity(Role.NODE, node))
+        there = known is not None or self._sessions.find(node) is not None
+        return not there or (known is not None and known.grant.owner == who.name)
 
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
         authority = self._needed()
@@ -301,6 +330,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         identity = Identity(_role(request.role), request.name)
         if not request.name:
             raise Refused(FieldError("name", "", "whose certificate is to end"))
+        self._see_that_may_end(identity)
         known = self._needed().revoke(identity)
         # Who has not come yet is not to come tomorrow.
         if not self._invitations.withdraw(identity.role, identity.name) and not known:
@@ -310,6 +340,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             session.close("its certificate was revoked")
         log.info("revoked", role=identity.role, name=identity.name)
         return pb.RevokeResponse()
+
+    def _see_that_may_end(self, identity: Identity) -> None:
+        """A user may end their own nodes. Raises Forbidden."""
+        who, known = caller.get(), self._needed().identities().get(identity)
+        assert who is not None
+        owner = known.grant.owner if known is not None and identity.role is Role.NODE else ""
+        if who.role is not Role.ADMIN and owner != who.name:
+            raise Forbidden(f"{who.role} {who.name} may end nodes of their own: it takes an admin")
 
     def _take_back(self, token: str) -> None:
         try:

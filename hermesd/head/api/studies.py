@@ -90,6 +90,7 @@ class StudiesService:
         draft = await self.head.reader.do(
             who.user, lambda: _in_one(partial(studies.draft, submitted))
         )
+        draft = replace(draft, study=submission_checks.in_pool_of(who.user, draft.study))
         notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = submission_checks.fitting(self.head.state, draft.study)
@@ -104,7 +105,7 @@ class StudiesService:
         identity = secrets.token_hex(16)
 
         def compose(state: State, now: Time) -> Event:
-            submission_checks.check(state, draft.study)
+            submission_checks.check(state, draft.study, who.user)
             other = self._identical(state, draft.study.fingerprint, who)
             if other and not request.again:
                 raise _Identical(other)
@@ -149,7 +150,7 @@ class StudiesService:
     ) -> bytes:
         """What the study would be; nothing is stored."""
         state, who, now = self.head.state, asker().user, self.head.clock()
-        submission_checks.check(state, draft.study)
+        submission_checks.check(state, draft.study, who)
         room_for_study(state, who, len(draft.argvs))
         name = self._free_id(request)
         rest = _untried(state, draft, name, notes)

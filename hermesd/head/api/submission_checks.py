@@ -15,7 +15,16 @@ from typing import NamedTuple
 from hermesd import wire
 from hermesd.core.commands import Look
 from hermesd.core.decide.explanation import unfit
-from hermesd.core.model import DEFAULT_POOL, Node, NodeId, Plugin, Study, conda_need
+from hermesd.core.model import (
+    DEFAULT_POOL,
+    OWN_POOL,
+    Node,
+    NodeId,
+    Plugin,
+    Study,
+    conda_need,
+    own_pool,
+)
 from hermesd.core.placement import asked_for
 from hermesd.core.requirements import UNSEEN, lacking
 from hermesd.core.state import State
@@ -158,10 +167,15 @@ def _own_interpreter(reasons: Iterable[str], study: Study) -> list[str]:
 # What the pool that a study names means for it: refused, noted, or ruled by it.
 
 
-def check(state: State, study: Study) -> None:
-    """See that there is such a pool. Raises Refused, with the nearest."""
-    known = {DEFAULT_POOL, *state.pools}
-    if study.pool not in known:
+def in_pool_of(user: str, study: Study) -> Study:
+    """The study of this user, who may have asked for their own nodes."""
+    return replace(study, pool=own_pool(user)) if study.pool == OWN_POOL else study
+
+
+def check(state: State, study: Study, user: str) -> None:
+    """See that there is such a pool for the user. Raises Refused, with the nearest."""
+    known = {DEFAULT_POOL, OWN_POOL, *state.pools}
+    if study.pool not in {*known, own_pool(user)}:
         near = nearest(study.pool, known)
         raise Refused(FieldError("pool", shown(study.pool), one_of(known), near))
 

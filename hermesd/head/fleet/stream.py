@@ -218,7 +218,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
-        self._admission.see(caller.get(), joined)
+        joined = self._admission.admitted(caller.get(), joined)
         session = NodeSession(
             joined.node, context.peer(), functools.partial(self._grant, joined.node),
             self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,

@@ -8,9 +8,10 @@ granted it, by the invitation that the node's certificate came by.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hermesd.core.events import NodeJoined
-from hermesd.core.model import NodeId, Pool, PoolId, pool_of
+from hermesd.core.model import DEFAULT_POOL, NodeId, Pool, PoolId, pool_of
 from hermesd.head.security.authority import NOTHING, Authority, Grant
 from hermesd.head.security.guard import Forbidden
 from hermesd.refusal import FieldError, Refused, nearest, one_of
@@ -24,10 +25,10 @@ class Admission:
         self._authority = authority
         self._pools = {pool.name: pool for pool in pools}
 
-    def see(self, holder: Identity | None, joined: NodeJoined) -> None:
-        """See that who calls may be the node that it says it is. Raises Forbidden."""
+    def admitted(self, holder: Identity | None, joined: NodeJoined) -> NodeJoined:
+        """The node that who calls says it is, as it was invited. Raises Forbidden."""
         if holder is None or holder.role is not Role.NODE:
-            return  # by the socket of an embedded head, which only its own account opens
+            return joined  # by the socket of an embedded head, which only its own account opens
         name = joined.node
         known = self._authority.identities() if self._authority is not None else {}
         issued = known.get(Identity(Role.NODE, name))
@@ -45,11 +46,16 @@ class Admission:
                 f" most {grant.most_devices}: start it with fewer, or have it join again by a token"
                 " for more"
             )
+        return replace(joined, owner=grant.owner)
 
     def hindrance(self, name: NodeId, grant: Grant) -> str:
         """Why a node of this name may not be in its pool by this grant; "" if it may."""
         pool = pool_of(name, self._pools.values())
         known = self._pools.get(pool)
+        if grant.owner:
+            if pool == DEFAULT_POOL:
+                return ""
+            return f"the name {name} is for nodes of the pool {pool}: give one of your own another"
         if grant.pool and grant.pool != pool:
             granted = self._pools.get(grant.pool)
             names = ", ".join(granted.nodes) if granted is not None else ""

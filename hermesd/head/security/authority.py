@@ -44,12 +44,14 @@ _RESTORE = (
 
 
 class Grant(NamedTuple):
-    """What an admin granted a node: its name, if that was chosen for it; a pool, or "" for none;
-    how many devices it may have, or 0 for any number."""
+    """What a node was granted when it was invited: its name, if that was chosen for it; a pool, or
+    "" for none; how many devices it may have, or 0 for any number; the `owner` whose trials it
+    runs, or "" for everybody's."""
 
     named: bool = False
     pool: PoolId = ""
     most_devices: int = 0
+    owner: str = ""
 
 
 NOTHING = Grant()

@@ -24,37 +24,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hermes/v1/enrol.proto\x12\thermes.v1\"\x8d\x01\n\rInviteRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\x0c\n\x04uses\x18\x04 \x01(\x05\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x14\n\x0cmost_devices\x18\x06 \x01(\x05\"0\n\x0eInviteResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"g\n\x0c\x45nrolRequest\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\x12\x14\n\x07machine\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\n\n\x08_machine\"Y\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x03 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"S\n\rRevokeRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"\x10\n\x0eRevokeResponse\"\x17\n\x15ListIdentitiesRequest\"A\n\x16ListIdentitiesResponse\x12\'\n\nidentities\x18\x01 \x03(\x0b\x32\x13.hermes.v1.Identity\"]\n\x08Identity\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x03 \x01(\x01*\x92\x01\n\x0cIdentityRole\x12\x1d\n\x19IDENTITY_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12IDENTITY_ROLE_NODE\x10\x01\x12\x16\n\x12IDENTITY_ROLE_USER\x10\x02\x12\x17\n\x13IDENTITY_ROLE_ADMIN\x10\x03\x12\x1a\n\x16IDENTITY_ROLE_OPERATOR\x10\x04\x32\xdb\x02\n\x0c\x45nrolService\x12=\n\x06Invite\x12\x18.hermes.v1.InviteRequest\x1a\x19.hermes.v1.InviteResponse\x12:\n\x05\x45nrol\x12\x17.hermes.v1.EnrolRequest\x1a\x18.hermes.v1.EnrolResponse\x12:\n\x05Renew\x12\x17.hermes.v1.RenewRequest\x1a\x18.hermes.v1.RenewResponse\x12=\n\x06Revoke\x12\x18.hermes.v1.RevokeRequest\x1a\x19.hermes.v1.RevokeResponse\x12U\n\x0eListIdentities\x12 .hermes.v1.ListIdentitiesRequest\x1a!.hermes.v1.ListIdentitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hermes/v1/enrol.proto\x12\thermes.v1\"\x9a\x01\n\rInviteRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\x0c\n\x04uses\x18\x04 \x01(\x05\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x14\n\x0cmost_devices\x18\x06 \x01(\x05\x12\x0b\n\x03own\x18\x07 \x01(\x08\"0\n\x0eInviteResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"g\n\x0c\x45nrolRequest\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\x12\x14\n\x07machine\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\n\n\x08_machine\"Y\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x03 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"S\n\rRevokeRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"\x10\n\x0eRevokeResponse\"\x17\n\x15ListIdentitiesRequest\"A\n\x16ListIdentitiesResponse\x12\'\n\nidentities\x18\x01 \x03(\x0b\x32\x13.hermes.v1.Identity\"]\n\x08Identity\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x03 \x01(\x01*\x92\x01\n\x0cIdentityRole\x12\x1d\n\x19IDENTITY_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12IDENTITY_ROLE_NODE\x10\x01\x12\x16\n\x12IDENTITY_ROLE_USER\x10\x02\x12\x17\n\x13IDENTITY_ROLE_ADMIN\x10\x03\x12\x1a\n\x16IDENTITY_ROLE_OPERATOR\x10\x04\x32\xdb\x02\n\x0c\x45nrolService\x12=\n\x06Invite\x12\x18.hermes.v1.InviteRequest\x1a\x19.hermes.v1.InviteResponse\x12:\n\x05\x45nrol\x12\x17.hermes.v1.EnrolRequest\x1a\x18.hermes.v1.EnrolResponse\x12:\n\x05Renew\x12\x17.hermes.v1.RenewRequest\x1a\x18.hermes.v1.RenewResponse\x12=\n\x06Revoke\x12\x18.hermes.v1.RevokeRequest\x1a\x19.hermes.v1.RevokeResponse\x12U\n\x0eListIdentities\x12 .hermes.v1.ListIdentitiesRequest\x1a!.hermes.v1.ListIdentitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hermes.v1.enrol_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_IDENTITYROLE']._serialized_start=796
-  _globals['_IDENTITYROLE']._serialized_end=942
+  _globals['_IDENTITYROLE']._serialized_start=809
+  _globals['_IDENTITYROLE']._serialized_end=955
   _globals['_INVITEREQUEST']._serialized_start=37
-  _globals['_INVITEREQUEST']._serialized_end=178
-  _globals['_INVITERESPONSE']._serialized_start=180
-  _globals['_INVITERESPONSE']._serialized_end=228
-  _globals['_ENROLREQUEST']._serialized_start=230
-  _globals['_ENROLREQUEST']._serialized_end=333
-  _globals['_ENROLRESPONSE']._serialized_start=335
-  _globals['_ENROLRESPONSE']._serialized_end=424
-  _globals['_RENEWREQUEST']._serialized_start=426
-  _globals['_RENEWREQUEST']._serialized_end=465
-  _globals['_RENEWRESPONSE']._serialized_start=467
-  _globals['_RENEWRESPONSE']._serialized_end=503
-  _globals['_REVOKEREQUEST']._serialized_start=505
-  _globals['_REVOKEREQUEST']._serialized_end=588
-  _globals['_REVOKERESPONSE']._serialized_start=590
-  _globals['_REVOKERESPONSE']._serialized_end=606
-  _globals['_LISTIDENTITIESREQUEST']._serialized_start=608
-  _globals['_LISTIDENTITIESREQUEST']._serialized_end=631
-  _globals['_LISTIDENTITIESRESPONSE']._serialized_start=633
-  _globals['_LISTIDENTITIESRESPONSE']._serialized_end=698
-  _globals['_IDENTITY']._serialized_start=700
-  _globals['_IDENTITY']._serialized_end=793
-  _globals['_ENROLSERVICE']._serialized_start=945
-  _globals['_ENROLSERVICE']._serialized_end=1292
+  _globals['_INVITEREQUEST']._serialized_end=191
+  _globals['_INVITERESPONSE']._serialized_start=193
+  _globals['_INVITERESPONSE']._serialized_end=241
+  _globals['_ENROLREQUEST']._serialized_start=243
+  _globals['_ENROLREQUEST']._serialized_end=346
+  _globals['_ENROLRESPONSE']._serialized_start=348
+  _globals['_ENROLRESPONSE']._serialized_end=437
+  _globals['_RENEWREQUEST']._serialized_start=439
+  _globals['_RENEWREQUEST']._serialized_end=478
+  _globals['_RENEWRESPONSE']._serialized_start=480
+  _globals['_RENEWRESPONSE']._serialized_end=516
+  _globals['_REVOKEREQUEST']._serialized_start=518
+  _globals['_REVOKEREQUEST']._serialized_end=601
+  _globals['_REVOKERESPONSE']._serialized_start=603
+  _globals['_REVOKERESPONSE']._serialized_end=619
+  _globals['_LISTIDENTITIESREQUEST']._serialized_start=621
+  _globals['_LISTIDENTITIESREQUEST']._serialized_end=644
+  _globals['_LISTIDENTITIESRESPONSE']._serialized_start=646
+  _globals['_LISTIDENTITIESRESPONSE']._serialized_end=711
+  _globals['_IDENTITY']._serialized_start=713
+  _globals['_IDENTITY']._serialized_end=806
+  _globals['_ENROLSERVICE']._serialized_start=958
+  _globals['_ENROLSERVICE']._serialized_end=1305
 # @@protoc_insertion_point(module_scope)

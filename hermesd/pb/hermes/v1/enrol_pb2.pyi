@@ -21,20 +21,22 @@ IDENTITY_ROLE_ADMIN: IdentityRole
 IDENTITY_ROLE_OPERATOR: IdentityRole
 
 class InviteRequest(_message.Message):
-    __slots__ = ("role", "name", "valid_seconds", "uses", "pool", "most_devices")
+    __slots__ = ("role", "name", "valid_seconds", "uses", "pool", "most_devices", "own")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALID_SECONDS_FIELD_NUMBER: _ClassVar[int]
     USES_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     MOST_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     role: IdentityRole
     name: str
     valid_seconds: float
     uses: int
     pool: str
     most_devices: int
-    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., valid_seconds: _Optional[float] = ..., uses: _Optional[int] = ..., pool: _Optional[str] = ..., most_devices: _Optional[int] = ...) -> None: ...
+    own: bool
+    def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., valid_seconds: _Optional[float] = ..., uses: _Optional[int] = ..., pool: _Optional[str] = ..., most_devices: _Optional[int] = ..., own: bool = ...) -> None: ...
 
 class InviteResponse(_message.Message):
     __slots__ = ("token", "address")
