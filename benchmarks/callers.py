@@ -190,7 +190,7 @@ async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
 
 async def prepared(head: Daemons, folder: Path, trials: int) -> None:
     """Both users, and their studies."""
-    word = (head.folder / "head" / "token").read_text().strip()
+    word = (head.folder / "head" / "token").read_text().split("\n")[0]
     admin = (("authorization", f"Bearer {word}"),)
     async with grpc.aio.insecure_channel(f"unix:{head.folder}/head/head.sock") as channel:
         enrolment: Any = enrol_pb2_grpc.EnrolServiceStub(channel)

@@ -95,7 +95,7 @@ def test_the_node_is_handed_the_token_that_the_head_makes(tmp_path: Path) -> Non
     assert f"Environment=HERMES_NODE_TOKEN_FILE=%d/{name}\n" in (SYSTEMD / UNITS[1]).read_text()
     other, _, stand_in = node["SetCredential"].partition(":")
     (tmp_path / "token").write_text(stand_in)  # where there is no head, it is no reason to stop
-    assert (other, read_token(tmp_path / "token").word) == (name, None)
+    assert (other, read_token(tmp_path / "token").token) == (name, None)
     assert (
         "hermesd-head.service" in (SYSTEMD / UNITS[1]).read_text().split("After=")[1].split("\n")[0]
     )

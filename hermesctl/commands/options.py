@@ -87,7 +87,7 @@ HeadOption: TypeAlias = Annotated[
     typer.Option(
         "--head",
         metavar="ADDRESS",
-        help="HOST:PORT, the name of a login (`hermesctl login`), unix:PATH, or a tunnel's end."
+        help="HOST:PORT, the name of a login (`hermesctl login`), or unix:PATH."
         f" Default: {HEAD_VARIABLE}, else your current login, else your own local head.",
         show_default=False,
         rich_help_panel="Connection",

@@ -109,12 +109,12 @@ def parse_address(text: str, origin: str) -> Address:
             "unix:PATH, or a name that `hermesctl context` lists"
         )
     if not _is_loopback(host.strip("[]")):
-        tunnel = f"ssh -N -L {port}:/run/hermes/head.sock {printable(host)}"
+        tunnel = f"ssh -N -L $PWD/head.sock:/run/hermes/head.sock {printable(host)}"
         raise UsageError(
             f"{origin}: {printable(text)}: expected a head that you are logged in to, or a loopback"
             f" address or a Unix socket, because the connection is not encrypted; log in"
             f" (hermesctl login {printable(text)} TOKEN), or tunnel its socket:"
-            f" {tunnel}, then --head 127.0.0.1:{port}"
+            f" {tunnel}, then --head unix:$PWD/head.sock"
         )
     return Address(text, origin)
 

@@ -30,6 +30,7 @@ from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
 from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceStub
 from hermesd.security.enrolment import channel_options
+from hermesd.security.token import Token
 
 if TYPE_CHECKING:
     # The type of an asyncio channel's stub is only in the generated .pyi.
@@ -79,8 +80,8 @@ class Connection:
         self.address = address
         self.patience_seconds = patience_seconds
         self._token = token
-        word = token.word if token is not None else None
-        self._metadata = (("authorization", f"Bearer {word}"),) if word else ()
+        self._shown = token.token if token is not None else None
+        self._metadata = self._shown.metadata if self._shown is not None else ()
         self._channel: aio.Channel | None = None
         # Whether there ever was a head: then one that is away may be a head that restarts.
         self.has_answered = False
@@ -105,11 +106,11 @@ class Connection:
             due = membership.seconds_to_renewal(now) == 0
         if due:
             with contextlib.suppress(aio.AioRpcError, OSError), reading_login():
-                await membership.renew(now, lambda: _channel(self.address))
+                await membership.renew(now, lambda: _channel(self.address, None))
 
     def _opened(self) -> aio.Channel:
         if self._channel is None:
-            self._channel = _channel(self.address)
+            self._channel = _channel(self.address, self._shown)
         return self._channel
 
     async def close(self) -> None:
@@ -205,7 +206,7 @@ class Connection:
         elif self.address.membership is not None:
             lines.append("is `hermesd head` running there, and does it still know this login?")
         else:
-            lines.append("is `hermesd head` running there, or the tunnel to it?")
+            lines.append("is `hermesd head` running there, or the tunnel to its port?")
         return "\n".join(lines)
 
 
@@ -223,12 +224,16 @@ def _embedded_advice(state: Path) -> list[str]:
     ]
 
 
-def _channel(address: Address) -> aio.Channel:
-    if address.membership is None:
+def _channel(address: Address, token: Token | None) -> aio.Channel:
+    if address.socket is not None:
         return aio.insecure_channel(address.target, options=_OPTIONS)
     options = [*_OPTIONS, *channel_options()]
-    with reading_login():
-        credentials = address.membership.credentials()
+    if address.membership is None:
+        assert token is not None, "find_token has seen to it"
+        credentials = grpc.ssl_channel_credentials(token.authority)
+    else:
+        with reading_login():
+            credentials = address.membership.credentials()
     return aio.secure_channel(address.target, credentials, options=options)
 
 

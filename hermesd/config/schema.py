@@ -216,6 +216,11 @@ class HeadConfig(_Daemon, Pools):
         return self.socket or self.state_dir / "head.sock"
 
     @property
+    def has_authority(self) -> bool:
+        """Whether its port has certificates of the head's own."""
+        return bool(self.listen) and not self.tls
+
+    @property
     def enrol_address(self) -> str | None:
         """None where the head gives out no certificates."""
         if self.enrol or not self.listen or self.tls or _names_loopback(self.listen):
@@ -283,8 +288,7 @@ class NodeConfig(_Daemon):
             raise ValueError(
                 f"head = {self.head} only once it is joined (`hermesd node join`), or with"
                 " tls_certificate, tls_key and tls_ca, since the token and the studies' code would"
-                " cross the network in the clear; or a Unix socket, or a loopback address such as"
-                " the end of a tunnel"
+                " cross the network in the clear; or a Unix socket, or a loopback address"
             )
         return self
 

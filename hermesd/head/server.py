@@ -215,7 +215,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         used = {study.program.code_sha256 for study in state.studies.values()}
         blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
     taken, owners = await journal.submitted(), await journal.owners()
-    authority = Authority(config.state_dir / "authority") if config.enrol_address else None
+    authority = Authority(config.state_dir / "authority") if config.has_authority else None
     cluster_id = _cluster_id(config.state_dir / "cluster-id")
     admission = Admission(authority, pools)
     invitations = Invitations(config.state_dir / "invitations.json", clock)
@@ -239,7 +239,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     )
     try:
         enrolling = EnrolService(
-            authority,
+            authority if config.enrol_address else None,
             admission,
             invitations,
             sessions,

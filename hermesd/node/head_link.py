@@ -27,6 +27,7 @@ from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.security.enrolment import Membership, channel_options
+from hermesd.security.token import Token
 
 # What the log says while the head is away: each reason at once, and again ever more seldom.
 
@@ -77,9 +78,9 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class NodeToken:
-    """`word` is what to send, None for nothing; `origin` says where it is from, or why not."""
+    """`token` is what to send, None for nothing; `origin` says where it is from, or why not."""
 
-    word: str | None
+    token: Token | None
     origin: str
 
 
@@ -88,14 +89,12 @@ def read_token(path: Path | None) -> NodeToken:
     if path is None:
         return NodeToken(None, "none was sent: node.token_file is not set")
     try:
-        word = path.read_text(encoding="ascii").strip()
+        token = Token.of(path.read_text(encoding="ascii"))
     except OSError as error:
         return NodeToken(None, f"none was sent: {path}: {error.strerror}")
-    except UnicodeDecodeError:
-        word = ""
-    if not word.isprintable() or not word or " " in word:
+    except ValueError:
         return NodeToken(None, f"none was sent: {path}: it does not hold one token")
-    return NodeToken(word, f"what was sent is from {path}")
+    return NodeToken(token, f"what was sent is from {path}")
 
 
 # More than the second from one report of a trial to the next: who trains needs no heartbeat.
@@ -152,6 +151,7 @@ class Link:
         self._membership = config.membership
         self._channel = _channel(config, self._membership)
         self._token_path = config.token_path
+        self._known = b""
         self._metadata: tuple[tuple[str, str], ...] = ()
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         self._call: _Call | None = None
@@ -178,7 +178,9 @@ class Link:
         """One stream, from Hello to its end."""
         self._outbox.rewind()
         token = read_token(self._token_path)
-        self._metadata = (("authorization", f"Bearer {token.word}"),) if token.word else ()
+        if not await self._knows_head(token):
+            return
+        self._metadata = token.token.metadata if token.token else ()
         self._call = call = self._stub.Attach(metadata=self._metadata)
         taken: str | None = None
         try:
@@ -208,6 +210,23 @@ class Link:
             self._ended.set()
         if taken is not None:
             raise NameTaken(taken)
+
+    async def _knows_head(self, token: NodeToken) -> bool:
+        """Whether the channel will tell the head from whoever else may listen at its port: where
+        nothing else says who it is, its token does."""
+        if self._membership or self._config.tls or self._target.startswith("unix:"):
+            return True
+        authority = token.token.authority if token.token is not None else b""
+        if not authority:
+            words = "no certificate of the head beside its token: copy the head's node-token again"
+            self._outage.tell(log.warning, words, head=self._target, token=token.origin)
+            return False
+        if authority != self._known:
+            retired, self._channel = self._channel, _channel(self._config, None, authority)
+            self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
+            self._known = authority
+            await retired.close()
+        return True
 
     def _told_why(self, error: grpc.aio.AioRpcError, token: NodeToken) -> str | None:
         """Log why the head has no stream for us; its words if it never will, as somebody else is
@@ -332,13 +351,20 @@ def _rpc_errors(
             yield error
 
 
-def _channel(config: NodeConfig, membership: Membership | None) -> grpc.aio.Channel:
-    """Raises StateRefused, StateAway, PermissionError."""
+def _channel(
+    config: NodeConfig, membership: Membership | None, known: bytes = b""
+) -> grpc.aio.Channel:
+    """`known` is the authority of the head, where only its token says it. Raises StateRefused,
+    StateAway, PermissionError."""
     if membership is not None:
         options = [*_OPTIONS, *channel_options()]
         return grpc.aio.secure_channel(config.head, membership.credentials(), options=options)
     files = config.tls_files()
-    if files is None:
+    if files is None and config.head.startswith("unix:"):
         return grpc.aio.insecure_channel(config.head, options=_OPTIONS)
+    if files is None:
+        options = [*_OPTIONS, *channel_options()]
+        credentials = grpc.ssl_channel_credentials(known or None)
+        return grpc.aio.secure_channel(config.head, credentials, options=options)
     credentials = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     return grpc.aio.secure_channel(config.head, credentials, options=_OPTIONS)

@@ -21,9 +21,15 @@ from hermesd.head.server import Running, running
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2, node_pb2_grpc
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.security.token import Token
 from tests.study_specs import spec
 
 COUNT = itertools.count(1)
+
+
+def by_token(path: Path) -> tuple[tuple[str, str], ...]:
+    """The metadata of who calls with the token in a file."""
+    return Token.of(path.read_text()).metadata
 
 
 def request_id() -> str:

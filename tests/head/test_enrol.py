@@ -35,7 +35,7 @@ from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, nod
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.security.enrolment import Membership, channel_options, enrol
 from hermesd.security.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
-from tests.head.heads import Node, World, cancelled, status, world
+from tests.head.heads import Node, World, by_token, cancelled, status, world
 from tests.head.test_transport import free_port
 
 CODE = grpc.StatusCode
@@ -49,8 +49,7 @@ class Open(World):
 
     @property
     def admin(self) -> tuple[tuple[str, str], ...]:
-        word = (self.directory / "token").read_text().strip()
-        return (("authorization", f"Bearer {word}"),)
+        return by_token(self.directory / "token")
 
     async def invite(self, role: pb.IdentityRole, name: str = "", **fields: Any) -> str:
         stub: Any = enrol_pb2_grpc.EnrolServiceStub(self.channel)

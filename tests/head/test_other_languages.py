@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from tests.head.heads import request_id, status, world
+from tests.head.heads import by_token, request_id, status, world
 from tests.head.test_transport import free_port
 from tests.study_specs import spec
 
@@ -57,14 +57,16 @@ async def test_a_client_in_another_language_reads_a_study(javascript: Path, tmp_
     protos, address = str(ROOT / "protos"), f"127.0.0.1:{free_port()}"
     async with world(tmp_path, embedded=False, listen=address) as head:
         token = head.directory / "token"
-        words = (("authorization", f"Bearer {token.read_text().strip()}"),)
+        words = by_token(token)
         asked = pb.SubmitStudyRequest(request_id=request_id(), spec=spec())
         await head.control.SubmitStudy(asked, metadata=words)
         shown = await head.control.GetStudy(pb.GetStudyRequest(study="digits"), metadata=words)
         expected = "".join(f"{trial.id} TRIAL_STATE_WAITING 0 -\n" for trial in shown.trials)
         for where in (address, f"unix:{head.directory / 'head.sock'}"):
             assert await said(javascript, where, protos, str(token), "digits") == (0, expected)
-        code, output = await said(javascript, address, protos, "", "digits")
+        code, output = await said(
+            javascript, f"unix:{head.directory / 'head.sock'}", protos, "", "digits"
+        )
         assert code != 0
         assert "UNAUTHENTICATED: a valid token is needed" in output
 
@@ -78,8 +80,7 @@ async def test_a_head_that_runs_is_healthy(tmp_path: Path) -> None:
 async def test_a_node_may_ask_for_health_and_not_for_methods(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     async with world(tmp_path, embedded=False, listen=address) as head:
-        word = (head.directory / "node-token").read_text().strip()
-        words = (("authorization", f"Bearer {word}"),)
+        words = by_token(head.directory / "node-token")
         health: Any = health_pb2_grpc.HealthStub(head.channel)
         reflection: Any = reflection_pb2_grpc.ServerReflectionStub(head.channel)
         assert (await health.Check(CHECK, metadata=words)).status == SERVING

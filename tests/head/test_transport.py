@@ -21,6 +21,8 @@ from cryptography.x509.oid import NameOID
 import hermesd
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2
+from hermesd.security.enrolment import channel_options
+from hermesd.security.token import Token
 from tests.head.heads import Node, events, status, world
 from tests.study_specs import spec
 
@@ -109,12 +111,16 @@ async def test_tls_takes_those_alone_who_have_a_certificate_and_a_token(tmp_path
             assert (await status(info(channel, token)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_loopback_may_do_without_tls(tmp_path: Path) -> None:
+async def test_loopback_asks_for_no_certificate(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     async with world(tmp_path, embedded=False, listen=address):
-        token = (tmp_path / "token").read_text().strip()
+        known = Token.of((tmp_path / "token").read_text())
+        credentials = grpc.ssl_channel_credentials(known.authority)
+        async with grpc.aio.secure_channel(address, credentials, channel_options()) as channel:
+            assert (await info(channel, known.word)).version
+            assert (await status(info(channel, "x")))[0] is grpc.StatusCode.UNAUTHENTICATED
         async with grpc.aio.insecure_channel(address) as channel:
-            assert (await info(channel, token)).version
+            assert (await status(info(channel, known.word)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_stalled_trial_is_seen_wherever_one_looks(tmp_path: Path) -> None:

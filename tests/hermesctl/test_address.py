@@ -20,6 +20,8 @@ from hermesctl.sdk.address import (
 )
 from hermesctl.sdk.connection import Connection
 from hermesctl.sdk.token import find_token
+from hermesd.head.security.authority import Authority
+from hermesd.security.token import Token
 
 
 def test_a_flag_beats_the_environment_beats_the_embedded_head(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_addresses(text: str, target: str) -> None:
         ("localhost:٣", "expected HOST:PORT"),
         (":7411", "expected HOST:PORT"),
         ("0.0.0.0:7411", "not encrypted"),
-        ("10.0.0.1:7411", "ssh -N -L 7411:/run/hermes/head.sock 10.0.0.1"),
+        ("10.0.0.1:7411", "ssh -N -L $PWD/head.sock:/run/hermes/head.sock 10.0.0.1"),
         ("/" + "x" * 107, "at most 107 bytes"),
     ],
 )
@@ -103,9 +105,8 @@ def test_a_long_state_directory_has_a_short_name_for_its_socket(tmp_path: Path) 
 
 def test_a_token_is_read_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    port = parse_address("127.0.0.1:1", "--head")
+    port = parse_address(str(tmp_path / "head.sock"), "--head")
     environment = {"HERMES_TOKEN_FILE": str(path)}
-    assert find_token({}, port).word is None
     with pytest.raises(UsageError, match="not readable"):
         find_token(environment, port)
     path.write_text("hermes_abc\n")
@@ -113,26 +114,42 @@ def test_a_token_is_read_from_a_file_that_only_its_owner_reads(tmp_path: Path) -
     with pytest.raises(UsageError, match="mode 0640, expected 0600"):
         find_token(environment, port)
     path.chmod(0o600)
-    assert find_token(environment, port).word == "hermes_abc"
+    assert find_token(environment, port).token == Token("hermes_abc")
     for text in ("", "two words", "é", "a\x1bb"):
         path.write_text(text)
         with pytest.raises(UsageError, match="expected one token"):
             find_token(environment, port)
 
 
+def test_a_token_goes_to_no_port_that_it_cannot_know(tmp_path: Path) -> None:
+    """Any account may listen there while the head does not."""
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    path.write_text("hermes_abc\n")
+    port = parse_address("127.0.0.1:1", "--head")
+    for environment in ({}, {"HERMES_TOKEN_FILE": str(path)}):
+        with pytest.raises(UsageError, match="any account may listen at a port"):
+            find_token(environment, port)
+    authority = Authority(tmp_path).certificate_pem
+    path.write_text(f"hermes_abc\n{authority.decode()}")
+    assert find_token({"HERMES_TOKEN_FILE": str(path)}, port).token == Token(
+        "hermes_abc", authority
+    )
+
+
 def test_the_token_is_looked_for_beside_the_socket(tmp_path: Path) -> None:
     address = parse_address(str(tmp_path / "head.sock"), "--head")
     absent = find_token({}, address)
-    assert absent.word is None
+    assert absent.token is None
     assert f"beside the socket, {tmp_path}/token: No such file" in absent.origin
     (tmp_path / "token").write_text("hermes_abc\n")
     with pytest.raises(UsageError, match="expected 0600"):
         find_token({}, address)
     (tmp_path / "token").chmod(0o600)
-    assert find_token({}, address).word == "hermes_abc"
+    assert find_token({}, address).token == Token("hermes_abc")
     embedded = embedded_head({"HERMES_STATE": str(tmp_path)})
     assert embedded.socket == address.socket
-    assert find_token({}, embedded).word is None
+    assert find_token({}, embedded).token is None
 
 
 def test_of_ones_own_two_heads_the_last_to_start_is_found(tmp_path: Path) -> None:

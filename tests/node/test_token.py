@@ -10,6 +10,7 @@ import pytest
 from hermesd.core.events import RunCompleted
 from hermesd.core.model import RunId
 from hermesd.node.head_link import read_token
+from hermesd.security.token import Token
 
 from .conftest import Head, Node
 
@@ -29,10 +30,10 @@ def test_what_the_file_holds_is_sent_or_the_reason_told(tmp_path: Path) -> None:
     assert read_token(path).origin == f"none was sent: {path}: No such file or directory"
     for nothing in ("", "two words", "é", "a\x1bb"):
         path.write_text(nothing)
-        assert read_token(path).word is None
+        assert read_token(path).token is None
         assert "does not hold one token" in read_token(path).origin
     path.write_text("hermes_abc\n")
-    assert read_token(path).word == "hermes_abc"
+    assert read_token(path).token == Token("hermes_abc")
 
 
 async def test_a_trial_is_told_nothing_of_it(

@@ -14,7 +14,7 @@ import pytest
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.security.enrolment import Membership, enrol
 from hermesd.security.identity import NotEnrolled
-from tests.head.heads import status, world
+from tests.head.heads import by_token, status, world
 from tests.head.test_enrol import Open, attached, connected
 from tests.head.test_transport import free_port
 from tests.security.test_certificates import renew
@@ -57,17 +57,16 @@ async def test_a_name_alone_opens_no_private_pool(head: Open, tmp_path: Path) ->
 
 
 async def test_the_token_for_all_nodes_opens_none_either(head: Open, tmp_path: Path) -> None:
-    word = (head.directory / "node-token").read_text().strip()
-    by_token = (("authorization", f"Bearer {word}"),)
+    shown = by_token(head.directory / "node-token")
     async with grpc.aio.insecure_channel(f"unix:{head.directory / 'head.sock'}") as channel:
-        code, words = await refusal(channel, "gold-9", metadata=by_token)
+        code, words = await refusal(channel, "gold-9", metadata=shown)
         assert code is CODE.PERMISSION_DENIED
         assert "gold-9 is in the pool gold, which is private" in words
         # Nor a name that is somebody's: who has its certificate is that node.
         await joined(head, await head.invite(NODE), "box", tmp_path)
-        code, words = await refusal(channel, "box", metadata=by_token)
+        code, words = await refusal(channel, "box", metadata=shown)
         assert (code, "box has joined this head" in words) == (CODE.PERMISSION_DENIED, True)
-        await attached(channel, "other", metadata=by_token)
+        await attached(channel, "other", metadata=shown)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import datetime
 import functools
 import getpass
 import hmac
-import os
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -38,7 +37,9 @@ from hermesd.head.security.authority import Authority, Stolen
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
+from hermesd.security.enrolment import write_private
 from hermesd.security.identity import Identity, Role, identity_of
+from hermesd.security.token import Token
 
 
 def methods_of(file: Any) -> list[str]:
@@ -240,23 +241,22 @@ _STATUS: Mapping[type[Exception], grpc.StatusCode] = {
 _REFUSALS = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
-def token(path: Path) -> str:
-    """The token in a file, made at the first start; only its owner may read it.
+def token(path: Path, authority: bytes = b"") -> str:
+    """The token in a file, made at the first start; only its owner may read it. Beside it is the
+    `authority` by which those who have the file know this head.
 
     Raises PermissionError if others can, StateRefused if it holds something else.
     """
     if not path.exists():
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"hermes_{secrets.token_urlsafe(32)}\n")
+        write_private(path, Token(f"hermes_{secrets.token_urlsafe(32)}", authority).text().encode())
     if path.stat().st_mode & 0o077:
         raise PermissionError(f"{path} can be read by others: chmod 600 {path}")
     with expecting(path, "one token", "remove it, and a new token is made", secret=True):
-        word = path.read_text(encoding="ascii").strip()
         # Empty if the disk was full when it was made: an empty word would let everybody in.
-        if not word or len(word.split()) > 1 or not word.isprintable():
-            raise ValueError
-    return word
+        known = Token.of(path.read_text(encoding="ascii"))
+    if known.authority != authority:
+        write_private(path, Token(known.word, authority).text().encode())
+    return known.word
 
 
 class Guard(grpc.aio.ServerInterceptor):

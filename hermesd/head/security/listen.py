@@ -97,20 +97,22 @@ async def make_server(
     and StateBusy for a socket at which another head answers, before that is touched.
     """
     _see_that_nobody_answers(config)
-    tokens = _tokens(config)
+    tokens = _tokens(config, authority)
     if config.listen and tokens is None:
         raise StateRefused(
             f"{config.told('listen')}: an embedded head asks nobody for a token, and any"
             " user of this machine could reach it there: do without listen, or without embedded"
         )
-    encrypted = config.tls or authority is not None
+    # Certificates are for other machines; on this one, a token will do.
+    members = authority if config.enrol_address else None
+    encrypted = config.tls or members is not None
     if config.listen and not encrypted and not loopback(config.listen, config.told("listen")):
         raise StateRefused(
             f"{config.told('listen')} can be reached from other machines: set enrol, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(
-        options=[*OPTIONS, *connection_options()], interceptors=[Guard(tokens, authority, audit)]
+        options=[*OPTIONS, *connection_options()], interceptors=[Guard(tokens, members, audit)]
     )
     try:
         if config.listen:
@@ -143,12 +145,13 @@ async def make_enrol_server(
     return server
 
 
-def _tokens(config: HeadConfig) -> Mapping[Role, str] | None:
+def _tokens(config: HeadConfig, authority: Authority | None) -> Mapping[Role, str] | None:
     if config.embedded:
         return None
+    known = authority.certificate_pem if authority is not None else b""
     return {
-        Role.ADMIN: token(config.state_dir / "token"),
-        Role.NODE: token(config.state_dir / "node-token"),
+        Role.ADMIN: token(config.state_dir / "token", known),
+        Role.NODE: token(config.state_dir / "node-token", known),
     }
 
 
@@ -247,10 +250,11 @@ async def keep_socket(path: Path, spare: Path) -> None:
         spare.unlink(missing_ok=True)
 
 
-def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials | None:
-    """None for plain text, which only loopback sees. Raises StateRefused for damaged files."""
+def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials:
+    """For the TCP port. Raises StateRefused for damaged files."""
     if authority is not None:
-        return pem.server_credentials(authority.server_files, members_only=True)
-    if (files := config.tls_files()) is None:
-        return None
+        members_only = config.enrol_address is not None
+        return pem.server_credentials(authority.server_files, members_only)
+    files = config.tls_files()
+    assert files is not None
     return pem.server_credentials(lambda: config.tls_files() or files, members_only=True)
