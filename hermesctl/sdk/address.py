@@ -45,7 +45,7 @@ class Address:
 def find_head(head: str | None, environment: Mapping[str, str]) -> Address:
     """The head named by `head`, else by HERMES_HEAD, else that of the current context, else this
     user's own, embedded or not. The name of a context stands for its head, and the address of a
-    head beyond loopback for the login to it.
+    head for the login to it.
 
     Raises UsageError for what is neither.
     """
@@ -68,8 +68,6 @@ def _login_to(address: str, environment: Mapping[str, str]) -> contexts.Context 
 
     Raises UsageError if there is none and a login is damaged.
     """
-    if _is_loopback(address.rpartition(":")[0].strip("[]")):
-        return None  # the end of a tunnel: what answers there may speak in plain text
     known, damaged = [], []
     for one in contexts.contexts(environment):
         try:

@@ -181,7 +181,8 @@ def test_the_address_of_a_head_is_the_login_to_it(tmp_path: Path) -> None:
     address = find_head("10.0.0.1:7411", environment)
     assert address.membership is not None
     assert address.origin == "context lab"
-    assert find_head("127.0.0.1:7411", environment).membership is None
+    assert find_head("127.0.0.1:7411", environment).origin == "context tunnel"
+    assert find_head("127.0.0.1:7412", environment).membership is None
     with pytest.raises(UsageError, match="expected a head that you are logged in to"):
         find_head("10.0.0.2:7411", environment)
     login("again", "10.0.0.1:7411")
