@@ -11,7 +11,17 @@ from typing import Annotated
 
 import typer
 
-from hermesctl.commands import checkpoint, cluster, local, node, study, trial, trial_files, user
+from hermesctl.commands import (
+    checkpoint,
+    cluster,
+    local,
+    node,
+    study,
+    token,
+    trial,
+    trial_files,
+    user,
+)
 from hermesctl.commands.audit import audit
 from hermesctl.commands.completion import completion
 from hermesctl.commands.doctor import doctor
@@ -53,6 +63,7 @@ app.add_typer(node.app, name="node", rich_help_panel=_NOUNS)
 app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=_SETUP)
 app.add_typer(user.app, name="user", rich_help_panel=_SETUP)
+app.add_typer(token.app, name="token", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)
 app.command(rich_help_panel=_SETUP)(user.context)

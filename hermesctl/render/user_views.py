@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hermesctl.render.grid import Grid
 from hermesctl.render.tables import cell, grid, moment
-from hermesctl.sdk.records import AuditEntry, Member, User
+from hermesctl.sdk.records import AuditEntry, IssuedToken, Member, User
 from hermesctl.text import count, duration, number, percent
 
 
@@ -23,6 +23,15 @@ def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool
         user = users.get(name) if role != "node" else None
         cells = _shares(user, wide) if user is not None else ["-"] * len(columns)
         table.add_row(*map(cell, (name, role, *cells, ends)))
+    return table
+
+
+def tokens_table(tokens: Sequence[IssuedToken]) -> Grid:
+    """People's tokens, with whose they are."""
+    table = grid("token", "user", "role", "made by", "made", "ends", spared=("made by", "made"))
+    for one in tokens:
+        times = (moment(one.made_unix_seconds), moment(one.expires_unix_seconds))
+        table.add_row(*map(cell, (one.name, one.user, str(one.role), one.by, *times)))
     return table
 
 

@@ -619,6 +619,18 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token of a person's; who has made it is `by`."""
+
+    name: str
+    user: str
+    role: Role
+    by: str
+    made_unix_seconds: float
+    expires_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class User:
     """What a user has and has used of the devices, and may have; a quota is None where there is
     none.
@@ -746,6 +758,39 @@ async def members(connection: Connection) -> list[Member]:
     return [
         Member(ROLES[one.role], one.name, one.expires_unix_seconds) for one in answer.identities
     ]
+
+
+async def issue_token(
+    connection: Connection, name: str, user: str, role: Role, valid_seconds: float
+) -> str:
+    """A new token of a person's, as a file has it. Raises Refused."""
+    request = enrol_pb2.IssueTokenRequest(
+        name=name, user=user, role=_NUMBERS[role], valid_seconds=valid_seconds
+    )
+    return (await connection.call(connection.enrol_stub.IssueToken, request)).text
+
+
+async def tokens(connection: Connection) -> list[IssuedToken]:
+    """All that are good, the newest last; to a user their own."""
+    request = enrol_pb2.ListTokensRequest()
+    answer = await connection.call(connection.enrol_stub.ListTokens, request)
+    return [
+        IssuedToken(
+            one.name,
+            one.user,
+            ROLES[one.role],
+            one.by,
+            one.made_unix_seconds,
+            one.expires_unix_seconds,
+        )
+        for one in answer.tokens
+    ]
+
+
+async def revoke_token(connection: Connection, name: str) -> None:
+    """End a token. Raises NotFound."""
+    request = enrol_pb2.RevokeTokenRequest(name=name)
+    await connection.call(connection.enrol_stub.RevokeToken, request)
 
 
 async def users(connection: Connection) -> list[User]:

@@ -51,6 +51,7 @@ from hermesd.head.security.admission import Admission
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
+from hermesd.head.security.tokens import Tokens
 from hermesd.head.statedir import expecting, owned
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import (
@@ -220,7 +221,8 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     admission = Admission(authority, pools)
     invitations = Invitations(config.state_dir / "invitations.json", clock)
     audit = Audit(None if replayed.fault else journal, clock)
-    server = await make_server(config, authority, audit)
+    tokens = _tokens(config, authority, clock)
+    server = await make_server(config, authority, audit, tokens)
     relay = Relay(config.state_dir)
     revoke = functools.partial(_revoke, authority)
     control = control_service(
@@ -242,6 +244,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
             authority if config.enrol_address else None,
             admission,
             invitations,
+            tokens,
             sessions,
             config.listen or "",
             config.enrol_address or "",
@@ -255,6 +258,14 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     enable_server_reflection(_SERVICES, server)
     return Running(head, sessions, server, reception, leasing, audit, health_service)
+
+
+def _tokens(config: HeadConfig, authority: Authority | None, clock: Clock) -> Tokens | None:
+    """Those of people; None for a head that asks nobody for one."""
+    if config.embedded:
+        return None
+    known_by = authority.certificate_pem if authority is not None else b""
+    return Tokens(config.state_dir / "tokens.json", clock, known_by)
 
 
 def _revoke(authority: Authority | None, node: NodeId) -> None:

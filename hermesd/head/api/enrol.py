@@ -23,8 +23,9 @@ from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.admission import Admission
 from hermesd.head.security.authority import NOTHING, Authority, Grant, Stolen, key_mark
-from hermesd.head.security.guard import LOCAL, Forbidden, about, caller, certified
+from hermesd.head.security.guard import LOCAL, Certified, Forbidden, about, caller, credential
 from hermesd.head.security.listen import loopback, reached_at
+from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
@@ -156,6 +157,8 @@ def _mark(secret: bytes) -> str:
 
 LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
+TOKENS_LONGEST_SECONDS = 366 * 86_400.0
+TOKENS_USUAL_SECONDS = 90 * 86_400.0
 MOST_USES = 10_000
 MOST_USES_OF_ONE = 256
 # A request for a P-256 key takes some 300 bytes.
@@ -167,15 +170,16 @@ log = structlog.get_logger()
 
 
 class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
-    """The servicer. `authority` is None at a head that serves no other machines; `address` is
-    where they reach it, `enrol_address` where invitations are redeemed, `owners` whose each study
-    is."""
+    """The servicer. `authority` is None at a head that serves no other machines, `tokens` at one
+    that asks for none; `address` is where they reach it, `enrol_address` where invitations are
+    redeemed, `owners` whose each study is."""
 
     def __init__(
         self,
         authority: Authority | None,
         admission: Admission,
         invitations: Invitations,
+        tokens: Tokens | None,
         sessions: NodeSessions,
         address: str,
         enrol_address: str,
@@ -185,6 +189,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         self._admission = admission
         self._sessions = sessions
         self._invitations = invitations
+        self._tokens = tokens
         self._address = address
         self._port = int(enrol_address.rpartition(":")[2]) if enrol_address else 0
         self._owners = owners
@@ -312,8 +317,8 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         return name in {*people, *self._owners.values(), LOCAL.name}
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewResponse:
-        authority, shown = self._needed(), certified.get()
-        if shown is None:
+        authority, shown = self._needed(), credential.get()
+        if not isinstance(shown, Certified):
             raise NotNow("only the holder of a certificate of this head can renew it")
         signing_request = _signing_request(request.signing_request)
         try:
@@ -331,9 +336,11 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if not request.name:
             raise Refused(FieldError("name", "", "whose certificate is to end"))
         self._see_that_may_end(identity)
-        known = self._needed().revoke(identity)
-        # Who has not come yet is not to come tomorrow.
-        if not self._invitations.withdraw(identity.role, identity.name) and not known:
+        known = self._authority is not None and self._authority.revoke(identity)
+        # Who has not come yet is not to come tomorrow, nor who comes another way.
+        invited = self._invitations.withdraw(identity.role, identity.name)
+        bearing = self._tokens is not None and self._tokens.revoke_of(identity)
+        if not (known or invited or bearing):
             raise NotFound(f"no {identity.role} {shown(request.name)} is enrolled")
         session = self._sessions.find(identity.name) if identity.role is Role.NODE else None
         if session is not None:
@@ -343,8 +350,10 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
 
     def _see_that_may_end(self, identity: Identity) -> None:
         """A user may end their own nodes. Raises Forbidden."""
-        who, known = caller.get(), self._needed().identities().get(identity)
+        who = caller.get()
         assert who is not None
+        issued = self._authority.identities() if self._authority is not None else {}
+        known = issued.get(identity)
         owner = known.grant.owner if known is not None and identity.role is Role.NODE else ""
         if who.role is not Role.ADMIN and owner != who.name:
             raise Forbidden(f"{who.role} {who.name} may end nodes of their own: it takes an admin")
@@ -376,6 +385,52 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             ]
         )
 
+    async def IssueToken(
+        self, request: pb.IssueTokenRequest, context: Any
+    ) -> pb.IssueTokenResponse:
+        tokens, by = self._needed_tokens(), caller.get()
+        assert by is not None
+        for field, name in (("name", request.name), ("user", request.user)):
+            _checked(name, field)
+        role = _role(request.role)
+        if role is Role.NODE:
+            expected = "user, operator or admin: `hermesctl node token` is for nodes"
+            raise Refused(FieldError("role", role, expected))
+        seconds = request.valid_seconds or TOKENS_USUAL_SECONDS
+        if not 0 < seconds <= TOKENS_LONGEST_SECONDS:
+            expected = f"more than 0 and at most {TOKENS_LONGEST_SECONDS:g} seconds"
+            raise Refused(FieldError("valid_seconds", f"{request.valid_seconds:g}", expected))
+        token = tokens.issue(request.name, Identity(role, request.user), seconds, by.name)
+        known = tokens.find(token.word)
+        assert known is not None
+        log.info("token issued", name=known.name, role=role, user=known.user)
+        return pb.IssueTokenResponse(text=token.text(), token=_told(known))
+
+    async def ListTokens(
+        self, request: pb.ListTokensRequest, context: Any
+    ) -> pb.ListTokensResponse:
+        known = self._tokens.all() if self._tokens is not None else []
+        if not asker().everything:
+            known = [token for token in known if token.holder == caller.get()]
+        return pb.ListTokensResponse(tokens=[_told(token) for token in known])
+
+    async def RevokeToken(
+        self, request: pb.RevokeTokenRequest, context: Any
+    ) -> pb.RevokeTokenResponse:
+        tokens, who = self._needed_tokens(), caller.get()
+        assert who is not None
+        theirs = [t for t in tokens.all() if who.role is Role.ADMIN or t.holder == who]
+        if not any(token.name == request.name for token in theirs):
+            raise NotFound(f"no token {shown(request.name)}")
+        tokens.revoke(request.name)
+        log.info("token revoked", name=request.name)
+        return pb.RevokeTokenResponse()
+
+    def _needed_tokens(self) -> Tokens:
+        if self._tokens is None:
+            raise NotNow("an embedded head asks nobody for a token: only its own user reaches it")
+        return self._tokens
+
     def _needed(self) -> Authority:
         if self._authority is None:
             raise NotNow(f"this head gives out no certificates: {_why_none(self._address)}")
@@ -401,10 +456,21 @@ def _role(number: pb.IdentityRole) -> Role:
     return role
 
 
-def _checked(name: str) -> str:
+def _told(token: KnownToken) -> pb.IssuedToken:
+    return pb.IssuedToken(
+        name=token.name,
+        user=token.user,
+        role=_NUMBERS[token.role],
+        made_unix_seconds=token.made,
+        expires_unix_seconds=token.expires,
+        by=token.by,
+    )
+
+
+def _checked(name: str, field: str = "name") -> str:
     if not NODE_NAME.fullmatch(name):
         expected = "1 to 63 of a-z, 0-9, dot, hyphen and underscore, a letter or digit first"
-        raise Refused(FieldError("name", shown(name), expected))
+        raise Refused(FieldError(field, shown(name), expected))
     return name
 
 

@@ -34,6 +34,7 @@ from hermesd.head.loop import ReadOnly, Stopping
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority, Stolen
+from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
@@ -82,6 +83,9 @@ METHODS: Mapping[str, frozenset[Role]] = {
     "/hermes.v1.EnrolService/Invite": PEOPLE,
     "/hermes.v1.EnrolService/Revoke": PEOPLE,
     "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
+    "/hermes.v1.EnrolService/IssueToken": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/ListTokens": PEOPLE,
+    "/hermes.v1.EnrolService/RevokeToken": PEOPLE,
     **dict.fromkeys(methods_of(health_pb2.DESCRIPTOR), EVERYBODY),
     **dict.fromkeys(methods_of(reflection_pb2.DESCRIPTOR), PEOPLE),
 }
@@ -91,6 +95,7 @@ READS = frozenset(
         *(f"/hermes.v1.ControlService/{name}" for name in (*READING_METHODS, "ListAudit")),
         "/hermes.v1.NodeService/GetBlob",
         "/hermes.v1.EnrolService/ListIdentities",
+        "/hermes.v1.EnrolService/ListTokens",
         *methods_of(health_pb2.DESCRIPTOR),
         *methods_of(reflection_pb2.DESCRIPTOR),
     }
@@ -208,9 +213,33 @@ class Certified:
             " revoked. See who else had its key, and enroll again with a new token"
         )
 
+    @property
+    def mark(self) -> str:
+        """Which one, for the audit."""
+        return f"certificate {self.serial:x}"[:28]
 
-# None for who calls by a token, by the socket of an embedded head, or to redeem an invitation.
-certified: ContextVar[Certified | None] = ContextVar("certified", default=None)
+
+@dataclass(frozen=True, slots=True)
+class Bearing:
+    """By which of the tokens made for people a call came."""
+
+    tokens: Tokens
+    token: KnownToken
+
+    def see(self) -> None:
+        """See that it is still good: a stream may outlive it. Raises Denied."""
+        if not self.tokens.stands(self.token):
+            raise Denied(f"the token {self.token.name} of {self.token.user} counts no more")
+
+    @property
+    def mark(self) -> str:
+        """Which one, for the audit."""
+        return f"token {self.token.name}"[:28]
+
+
+# None for who calls by the head's own tokens, by the socket of an embedded head, or to redeem an
+# invitation.
+credential: ContextVar[Certified | Bearing | None] = ContextVar("credential", default=None)
 
 
 class Denied(Exception):
@@ -269,11 +298,13 @@ class Guard(grpc.aio.ServerInterceptor):
         tokens: Mapping[Role, str] | None,
         authority: Authority | None = None,
         audit: Audit | None = None,
+        people: Tokens | None = None,
     ) -> None:
         if missing := undeclared():
             raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
         self._tokens = tokens
         self._authority = authority
+        self._people = people
         self._calls = Calls()
         self._audit = audit
 
@@ -294,6 +325,8 @@ class Guard(grpc.aio.ServerInterceptor):
             shown, admit = "socket", _as(LOCAL)
         elif method == INVITED:
             shown, admit = "invitation", _as(None)
+        elif isinstance(holder, Bearing):
+            shown, admit = "token", functools.partial(_by_token, holder, roles)
         elif holder is not None and holder.role in roles:
             shown, admit = "token", _as(holder)
         elif self._authority is None or not roles:
@@ -304,13 +337,15 @@ class Guard(grpc.aio.ServerInterceptor):
             shown, admit = "certificate", functools.partial(self._certified, roles)
         return _guarded(handler, _Door(method, shown, admit, self._calls, self._audit))
 
-    def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | None:
+    def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | Bearing | None:
+        """Who holds one of the head's own tokens; or one that was made for a person."""
         for key, value in details.invocation_metadata or ():
             if key == "authorization" and isinstance(value, str):
                 for role, word in (self._tokens or {}).items():
                     if hmac.compare_digest(value.encode(), f"Bearer {word}".encode()):
                         return LOCAL if role is Role.ADMIN else Identity(role, "")
-                return None
+                found = self._people.find(value.removeprefix("Bearer ")) if self._people else None
+                return Bearing(self._people, found) if self._people and found else None
         return None
 
     def _certified(self, roles: frozenset[Role], context: Any) -> Identity:
@@ -323,11 +358,9 @@ class Guard(grpc.aio.ServerInterceptor):
         shown = Certified(self._authority, identity, serial, ends)
         # The audit has who it was, refused or not.
         caller.set(identity)
-        certified.set(shown)
+        credential.set(shown)
         shown.see()
-        if identity.role not in roles:
-            raise Forbidden(f"{identity.role} {identity.name} may not do this{takes(roles)}")
-        return identity
+        return _with_role(identity, roles)
 
 
 _ENDED = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -345,6 +378,19 @@ def _bearer(pem: bytes) -> tuple[Identity | None, int, datetime.datetime]:
         return None, number, ends
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
     return (identity_of(uris[0]) if len(uris) == 1 else None), number, ends
+
+
+def _by_token(shown: Bearing, roles: frozenset[Role], context: Any) -> Identity:
+    """Whose token it is. Raises Denied, Forbidden."""
+    caller.set(shown.token.holder)
+    credential.set(shown)
+    return _with_role(shown.token.holder, roles)
+
+
+def _with_role(who: Identity, roles: frozenset[Role]) -> Identity:
+    if who.role not in roles:
+        raise Forbidden(f"{who.role} {who.name} may not do this{takes(roles)}")
+    return who
 
 
 def _as(who: Identity | None) -> Callable[[Any], Identity | None]:
@@ -400,8 +446,8 @@ class _Door:
         return self.method not in READS and not getattr(request, "validate_only", False)
 
     def _attempt(self, context: Any, request: Any) -> Attempt:
-        known = certified.get()
-        by = f"{self.shown} {known.serial:x}"[:28] if known is not None else self.shown
+        known = credential.get()
+        by = known.mark if known is not None else self.shown
         words = "; ".join(filter(None, (subject_of(request), about.get())))
         return Attempt(caller.get(), by, context.peer(), self.method, words)
 
@@ -436,7 +482,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
         try:
             with door.admitted(context, lasts=True):
                 await door.done(context, request)
-                shown = certified.get()
+                shown = credential.get()
                 if shown is not None and handler.request_streaming:
                     request = _while_it_counts(shown, request)
                 answers = inner(request, context)
@@ -464,7 +510,9 @@ def _as_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return lambda answer: answer if isinstance(answer, bytes) else serialize(answer)
 
 
-async def _while_it_counts(shown: Certified, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _while_it_counts(
+    shown: Certified | Bearing, requests: AsyncIterator[Any]
+) -> AsyncIterator[Any]:
     """The requests of a stream, nothing more of whom was revoked or enrolled anew meanwhile."""
     async for request in requests:
         shown.see()

@@ -21,6 +21,7 @@ from hermesd.config.schema import HeadConfig
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
+from hermesd.head.security.tokens import Tokens
 from hermesd.head.statedir import StateBusy, StateRefused
 from hermesd.security import pem
 from hermesd.security.identity import Role
@@ -87,14 +88,17 @@ def reached_at(listen: str) -> str:
 
 
 async def make_server(
-    config: HeadConfig, authority: Authority | None, audit: Audit | None = None
+    config: HeadConfig,
+    authority: Authority | None,
+    audit: Audit | None = None,
+    people: Tokens | None = None,
 ) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
     `authority` is the head's own, if it has no certificates from elsewhere; `audit` gets what is
-    done. Raises StateRefused
-    for TCP without tokens and for an address beyond loopback without TLS, before anything is bound,
-    and StateBusy for a socket at which another head answers, before that is touched.
+    done, `people` has the tokens that were made for them. Raises StateRefused for TCP without
+    tokens and for an address beyond loopback without TLS, before anything is bound, and StateBusy
+    for a socket at which another head answers, before that is touched.
     """
     _see_that_nobody_answers(config)
     tokens = _tokens(config, authority)
@@ -112,7 +116,8 @@ async def make_server(
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(
-        options=[*OPTIONS, *connection_options()], interceptors=[Guard(tokens, members, audit)]
+        options=[*OPTIONS, *connection_options()],
+        interceptors=[Guard(tokens, members, audit, people)],
     )
     try:
         if config.listen:

@@ -113,3 +113,59 @@ class Identity(_message.Message):
     name: str
     expires_unix_seconds: float
     def __init__(self, role: _Optional[_Union[IdentityRole, str]] = ..., name: _Optional[str] = ..., expires_unix_seconds: _Optional[float] = ...) -> None: ...
+
+class IssueTokenRequest(_message.Message):
+    __slots__ = ("name", "user", "role", "valid_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    VALID_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    user: str
+    role: IdentityRole
+    valid_seconds: float
+    def __init__(self, name: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[_Union[IdentityRole, str]] = ..., valid_seconds: _Optional[float] = ...) -> None: ...
+
+class IssueTokenResponse(_message.Message):
+    __slots__ = ("text", "token")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    token: IssuedToken
+    def __init__(self, text: _Optional[str] = ..., token: _Optional[_Union[IssuedToken, _Mapping]] = ...) -> None: ...
+
+class IssuedToken(_message.Message):
+    __slots__ = ("name", "user", "role", "made_unix_seconds", "expires_unix_seconds", "by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    MADE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    user: str
+    role: IdentityRole
+    made_unix_seconds: float
+    expires_unix_seconds: float
+    by: str
+    def __init__(self, name: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[_Union[IdentityRole, str]] = ..., made_unix_seconds: _Optional[float] = ..., expires_unix_seconds: _Optional[float] = ..., by: _Optional[str] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTokensResponse(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[IssuedToken]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[IssuedToken, _Mapping]]] = ...) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RevokeTokenResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -59,6 +59,21 @@ class EnrolServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.FromString,
                 _registered_method=True)
+        self.IssueToken = channel.unary_unary(
+                '/hermes.v1.EnrolService/IssueToken',
+                request_serializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/hermes.v1.EnrolService/ListTokens',
+                request_serializer=hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/hermes.v1.EnrolService/RevokeToken',
+                request_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
 
 
 class EnrolServiceServicer(object):
@@ -98,6 +113,27 @@ class EnrolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def IssueToken(self, request, context):
+        """A token by which a person calls this head from its own machine, or over a tunnel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """A user is told their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """A user may end their own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EnrolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +161,21 @@ def add_EnrolServiceServicer_to_server(servicer, server):
                     servicer.ListIdentities,
                     request_deserializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.SerializeToString,
+            ),
+            'IssueToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueToken,
+                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -262,6 +313,87 @@ class EnrolService(object):
             '/hermes.v1.EnrolService/ListIdentities',
             hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.SerializeToString,
             hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IssueToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.EnrolService/IssueToken',
+            hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.SerializeToString,
+            hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.EnrolService/ListTokens',
+            hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.SerializeToString,
+            hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.EnrolService/RevokeToken',
+            hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
+            hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

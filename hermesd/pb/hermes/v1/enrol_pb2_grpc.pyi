@@ -40,6 +40,12 @@ class EnrolServiceStub:
     Revoke: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.RevokeRequest, _enrol_pb2.RevokeResponse]
     """No certificate of this identity counts any more."""
     ListIdentities: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.ListIdentitiesRequest, _enrol_pb2.ListIdentitiesResponse]
+    IssueToken: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.IssueTokenRequest, _enrol_pb2.IssueTokenResponse]
+    """A token by which a person calls this head from its own machine, or over a tunnel."""
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.ListTokensRequest, _enrol_pb2.ListTokensResponse]
+    """A user is told their own."""
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.RevokeTokenRequest, _enrol_pb2.RevokeTokenResponse]
+    """A user may end their own."""
 
 @_typing.type_check_only
 class EnrolServiceAsyncStub(EnrolServiceStub):
@@ -53,6 +59,12 @@ class EnrolServiceAsyncStub(EnrolServiceStub):
     Revoke: _aio.UnaryUnaryMultiCallable[_enrol_pb2.RevokeRequest, _enrol_pb2.RevokeResponse]  # type: ignore[assignment]
     """No certificate of this identity counts any more."""
     ListIdentities: _aio.UnaryUnaryMultiCallable[_enrol_pb2.ListIdentitiesRequest, _enrol_pb2.ListIdentitiesResponse]  # type: ignore[assignment]
+    IssueToken: _aio.UnaryUnaryMultiCallable[_enrol_pb2.IssueTokenRequest, _enrol_pb2.IssueTokenResponse]  # type: ignore[assignment]
+    """A token by which a person calls this head from its own machine, or over a tunnel."""
+    ListTokens: _aio.UnaryUnaryMultiCallable[_enrol_pb2.ListTokensRequest, _enrol_pb2.ListTokensResponse]  # type: ignore[assignment]
+    """A user is told their own."""
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_enrol_pb2.RevokeTokenRequest, _enrol_pb2.RevokeTokenResponse]  # type: ignore[assignment]
+    """A user may end their own."""
 
 class EnrolServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -93,5 +105,29 @@ class EnrolServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enrol_pb2.ListIdentitiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enrol_pb2.ListIdentitiesResponse, _abc.Awaitable[_enrol_pb2.ListIdentitiesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def IssueToken(
+        self,
+        request: _enrol_pb2.IssueTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_enrol_pb2.IssueTokenResponse, _abc.Awaitable[_enrol_pb2.IssueTokenResponse]]:
+        """A token by which a person calls this head from its own machine, or over a tunnel."""
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _enrol_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_enrol_pb2.ListTokensResponse, _abc.Awaitable[_enrol_pb2.ListTokensResponse]]:
+        """A user is told their own."""
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _enrol_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_enrol_pb2.RevokeTokenResponse, _abc.Awaitable[_enrol_pb2.RevokeTokenResponse]]:
+        """A user may end their own."""
 
 def add_EnrolServiceServicer_to_server(servicer: EnrolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
