@@ -12,6 +12,9 @@
 #                  which are installed where Debian's apt-get can; skipped without them
 # make bench       the benchmarks       make clean  start over
 # make proto       write hermesd/pb anew from protos/    make client  the blocking SDK from the asyncio one
+# make lock        deploy/requirements.lock anew: the versions and hashes that services are installed with
+# make audit       known faults of those, where a source of advisories can be reached; and build/sbom.json,
+#                  the list of them that others' tools read (CycloneDX)
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
 #                  in the place of an older; starts and restarts nothing (docs/install.md)
 
@@ -22,6 +25,7 @@ SHARD  ?= 1/1
 WORKERS ?= $(shell expr `nproc` + 2)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
+LOCK   := deploy/requirements.lock
 MARKS  := torch lightning transformers jax tf_keras examples
 space  := $() $()
 
@@ -29,7 +33,7 @@ space  := $() $()
 # imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm check bench proto client clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm check bench proto client lock audit clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -67,6 +71,25 @@ check: $(STAMPS)/dev
 bench: $(STAMPS)/dev
 	$(BIN)/python -m benchmarks
 
+lock: .venv-audit/.stamp
+	.venv-audit/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+	--no-emit-index-url --no-annotate --custom-compile-command "make lock" pyproject.toml -o $(LOCK)
+
+# It ends well where no source of advisories is reached, and says so: that is no fault of the code.
+audit: .venv-audit/.stamp
+	mkdir -p build
+	.venv-audit/bin/cyclonedx-py requirements $(LOCK) --pyproject pyproject.toml --of JSON -o build/sbom.json
+	.venv-audit/bin/pip-audit -r $(LOCK) --require-hashes --disable-pip --progress-spinner off > build/audit.txt 2>&1; \
+	cat build/audit.txt; \
+	if grep -qE '^Found [0-9]+ known vulnerabilit' build/audit.txt; then exit 1; fi; \
+	if grep -q 'could not be audited' build/audit.txt || ! grep -q '^No known vulnerab' build/audit.txt; then \
+	echo "make audit: not everything was checked: no source of advisories was reached for it"; fi
+
+.venv-audit/.stamp: Makefile
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check uv pip-audit cyclonedx-bom
+	touch $@
+
 proto: $(STAMPS)/dev
 	$(BIN)/python protos/generate.py
 
@@ -75,7 +98,8 @@ client: $(STAMPS)/dev
 
 install-systemd:
 	$(PYTHON) -m venv /opt/hermes
-	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --upgrade .
+	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps .
 	ln -sf /opt/hermes/bin/hermesctl /opt/hermes/bin/hermesd /usr/local/bin/
 	install -m 644 systemd/hermes.sysusers.conf /usr/lib/sysusers.d/hermes.conf
 	systemd-sysusers
@@ -87,7 +111,7 @@ install-systemd:
 	systemctl daemon-reload
 
 clean:
-	rm -rf .venv $(FRAMEWORKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-audit $(FRAMEWORKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # One environment; each stamp says that the extras it names are installed for the pyproject.toml
 # at hand. uv installs in seconds; where it cannot be had or fails (it does not read pip.conf),

@@ -1,0 +1,45 @@
+"""What services are installed with: versions that the project takes, each with its hashes."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "deploy" / "requirements.lock"
+
+
+def locked() -> list[tuple[Requirement, list[str]]]:
+    """Each with its hashes."""
+    text = "\n".join(line for line in LOCK.read_text().splitlines() if not line.startswith("#"))
+    entries = [entry.split() for entry in text.replace("\\\n", " ").splitlines() if entry.strip()]
+    return [
+        (
+            Requirement(" ".join(word for word in words if not word.startswith("--hash"))),
+            [word for word in words if word.startswith("--hash=sha256:")],
+        )
+        for words in entries
+    ]
+
+
+def test_it_has_all_that_the_project_needs_in_versions_that_it_takes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = {canonicalize_name(one.name): one for one, _ in locked()}
+    for text in project["dependencies"]:
+        wanted = Requirement(text)
+        (pinned,) = found[canonicalize_name(wanted.name)].specifier
+        assert pinned.operator == "=="
+        assert wanted.specifier.contains(pinned.version), (text, pinned)
+
+
+def test_each_is_known_by_its_content_from_wherever_it_comes() -> None:
+    assert all(hashes for _, hashes in locked())
+    assert "://" not in LOCK.read_text()
+
+
+def test_the_image_and_the_services_are_installed_by_it() -> None:
+    for file in ("deploy/Containerfile", "Makefile"):
+        assert "--require-hashes" in (ROOT / file).read_text()
