@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import mean
 from typing import Annotated
 
@@ -13,9 +13,11 @@ from rich.text import Text
 from hermesctl.commands.options import (
     HeadOption,
     LatestStudyArgument,
+    NewOption,
     OutputOption,
     TrialArgument,
     TrialsArgument,
+    ValueOption,
     YesOption,
     complete_trial,
 )
@@ -38,6 +40,7 @@ from hermesctl.render.tables import (
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import MetricValue, Trial, TrialDetail
 from hermesctl.study_file.load import INT32_MAX
+from hermesctl.study_file.trees import named_values
 from hermesctl.terminal import say, stdout
 from hermesctl.text import (
     changed,
@@ -225,6 +228,48 @@ def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
 
 
 @app.command()
+def fork(
+    trial: TrialArgument,
+    settings: ValueOption = None,
+    new: NewOption = None,
+    step: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=INT32_MAX,
+            help="Start from its checkpoint of this step, not from its newest.",
+            show_default=False,
+        ),
+    ] = None,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add a trial that goes on from where another one is, with other parameters.
+
+    The other trial may be running, waiting or over, and isn't changed. The new one starts from its
+    newest checkpoint. Lengths (`epochs`) can be raised, and what the optimizer is made with
+    (`learning_rate`) can be changed; if the program can't go on with a value, the new trial fails
+    and says so.
+
+    Example: hermesctl trial fork digits/3 --set learning_rate=1e-4
+    """
+    values, arguments = named_values("--set", settings or []), named_values("--new", new or [])
+
+    async def body(client: AsyncClient) -> None:
+        made = await client.fork(trial, values, new=arguments, step=step)
+        if output.for_people:
+            at = f"step {made.forked_at_step}"
+            say(f"{printable(made.id)} goes on from {printable(made.forked_from)} at {at}")
+        metric = (await client.study(made.study)).study.ranked_by
+        document: dict[str, Data] = {"trial": row(made)}
+        emit(
+            stdout(), output, document, [row(made)], lambda wide: trials_table([made], metric, wide)
+        )
+
+    run(body, head=head)
+
+
+@app.command()
 def tag(
     words: Annotated[
         list[str],
@@ -363,6 +408,7 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("milestone", f"{trial.milestone_percent:g} %" if trial.milestone_percent else "-"),
         ("kept", kept),
         ("fidelity", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
+        *_origin(trial),
         ("checkpoint", saved),
         ("attempts", f"{trial.attempt} ({count(trial.preemptions, 'preemption')})"),
         (
@@ -378,6 +424,11 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("note", " ".join(trial.note.split()) or "-"),
         ("command", " ".join(trial.argv)),
     ]
+
+
+def _origin(trial: Trial) -> Iterator[tuple[str, str]]:
+    if trial.forked_from:
+        yield "forked from", f"{trial.forked_from} at step {trial.forked_at_step}"
 
 
 def _signal_text(trial: Trial, name: str) -> str:

@@ -54,6 +54,7 @@ from hermesctl.sdk.requests import (
     addition,
     asked,
     extension,
+    fork,
     path_of,
     ranking,
     refused,
@@ -955,6 +956,37 @@ class AsyncClient:
         )
         trials = tuple(map(from_wire.trial, answer.trials))
         return Submission(answer.study, trials, "", tuple(answer.notes))
+
+    async def fork(
+        self,
+        trial: TrialRef,
+        parameters: Changes | None = None,
+        *,
+        new: Changes | None = None,
+        step: int | None = None,
+    ) -> Trial:
+        """Give a study a further trial that goes on from where another one is.
+
+        Args:
+            trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
+            parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
+            new: arguments of the program that the study has no parameter for.
+            step: of the checkpoint to go on from, if not of the newest.
+
+        Returns:
+            The new trial, which waits for its turn.
+
+        Raises:
+            NotFound: there is no such trial.
+            StudyFileError: a value won't do.
+            Refused: there is no checkpoint, or the quota does not allow it.
+        """
+        request = fork(parameters, new)
+        request.MergeFrom(asked(pb.ForkTrialRequest, trial=trial_id(trial), step=step))
+        await self._check_version()
+        request.request_id = new_request_id()
+        answer = await self.connection.call(self.connection.stub.ForkTrial, request)
+        return from_wire.trial(answer.trial)
 
     async def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""

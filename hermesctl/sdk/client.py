@@ -644,6 +644,32 @@ class Client:
         """
         return self._run(self._client.add(study, parameters, new=new, count=count))
 
+    def fork(
+        self,
+        trial: TrialRef,
+        parameters: Changes | None = None,
+        *,
+        new: Changes | None = None,
+        step: int | None = None,
+    ) -> Trial:
+        """Give a study a further trial that goes on from where another one is.
+
+        Args:
+            trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
+            parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
+            new: arguments of the program that the study has no parameter for.
+            step: of the checkpoint to go on from, if not of the newest.
+
+        Returns:
+            The new trial, which waits for its turn.
+
+        Raises:
+            NotFound: there is no such trial.
+            StudyFileError: a value won't do.
+            Refused: there is no checkpoint, or the quota does not allow it.
+        """
+        return self._run(self._client.fork(trial, parameters, new=new, step=step))
+
     def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
     ) -> MetricChoice:

@@ -127,6 +127,8 @@ def trial(message: pb.Trial) -> records.Trial:
         remaining_seconds=message.remaining_seconds
         if message.HasField("remaining_seconds")
         else None,
+        forked_from=message.forked_from,
+        forked_at_step=message.forked_at_step,
     )
 
 

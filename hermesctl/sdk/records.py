@@ -287,6 +287,9 @@ class Trial:
     expected_steps: int = 0
     #: Of training, at its present speed; None if unknown.
     remaining_seconds: float | None = None
+    #: The trial that it was forked from, at which of its steps; empty: none.
+    forked_from: str = ""
+    forked_at_step: int = 0
 
     @property
     def overhead_share(self) -> float:

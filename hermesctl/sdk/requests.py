@@ -207,6 +207,23 @@ def addition(parameters: object, new: object) -> pb.AddTrialsRequest:
     return request
 
 
+def fork(parameters: object, new: object) -> pb.ForkTrialRequest:
+    """What asks for a fork with these values; the rest is to be filled in.
+
+    Raises UsageError, StudyFileError.
+    """
+    request, problems = pb.ForkTrialRequest(), []
+    given = {"parameters": (parameters, request.parameters), "new": (new, request.new_parameters)}
+    for name, (value, field) in given.items():
+        if value is not None:
+            values, wrong = build_values(_tree("parameters", _changes(name, value, '{"lr": 0.1}')))
+            field.extend(values)
+            problems += wrong
+    if problems:
+        raise StudyFileError(problems)
+    return request
+
+
 def _tree(source: str, changes: Changes) -> Table:
     return changes if isinstance(changes, Table) else tree_of(changes, source)
 

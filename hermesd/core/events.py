@@ -228,11 +228,16 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A study has further trials; one that was finished is so no longer."""
+    """A study has further trials; one that was finished is so no longer.
+
+    `forked` has for each of them, unless it is empty, the checkpoint of another trial of the study
+    from which it goes on.
+    """
 
     study: StudyId
     trials: tuple[TrialSpec, ...]
     request_id: str
+    forked: tuple[Checkpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

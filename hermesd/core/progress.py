@@ -14,6 +14,7 @@ from hermesd.core.model import (
     Checkpoint,
     Device,
     DeviceId,
+    NodeId,
     Phase,
     Quantum,
     RunId,
@@ -203,6 +204,27 @@ def back_at(trial: Trial, step: int) -> Trial:
     metrics = {name: seen for name, seen in kept.items() if seen is not None}
     curve = truncate(trial.curve, step)
     return replace(trial, step=step, curve=curve, metrics=metrics, kept=None)
+
+
+def forked(trial: Trial, parent: Trial | None, node: NodeId) -> Trial:
+    """The trial at the checkpoint that it begins from, which is its own now and lies on `node`.
+
+    What its parent had learnt by then is what it has learnt, as far as that is still known.
+    """
+    begin = trial.forked
+    assert begin is not None
+    own = f"{trial.id}@{begin.id.rpartition('@')[2]}"
+    there = replace(begin, id=own, trial=trial.id, nodes=(node,))
+    trial = replace(trial, checkpoint=there, copying=None, step=begin.step)
+    if parent is None:
+        return trial
+    return replace(
+        trial,
+        curve=truncate(parent.curve, begin.step),
+        fidelity=parent.fidelity,
+        fidelity_reason=parent.fidelity_reason,
+        framework=parent.framework,
+    )
 
 
 def fall_back(trial: Trial) -> Trial:

@@ -49,6 +49,7 @@ class CopyIndex:
     `lying` are the trials whose newest checkpoint lies on each node, `wanting` those that have too
     few copies, by the node that would give it, who has waited longest first; `givers` says under
     which node each of these is found. `giving` and `taking` are the nodes with a copy under way.
+    `forks` are the trials that wait for the checkpoint of another, from which they begin.
     """
 
     lying: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class CopyIndex:
     givers: dict[TrialId, NodeId] = field(default_factory=dict)
     giving: dict[NodeId, TrialId] = field(default_factory=dict)
     taking: dict[NodeId, TrialId] = field(default_factory=dict)
+    forks: dict[TrialId, None] = field(default_factory=dict)
 
 
 def rebuilt(state: Tables) -> CopyIndex:
@@ -68,6 +70,10 @@ def rebuilt(state: Tables) -> CopyIndex:
 
 def note(state: Tables, before: Trial | None, trial: Trial) -> None:
     """A trial has changed: keep the index true."""
+    if trial.awaits_fork:
+        state.copies.forks[trial.id] = None
+    elif trial.forked is not None:
+        state.copies.forks.pop(trial.id, None)
     old, new = before.checkpoint if before else None, trial.checkpoint
     flight = before.copying if before else None
     if old is None and new is None and flight is None and trial.copying is None:
@@ -166,7 +172,8 @@ def node_changed(state: Tables, node: NodeId) -> None:
 
 def forget(state: Tables, trial: Trial) -> None:
     """The trial is removed, with all its files wherever they are."""
-    note(state, trial, replace(trial, checkpoint=None, copying=None))
+    note(state, trial, replace(trial, checkpoint=None, copying=None, forked=None))
+    state.copies.forks.pop(trial.id, None)
     for key in [key for key in state.leftover if key[0] == trial.id]:
         del state.leftover[key]
 

@@ -297,6 +297,7 @@ class Trial:
     `began_busy` is what it had trained, in seconds, when its present process began.
     `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
+    `forked` is the checkpoint of another trial from which this one began, as its first.
     `tags` and `note` are what people have made of it, for themselves.
     `last_node` is where it was launched last: what it printed lies there when all else is over.
     `step_seconds` are those of an iteration on each kind of device, as of the device of that kind
@@ -353,6 +354,7 @@ class Trial:
     last_node: NodeId | None = None
     tags: tuple[str, ...] = ()
     note: str = ""
+    forked: Checkpoint | None = None
 
     @property
     def id(self) -> TrialId:
@@ -392,8 +394,14 @@ class Trial:
     def candidate(self) -> bool:
         """Whether the next decision may give this trial a device or a new quantum."""
         if self.phase is Phase.WAITING:
-            return not self.paused and self.ending is None
+            return not self.paused and self.ending is None and not self.awaits_fork
         return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
+
+    @property
+    def awaits_fork(self) -> bool:
+        """Whether it has nothing yet, or any more, of what it was forked from."""
+        lacks = self.forked is not None and self.checkpoint is None and self.kept is None
+        return lacks and self.phase is Phase.WAITING
 
     @property
     def extending(self) -> bool:

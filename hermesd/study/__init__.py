@@ -6,6 +6,7 @@ Pure, apart from validation by pydantic. No daemon may enter.
 from hermesd.study.addition import Addition, addition
 from hermesd.study.change import StudyChange, change
 from hermesd.study.extension import extension
+from hermesd.study.fork import fork
 from hermesd.study.submission import (
     Draft,
     Submission,
@@ -26,6 +27,7 @@ __all__ = [
     "draft",
     "extension",
     "fingerprint",
+    "fork",
     "proposed_id",
     "spec_of",
     "trial_seed",

@@ -34,7 +34,7 @@ def extension(
     before = {name: getattr(study.stop, name) for name in StopSection.model_fields}
     checked = read_stop(stop)
     rule = StopRule(**{**before, **{name: getattr(checked, name) for name in given}})
-    changed = _changed([*parameters, *new])
+    changed = changed_values([*parameters, *new])
     section, trials = read(spec_of(study)), tuple(trials)
     had = {
         name: space.Constant(value=value)
@@ -93,7 +93,8 @@ def _number(trial: TrialSpec, name: str) -> float | None:
     return had if isinstance(had, (int, float)) and not isinstance(had, bool) else None
 
 
-def _changed(parameters: Sequence[pb.NamedValue]) -> dict[str, Setting]:
+def changed_values(parameters: Sequence[pb.NamedValue]) -> dict[str, Setting]:
+    """Values by name. Raises Refused for one that is none."""
     wanted = plain(pb.Plugin(settings=parameters)).get("settings", {})
     assert isinstance(wanted, dict)
     axes = space.axes({name: {"value": value} for name, value in wanted.items()})

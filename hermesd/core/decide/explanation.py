@@ -181,6 +181,12 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
     elif trial.paused:
         summary = f"{trial.id} is {PAUSED}"
+    elif trial.awaits_fork and trial.forked is not None:
+        nodes = ", ".join(trial.forked.nodes)
+        summary = (
+            f"{trial.id} waits for the checkpoint of {trial.forked.trial} at step"
+            f" {trial.forked.step}, from which it begins: it lies on {nodes}"
+        )
     elif asked.waits:
         wait, times = max(0.0, trial.not_before - asked.now), trial.misfortunes
         summary = (

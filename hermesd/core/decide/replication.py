@@ -5,10 +5,13 @@ that has none of it, rather the one that has the copy before, else one of the st
 the trial can go on from it, and of those the one with the fewest trials' checkpoints. Between a
 private pool and others none goes. A node gives
 one copy and takes one at a time, so that a launch never waits for copies; nothing waits for a copy,
-ever.
+ever. But for a trial that is forked from another: a node that has the other's checkpoint gives it
+that one as its own, and only then it may run.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from hermesd.core.commands import Copy, Drop, Issue
 from hermesd.core.fold.checkpoints import dispensable, sharing
@@ -23,11 +26,11 @@ def spread(state: State, now: Time, issue: Issue) -> Time | None:
         here = state.nodes[node].connected and not told
         if here and dispensable(state, state.trials[trial_id], node):
             issue(Drop(trial_id, node))
+    later = list(_forks(state, now, issue))
     if not state.copies.wanting:
-        return None
+        return min(later, default=None)
     takers = [node.id for node in state.nodes.values() if node.open]
     free = dict.fromkeys(node for node in takers if node not in state.copies.taking)
-    later: list[Time] = []
     for source in list(state.copies.wanting):
         if source in state.copies.giving:
             continue
@@ -47,6 +50,24 @@ def spread(state: State, now: Time, issue: Issue) -> Time | None:
             del free[target]
             issue(Copy(trial.id, trial.checkpoint.id, source, target))
     return min(later, default=None)
+
+
+def _forks(state: State, now: Time, issue: Issue) -> Iterator[Time]:
+    """Have those that are forked given what they begin from, on a node that has it; when to ask
+    again for the others."""
+    copies = state.copies
+    for trial_id in list(copies.forks):
+        trial = state.trials[trial_id]
+        if trial.copying is not None or trial.forked is None:
+            continue
+        if trial.copy_after > now:
+            yield trial.copy_after
+            continue
+        for name in trial.forked.nodes:
+            node = state.nodes.get(name)
+            if node and node.connected and name not in copies.giving and name not in copies.taking:
+                issue(Copy(trial_id, trial.forked.id, name, name))
+                break
 
 
 def _to_share(state: State, source: NodeId, now: Time, later: list[Time]) -> Trial | None:

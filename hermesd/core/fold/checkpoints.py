@@ -14,7 +14,7 @@ from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
-from hermesd.core.trial import Copying, Trial
+from hermesd.core.trial import Copying, Ending, Trial
 
 # What could not be copied is tried again so much later, and so is a way that none could go.
 AGAIN_SECONDS = 60.0
@@ -24,7 +24,8 @@ def fold_copy_command(state: Tables, command: Copy | Drop) -> None:
     match command:
         case Copy(trial_id, name, source, target):
             trial = state.trial(trial_id)
-            newest, copies = trial.checkpoint, state.copies
+            newest = trial.forked if trial.awaits_fork else trial.checkpoint
+            copies = state.copies
             if newest is None or newest.id != name or trial.copying is not None:
                 raise Rejected(f"{name} is not to be copied")
             if source in copies.giving or target in copies.taking:
@@ -50,6 +51,13 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
     if flight and (flight.checkpoint.id, flight.target) != (event.checkpoint, event.node):
         flight = None
     match event:
+        case Copied(node) if flight and trial.awaits_fork:
+            parent = state.trials.get(flight.checkpoint.trial)
+            state.put(progress.forked(trial, parent, node))
+        case NotCopied(_, _, _, reason, way=False) if flight and trial.awaits_fork:
+            begin = f"{flight.checkpoint.trial} at step {flight.checkpoint.step}"
+            ending = Ending(Phase.FAILED, f"it cannot begin from {begin}: {reason}")
+            state.put(progress.ended(replace(trial, copying=None), now, ending))
         case Copied(node, _, name):
             known = _known(trial, name)
             if known is None or (node in known.nodes and flight is None):
@@ -66,7 +74,9 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
                     each: until for each, until in state.severed.items() if until > now
                 }
                 state.severed[flight.source, node] = now + AGAIN_SECONDS
-            newest = trial.checkpoint is not None and trial.checkpoint.id == name
+            newest = trial.awaits_fork or (
+                trial.checkpoint is not None and trial.checkpoint.id == name
+            )
             after = now + AGAIN_SECONDS if newest and not way else trial.copy_after
             state.put(replace(trial, copying=None, copy_after=after))
         case Spoilt(node, _, name):

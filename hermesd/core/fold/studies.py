@@ -21,7 +21,17 @@ from hermesd.core.events import (
 )
 from hermesd.core.fast_replace import replace
 from hermesd.core.losses import QuantumLosses, truncate
-from hermesd.core.model import Goal, MetricMode, Phase, Study, StudyId, Time, TrialId, TrialSpec
+from hermesd.core.model import (
+    Checkpoint,
+    Goal,
+    MetricMode,
+    Phase,
+    Study,
+    StudyId,
+    Time,
+    TrialId,
+    TrialSpec,
+)
 from hermesd.core.policy import Facts
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Ending, Trial
@@ -42,11 +52,13 @@ def fold_study_event(
             state.active[study.id] = {}
             state.facts[study.id] = Facts()
             _enter(state, study, specs, now)
-        case Added(study_id, specs, request_id):
+        case Added(study_id, specs, request_id, forked):
             study = state.study(study_id)
             _new(state, study, specs)
+            if forked and len(forked) != len(specs):
+                raise Rejected(f"{len(specs)} trials, forked from {len(forked)} checkpoints")
             state.request(request_id, (spec.id for spec in specs))
-            _enter(state, study, specs, now)
+            _enter(state, study, specs, now, forked)
         case Removed(study_id, request_id):
             state.study(study_id)
             if state.active[study_id]:
@@ -154,12 +166,19 @@ def _new(state: Tables, study: Study, specs: Sequence[TrialSpec]) -> None:
         raise Rejected(f"trials of another study than {study.id!r}")
 
 
-def _enter(state: Tables, study: Study, specs: Sequence[TrialSpec], now: Time) -> None:
+def _enter(
+    state: Tables,
+    study: Study,
+    specs: Sequence[TrialSpec],
+    now: Time,
+    forked: Sequence[Checkpoint] = (),
+) -> None:
     """The study has these trials from now on, behind those that it has."""
     state.members[study.id] += tuple(spec.id for spec in specs)
     up = study.signal_goal is Goal.MAXIMIZE
-    for spec in specs:
-        state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up))
+    begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
+    for spec, begin in zip(specs, begins, strict=True):
+        state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up, forked=begin))
 
 
 def _forget(state: Tables, study_id: StudyId) -> None:

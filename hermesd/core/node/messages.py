@@ -124,7 +124,8 @@ class Upcoming:
 class Fetch:
     """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
 
-    Without a source it is this node's own, for its shared directory. `identity` is the study's.
+    Without a source it is this node's own, for its shared directory, or for another trial of the
+    study, `into`, that begins from it. `identity` is the study's.
     """
 
     checkpoint: Checkpoint
@@ -132,6 +133,12 @@ class Fetch:
     keep: tuple[CheckpointId, ...]
     node: NodeId
     identity: str
+    into: TrialId = ""
+
+    @property
+    def trial(self) -> TrialId:
+        """Whose it is to be."""
+        return self.into or self.checkpoint.trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def copies(node: NodeTable, order: Fetch | DropCopies) -> None:
 
     What is here of another study of that name is not to be touched before a launch says so.
     """
-    trial = order.checkpoint.trial if isinstance(order, Fetch) else order.trial
+    trial = order.trial
     stay = node.stays.get(trial)
     match order:
         case Fetch(checkpoint, _, _, name, identity):

@@ -11,6 +11,7 @@ from hermesd.core.events import Cancelled, Event, Marked, Paused, Retried, Unpau
 from hermesd.core.model import Phase, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
+from hermesd.head.api.forking import forked
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
@@ -91,14 +92,23 @@ class TrialsService:
         state = self.head.state
         trial = names.trial_id(state, request.trial, asker())
         metric = request.metric or state.studies[state.trials[trial].spec.study].signal
-        pieces = await self.head.journal.pieces(trial, metric)
-        curve = points.curve(pieces, request.max_points)
+        curve = points.curve(await self._pieces(trial, metric), request.max_points)
         return pb.GetCurveResponse(
             metric=metric,
             steps=curve.steps,
             values=curve.values,
             metrics_available=await self.head.journal.metrics(trial),
         )
+
+    async def _pieces(self, trial: TrialId, metric: str) -> list[points.Piece]:
+        """The points of a trial, those of what it was forked from before them."""
+        own = list(await self.head.journal.pieces(trial, metric))
+        begin = self.head.state.trials[trial].forked
+        if begin is None:
+            return own
+        past = points.curve(await self._pieces(begin.trial, metric))
+        past = points.until(past, begin.step)
+        return [points.Piece(trial, 0, metric, *points.pack(past)), *own]
 
     async def ExplainTrial(
         self, request: pb.ExplainTrialRequest, context: Any
@@ -191,6 +201,24 @@ class TrialsService:
 
         done = await carry_out_in_parts(self.head, key, trials, part)
         return pb.MarkTrialsResponse(trials=done)
+
+    async def ForkTrial(self, request: pb.ForkTrialRequest, context: Any) -> pb.ForkTrialResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            parent = names.trial_id(state, request.trial, who)
+            owner = state.studies[state.trials[parent].spec.study].owner
+            within_quota(state, owner, who.user, 1)
+            return forked(state, parent, request, key)
+
+        (made,) = await carry_out(self.head, key, compose)
+        state = self.head.state
+        if made not in state.trials:
+            raise NotNow("the study of this request was removed since")
+        trial = state.trials[made]
+        board = RankedTrials(state, state.studies[trial.spec.study])
+        return pb.ForkTrialResponse(trial=views.ranked_view(state, trial, board))
 
     async def _change(
         self,

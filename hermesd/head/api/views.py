@@ -141,6 +141,8 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         argv=trial.spec.argv,
         tags=trial.tags,
         note=trial.note,
+        forked_from=trial.forked.trial if trial.forked else "",
+        forked_at_step=trial.forked.step if trial.forked else 0,
     )
     if run is not None:
         if run.stalled_since is not None:

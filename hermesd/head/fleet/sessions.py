@@ -237,7 +237,8 @@ class NodeSessions:
             return None
         keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
         givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
-        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
+        into = trial.id if flight.checkpoint.trial != trial.id else ""
+        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity, into)
 
     def _sources(
         self, launch: Launch, checkpoint: Checkpoint | None

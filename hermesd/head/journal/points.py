@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -125,6 +126,12 @@ def curve(pieces: Iterable[Piece], limit: int = 0) -> StoredCurve:
         chosen = np.unique(np.linspace(0, len(steps) - 1, limit).round().astype(int))
         steps = [steps[index] for index in chosen]
     return StoredCurve(steps, [merged[step] for step in steps])
+
+
+def until(found: StoredCurve, step: int) -> StoredCurve:
+    """The points up to a step."""
+    count = bisect_right(found.steps, step)
+    return StoredCurve(found.steps[:count], found.values[:count])
 
 
 # A curve for policies is made of so many runs of points, each in as many chunks as a report has.

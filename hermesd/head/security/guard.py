@@ -63,7 +63,7 @@ READING_METHODS = (
 )  # fmt: skip
 CONTROL_METHODS = (
     *READING_METHODS, "SubmitStudy", "PutBlob", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "MarkTrials", "AddTrials", "ExtendStudy", "SetMetric", "SetSignal",
+    "RetryTrials", "MarkTrials", "AddTrials", "ForkTrial", "ExtendStudy", "SetMetric", "SetSignal",
     "RemoveStudy",
 )  # fmt: skip
 # What concerns everybody's trials.

@@ -171,6 +171,22 @@ def lend(path: Path) -> None:
         (path / LENT).touch()
 
 
+def fork(path: Path, target: Path) -> None:
+    """Have a checkpoint as `target` as well, of another trial; its files are the same.
+
+    Raises DamagedCheckpoint, and for an image of processes, which are that trial's; OSError.
+    """
+    if (target / MANIFEST).exists():
+        return
+    verified(path)
+    if is_image(path):
+        raise DamagedCheckpoint(f"{path}: an image of processes is of one trial alone")
+    partial = target.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(path, partial, copy_function=os.link, ignore=lambda *_: MARKS)
+    partial.rename(target)
+
+
 def is_as_far(path: Path, other: Path) -> bool:
     """Whether a checkpoint is of the step of another, or of a later one, by their manifests."""
     if path == other:

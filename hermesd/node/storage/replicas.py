@@ -63,7 +63,7 @@ class Replicas:
                 for task in self._under_way.get(trial, ()):
                     task.cancel()
             case FetchCheckpoint(order):
-                self._begin(order.checkpoint.trial, self._copy(order))
+                self._begin(order.trial, self._copy(order))
             case DeleteCheckpoints(trial, identity):
                 self._begin(trial, self._clear(trial, identity))
             case _:
@@ -123,11 +123,14 @@ class Replicas:
         task.add_done_callback(over)
 
     async def _copy(self, order: Fetch) -> None:
-        trial, name = order.checkpoint.trial, order.checkpoint.id
+        trial, name = order.trial, order.checkpoint.id
         event: CopyEvent = Copied(order.node, trial, name)
         try:
             async with self._turn:
-                await (self._bring(order) if order.sources else self._share(order))
+                if order.into:
+                    await self._fork(order)
+                else:
+                    await (self._bring(order) if order.sources else self._share(order))
         except NotFetched as error:
             event = NotCopied(order.node, trial, name, str(error), error.way)
         except DamagedCheckpoint as error:
@@ -151,6 +154,18 @@ class Replicas:
             ):
                 raise NotFetched(f"{order.checkpoint.id}: nobody can be asked for it", way=True)
             await self._retain(folder, _names(order))
+
+    async def _fork(self, order: Fetch) -> None:
+        """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
+        await self._disk.room()
+        parent, child = map(self._disk.folders.of, (order.checkpoint.trial, order.into))
+        name = directory_of(order.checkpoint.id)
+        if name is None or parent.identity != order.identity:
+            raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
+        async with self._fetching.lock(child.checkpoints):
+            await asyncio.to_thread(child.belong_to, order.identity)
+            own = child.checkpoints / name
+            await asyncio.to_thread(checkpoints.fork, parent.checkpoints / name, own)
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""

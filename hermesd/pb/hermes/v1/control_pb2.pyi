@@ -236,7 +236,7 @@ class StateCount(_message.Message):
     def __init__(self, state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Trial(_message.Message):
-    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note", "expected_steps", "remaining_seconds")
+    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note", "expected_steps", "remaining_seconds", "forked_from", "forked_at_step")
     ID_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +276,8 @@ class Trial(_message.Message):
     NOTE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_STEPS_FIELD_NUMBER: _ClassVar[int]
     REMAINING_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FORKED_FROM_FIELD_NUMBER: _ClassVar[int]
+    FORKED_AT_STEP_FIELD_NUMBER: _ClassVar[int]
     id: str
     study: str
     number: int
@@ -315,7 +317,9 @@ class Trial(_message.Message):
     note: str
     expected_steps: int
     remaining_seconds: float
-    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., expected_steps: _Optional[int] = ..., remaining_seconds: _Optional[float] = ...) -> None: ...
+    forked_from: str
+    forked_at_step: int
+    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., expected_steps: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., forked_from: _Optional[str] = ..., forked_at_step: _Optional[int] = ...) -> None: ...
 
 class MetricValue(_message.Message):
     __slots__ = ("name", "last", "best", "low", "high")
@@ -804,6 +808,26 @@ class AddTrialsResponse(_message.Message):
     trials: _containers.RepeatedCompositeFieldContainer[Trial]
     notes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForkTrialRequest(_message.Message):
+    __slots__ = ("request_id", "trial", "parameters", "new_parameters", "step")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    NEW_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    trial: str
+    parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    new_parameters: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
+    step: int
+    def __init__(self, request_id: _Optional[str] = ..., trial: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class ForkTrialResponse(_message.Message):
+    __slots__ = ("trial",)
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    trial: Trial
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
 
 class SetMetricRequest(_message.Message):
     __slots__ = ("request_id", "study", "metric")

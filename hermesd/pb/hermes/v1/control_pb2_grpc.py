@@ -134,6 +134,11 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.AddTrialsRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.AddTrialsResponse.FromString,
                 _registered_method=True)
+        self.ForkTrial = channel.unary_unary(
+                '/hermes.v1.ControlService/ForkTrial',
+                request_serializer=hermes_dot_v1_dot_control__pb2.ForkTrialRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.ForkTrialResponse.FromString,
+                _registered_method=True)
         self.ExtendStudy = channel.unary_unary(
                 '/hermes.v1.ControlService/ExtendStudy',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.SerializeToString,
@@ -339,6 +344,13 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkTrial(self, request, context):
+        """Gives a study a further trial, which goes on from a checkpoint of another with other parameters.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExtendStudy(self, request, context):
         """Raises stop limits or changes parameters of trials that go on from their checkpoints.
         """
@@ -525,6 +537,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.AddTrials,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.AddTrialsRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.AddTrialsResponse.SerializeToString,
+            ),
+            'ForkTrial': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkTrial,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.ForkTrialRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.ForkTrialResponse.SerializeToString,
             ),
             'ExtendStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.ExtendStudy,
@@ -1127,6 +1144,33 @@ class ControlService(object):
             '/hermes.v1.ControlService/AddTrials',
             hermes_dot_v1_dot_control__pb2.AddTrialsRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.AddTrialsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkTrial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/ForkTrial',
+            hermes_dot_v1_dot_control__pb2.ForkTrialRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.ForkTrialResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -71,6 +71,8 @@ class ControlServiceStub:
     """Gives trials tags and a note: for people, nothing is decided by them."""
     AddTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
+    ForkTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]
+    """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
@@ -139,6 +141,8 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Gives trials tags and a note: for people, nothing is decided by them."""
     AddTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]  # type: ignore[assignment]
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
+    ForkTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]  # type: ignore[assignment]
+    """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
@@ -324,6 +328,14 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AddTrialsResponse, _abc.Awaitable[_control_pb2.AddTrialsResponse]]:
         """Gives a study further trials: points of its space, or of one in which some axes are others."""
+
+    @_abc_1.abstractmethod
+    def ForkTrial(
+        self,
+        request: _control_pb2.ForkTrialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ForkTrialResponse, _abc.Awaitable[_control_pb2.ForkTrialResponse]]:
+        """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
 
     @_abc_1.abstractmethod
     def ExtendStudy(

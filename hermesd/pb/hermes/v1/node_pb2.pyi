@@ -264,16 +264,18 @@ class Source(_message.Message):
     def __init__(self, node: _Optional[str] = ..., address: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class CopyCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "sources", "keep", "identity")
+    __slots__ = ("checkpoint", "sources", "keep", "identity", "into")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    INTO_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _types_pb2.Checkpoint
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     keep: _containers.RepeatedScalarFieldContainer[str]
     identity: str
-    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ...) -> None: ...
+    into: str
+    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ..., into: _Optional[str] = ...) -> None: ...
 
 class DropCheckpoints(_message.Message):
     __slots__ = ("trial", "identity")

@@ -1,0 +1,66 @@
+"""A further trial that goes on from where another one is, with other hyper-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hermesd.core.lengths import is_length
+from hermesd.core.model import Study, TrialSpec
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import FieldError, Refused, shown
+from hermesd.study import argv, space
+from hermesd.study.extension import changed_values, unknown
+from hermesd.study.spec import read
+from hermesd.study.submission import TRIALS_LIMIT, spec_of
+
+
+def fork(
+    study: Study,
+    parent: TrialSpec,
+    number: int,
+    parameters: Sequence[pb.NamedValue],
+    new: Sequence[pb.NamedValue] = (),
+) -> TrialSpec:
+    """The trial of this number: as `parent`, but for these values.
+
+    Whether a value can be put into effect shows in the program, where the agent sees to it. Raises
+    Refused.
+    """
+    if number > TRIALS_LIMIT:
+        expected = f"a study of fewer trials than {TRIALS_LIMIT}, the most that one may have"
+        raise Refused(FieldError("trial", parent.id, expected))
+    changed = changed_values([*parameters, *new])
+    had, errors = dict(parent.parameters), []
+    fixed = {name for stage in parent.sequences for name, _ in stage.values} | {*parent.shape}
+    for name, value in changed.items():
+        before = had.get(name)
+        if name not in had and name not in {each.name for each in new}:
+            errors.append(unknown(name, shown(value), had))
+        elif name in fixed:
+            expected = "a parameter that is no sequence: its changes are planned"
+            errors.append(FieldError(f"parameters.{name}", shown(value), expected))
+        elif (
+            is_length(name)
+            and isinstance(before, int | float)
+            and isinstance(value, int | float)
+            and value < before
+        ):
+            expected = f"at least {before:g}, which it has planned"
+            errors.append(FieldError(f"parameters.{name}", shown(value), expected))
+    if errors:
+        raise Refused(*errors)
+    first, *later = parent.stages
+    point = tuple({**had, **changed}.items())
+    given = tuple(each for each in point if each[0] not in parent.shape)
+    line = argv.build(read(spec_of(study)), dict(study.program.environment), given)
+    space.see_that_it_fits({name: space.Constant(value=value) for name, value in point}, number)
+    return TrialSpec(
+        id=f"{study.id}/{number}",
+        study=study.id,
+        number=number,
+        stages=(first._replace(values=point), *later),
+        argv=line,
+        # What the program draws before its checkpoint is what its parent drew.
+        seed=parent.seed,
+        shape=parent.shape,
+    )

@@ -1,0 +1,87 @@
+"""A trial that is forked begins from a checkpoint of another, once that is its own as well."""
+
+from __future__ import annotations
+
+from hermesd.core.events import Added, Copied, NodeSilent, Removed
+from hermesd.core.model import Checkpoint, Phase
+from hermesd.core.tables import rebuilt
+from tests.core.playbook import Playbook, completed, joined, reported, run, started, trial_spec
+from tests.core.test_copies import not_copied, pool, saved
+
+
+def forked(book: Playbook, number: int = 1) -> Added:
+    """A fork of s/0 from its newest checkpoint."""
+    begin = book.trial().checkpoint
+    assert begin is not None
+    return Added("s", (trial_spec(f"s/{number}"),), f"fork {number}", (begin,))
+
+
+def shared(node: str = "n", number: int = 1) -> Copied:
+    return Copied(node, f"s/{number}", "s/0#1@9")
+
+
+def begun() -> Playbook:
+    """s/0 has reported, and a checkpoint at step 9; n has room for another run."""
+    book = pool(replicas=0).tell(joined(0, node="m"))
+    book.tell(reported("s/0#1", 9, [1.0 / step for step in range(1, 10)]))
+    return book.tell(saved("s/0#1", 9))
+
+
+def test_it_waits_for_the_checkpoint_and_then_goes_on_from_it() -> None:
+    book = begun()
+    book.tell(forked(book)).expect("copy s/0#1@9 from n to n")
+    assert book.trial("s/1").phase is Phase.WAITING
+    assert book.trial("s/1").awaits_fork
+    book.tell(completed("s/0#1", 12)).expect()
+    book.tell(shared()).expect("launch s/1#1 on n/0 from s/1@9")
+    fork, parent = book.trial("s/1"), book.trial()
+    assert fork.checkpoint == Checkpoint("s/1@9", "s/1", 1, 9, "5ha", 1, ("n",))
+    assert fork.step == 9
+    assert fork.curve == parent.curve, "it has learnt what its parent had by then"
+    assert (fork.fidelity, fork.framework) == (parent.fidelity, parent.framework)
+    book.tell(started("s/1#1"), completed("s/1#1", 20))
+    assert book.trial("s/1").phase is Phase.COMPLETED
+    assert book.trial().step == 12, "its parent is as it was"
+
+
+def test_each_of_several_begins_from_the_same() -> None:
+    book = begun()
+    book.tell(forked(book, 1), forked(book, 2)).expect("copy s/0#1@9 from n to n")
+    book.tell(shared(number=1)).expect("copy s/0#1@9 from n to n")
+    book.tell(shared(number=2)).expect()
+    assert [book.trial(f"s/{number}").step for number in (1, 2)] == [9, 9]
+
+
+def test_what_cannot_be_given_is_a_failure_with_a_reason() -> None:
+    book = begun()
+    book.tell(forked(book)).expect("copy s/0#1@9 from n to n")
+    lost = not_copied("s/0#1", 9, "n")
+    book.tell(type(lost)("n", "s/1", lost.checkpoint, "it is damaged", False)).expect()
+    trial = book.trial("s/1")
+    assert trial.phase is Phase.FAILED
+    assert trial.reason == "it cannot begin from s/0 at step 9: it is damaged"
+
+
+def test_it_waits_for_a_node_that_is_away() -> None:
+    book = begun()
+    book.tell(NodeSilent("n", "gone"), forked(book)).expect()
+    assert book.trial("s/1").awaits_fork
+    book.tell(joined(1, live=())).heard()
+    assert book.trial("s/1").copying is not None
+
+
+def test_the_index_of_those_that_wait_is_of_the_trials_alone() -> None:
+    book = begun()
+    for event in (forked(book, 1), forked(book, 2), shared(number=1), completed("s/0#1", 12)):
+        book.tell(event).heard()
+        assert rebuilt(book.state) == book.state.copies
+    book.tell(shared(number=2)).heard()
+    assert not book.state.copies.forks
+
+
+def test_forks_go_with_their_study() -> None:
+    book = begun()
+    book.tell(forked(book)).heard()
+    book.tell(completed("s/0#1", 12)).heard()
+    book.refuses(Removed("s", "away"), "unfinished")
+    assert run("s/1#1").trial == "s/1"
