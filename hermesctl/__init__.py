@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
+from hermesctl import searches as experiment  # what others call it
 from hermesctl.errors import (
     HermesError,
     NotFound,
@@ -55,6 +56,7 @@ from hermesctl.sdk.records import (
     Usage,
     User,
 )
+from hermesctl.searches import Results, grid_search, random_search, search
 
 __all__ = [
     "AsyncClient",
@@ -82,6 +84,7 @@ __all__ = [
     "Quantum",
     "Ranked",
     "Refused",
+    "Results",
     "ServerInfo",
     "SnapshotError",
     "Study",
@@ -97,4 +100,8 @@ __all__ = [
     "Usage",
     "UsageError",
     "User",
+    "experiment",
+    "grid_search",
+    "random_search",
+    "search",
 ]

@@ -1,0 +1,282 @@
+"""Searches over a Python function, from a script or a notebook.
+
+    from hermesctl import grid_search
+
+    def train(learning_rate, dropout):
+        ...
+        return accuracy
+
+    if __name__ == "__main__":
+        grid = {"learning_rate": [0.1, 0.01], "dropout": [0.2, 0.5]}
+        results = grid_search(train, grid)
+        print(results.best.params)
+
+Each point is a trial like any other: it is suspended, resumed, retried and ranked, and its device
+is free for the next as soon as it ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hermesctl.errors import UsageError
+from hermesctl.sdk.address import find_head
+from hermesctl.sdk.client import Client
+from hermesctl.sdk.records import Leaderboard, StudyDetail, Trial
+from hermesctl.text import nearest
+
+Function = Callable[..., object]
+Axis = Mapping[str, object] | Sequence[object]
+RESULT = "result"
+
+
+class Results:
+    """A search, running or over: `study` is its id, `client` what asks the head about it."""
+
+    def __init__(self, client: Client, study: str) -> None:
+        self.client = client
+        self.study = study
+
+    def wait(self, *, progress: bool = True) -> StudyDetail:
+        """Return once all its trials are over.
+
+        Args:
+            progress: show a bar meanwhile, on stderr or in the notebook.
+        """
+        return self.client.wait(self.study, progress=progress)
+
+    def leaderboard(self, count: int = 1_000_000) -> Leaderboard:
+        """Its trials, the best first."""
+        return self.client.best(self.study, count)
+
+    @property
+    def best(self) -> Trial:
+        """The best trial so far, with its `params` and its `metric`.
+
+        Raises:
+            UsageError: none has reported the metric yet.
+        """
+        return self.leaderboard(1)[0]
+
+    def frame(self) -> Any:
+        """The leaderboard as a pandas DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        return self.leaderboard().frame()
+
+    def __repr__(self) -> str:
+        return f"Results({self.study!r})"
+
+    def _repr_html_(self) -> str:
+        return self.leaderboard()._repr_html_()
+
+
+def grid_search(
+    function: Function,
+    parameters: Mapping[str, Sequence[object]],
+    *,
+    metric: str = RESULT,
+    goal: str = "maximize",
+    wait: bool = True,
+    client: Client | None = None,
+    **study: object,
+) -> Results:
+    """Call a function at each point of a grid, as trials.
+
+    Args:
+        function: what trains. It takes the parameters by name and returns a number, a dict of
+            numbers or None; inside, `trainer_shim.log(...)` and what a framework reports give
+            curves.
+        parameters: the values of each argument.
+        metric: which of the numbers ranks the trials; one that is returned alone is `result`.
+        goal: `maximize` or `minimize`.
+        wait: return when all trials are over, and show a bar meanwhile.
+        client: of the head to use. By default the one that `hermesctl` would, which may be your
+            own local one: it is started if it does not run.
+        study: further keys of a study file, such as `name`, `schedule`, `requirements`, `pool`.
+
+    Raises:
+        UsageError: the function does not take these arguments, or cannot be sent.
+        StudyFileError: a value or a key won't do.
+        Refused: the head won't have it now.
+    """
+    return search(
+        function, parameters, method="grid", metric=metric, goal=goal, wait=wait, client=client,
+        **study,
+    )  # fmt: skip
+
+
+def random_search(
+    function: Function,
+    parameters: Mapping[str, Axis],
+    *,
+    trials: int,
+    metric: str = RESULT,
+    goal: str = "maximize",
+    wait: bool = True,
+    client: Client | None = None,
+    **study: object,
+) -> Results:
+    """Call a function at points that are drawn, as trials.
+
+    Args:
+        parameters: for each argument its values, or bounds and a distribution as in a study file:
+            `{"min": 1e-5, "max": 0.1, "distribution": "log_uniform_values"}`.
+        trials: how many points.
+        function, metric, goal, wait, client, study: as of `grid_search`, which also says what is
+            raised.
+    """
+    return search(
+        function, parameters, method="random", metric=metric, goal=goal, wait=wait, client=client,
+        run_cap=trials, **study,
+    )  # fmt: skip
+
+
+def search(
+    function: Function,
+    parameters: Mapping[str, Axis],
+    *,
+    method: str,
+    metric: str = RESULT,
+    goal: str = "maximize",
+    wait: bool = True,
+    client: Client | None = None,
+    **study: object,
+) -> Results:
+    """Call a function at the points of any search that a study file can name.
+
+    Args:
+        method: as in a study file.
+        function, parameters, metric, goal, wait, client, study: as of `random_search`, which also
+            says what is raised.
+    """
+    if "HERMES_PARAMETERS" in os.environ:
+        raise UsageError(
+            "a search was begun inside of a trial: where the function is in a script, begin it"
+            ' below `if __name__ == "__main__":`'
+        )
+    _see_that_it_takes(function, parameters)
+    axes = {name: _axis(value) for name, value in parameters.items()}
+    with _sent(function) as (directory, target):
+        prepared = {
+            "name": getattr(function, "__name__", "function").strip("<>"),
+            "program": _program(target),
+            "python": sys.executable,
+            "command": ["${interpreter}", "-m", "trainer_shim.function", target],
+            "method": method,
+            "metric": {"name": metric, "goal": goal},
+            "parameters": axes,
+            **study,
+        }
+        asking = client or Client(local=find_head(None, os.environ).embedded)
+        if client is None:
+            asking.__enter__()
+        submission = asking.submit(prepared, directory=directory, again=True)
+    results = Results(asking, submission.study)
+    if wait:
+        results.wait()
+    return results
+
+
+def _see_that_it_takes(function: Function, parameters: Mapping[str, object]) -> None:
+    """Raises UsageError, with the nearest argument."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # as of some builtins: the call will show
+    try:
+        signature.bind(**dict.fromkeys(parameters))
+    except TypeError as error:
+        takes = [
+            name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD
+        ]
+        unknown = next((name for name in parameters if name not in takes), "")
+        near = nearest(unknown, takes) if unknown else ""
+        hint = f"; did you mean {near}?" if near else ""
+        name = getattr(function, "__name__", "the function")
+        raise UsageError(f"{name}{signature}: {error}{hint}") from None
+
+
+def _axis(value: Axis) -> Mapping[str, object]:
+    if isinstance(value, Mapping):
+        return value
+    return {"values": [each.item() if hasattr(each, "item") else each for each in value]}
+
+
+@contextmanager
+def _sent(function: Function) -> Iterator[tuple[Path, str]]:
+    """The folder that travels, and what `trainer_shim.function` finds the function by there.
+
+    A function of a file goes with the file's folder; one of a notebook, or that was made in
+    another function, as cloudpickle writes it. Raises UsageError.
+    """
+    if (found := _in_a_file(function)) is not None:
+        yield found
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hermes-function-"))
+    try:
+        (folder / "function.pkl").write_bytes(_pickled(function))
+        yield folder, "function.pkl"
+    finally:
+        shutil.rmtree(folder)
+
+
+def _in_a_file(function: Function) -> tuple[Path, str] | None:
+    """The folder of its code and what names the function there, if a file has it by its name.
+
+    Of a package that is the folder above it. What is installed is there for the trials as well.
+    """
+    name, module = getattr(function, "__qualname__", "<none>"), inspect.getmodule(function)
+    file = Path(getattr(module, "__file__", None) or "<none>").absolute()
+    if module is None or "<" in name or not file.is_file() or _is_installed(file):
+        return None
+    package = module.__package__ or ""
+    if not package:
+        return file.parent, f"{file.name}:{name}"
+    return file.parents[package.count(".") + 1], f"{package}.{file.stem}:{name}"
+
+
+def _program(target: str) -> str:
+    """The file, below the folder, of what names a function."""
+    path = target.partition(":")[0]
+    return path if path.endswith((".py", ".pkl")) else f"{path.replace('.', '/')}.py"
+
+
+def _is_installed(file: Path) -> bool:
+    return any(file.is_relative_to(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib"))
+
+
+def _pickled(function: Function) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError:
+        raise UsageError(
+            "a function of a notebook or inside of another takes cloudpickle to be sent:"
+            " pip install cloudpickle, or put it into a file of its own"
+        ) from None
+    module = inspect.getmodule(function)
+    file = getattr(module, "__file__", None)
+    by_value = module is not None and file is not None and not _is_installed(Path(file))
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(function))
+    except Exception as error:
+        raise UsageError(
+            f"{getattr(function, '__qualname__', function)} cannot be sent: {error}; what it refers"
+            " to has to be made inside of it"
+        ) from None
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
