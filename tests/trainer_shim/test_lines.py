@@ -83,6 +83,18 @@ def test_what_is_printed_amid_a_bar_is_a_line_of_its_own() -> None:
     ]
 
 
+def test_source_in_a_traceback_is_no_metric() -> None:
+    text = """loss=0.5
+Traceback (most recent call last):
+  File "train.py", line 7, in <module>
+    fit(dropout=0.25)
+
+ValueError: rate=0.75
+loss=0.25
+"""
+    assert [found for found, _ in LineReader().read(text)] == [{"loss": 0.5}, {"loss": 0.25}]
+
+
 def test_a_studys_patterns_say_what_is_a_metric() -> None:
     """Also of numbers that are written as counts, several in a line, and the hyper-parameters."""
     patterns = {"hits": r"hits (?P<value>\d+) of (\d+)", "rate": r"rate\((\S+)\)"}

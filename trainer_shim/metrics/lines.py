@@ -29,6 +29,7 @@ _PAIR = re.compile(
 _WORD = r"[A-Za-z_][\w./@-]*"
 _WORDS = re.compile(rf"(?<![\w.%/@?&-])(?:{_WORD} )*{_WORD}$")
 _MOST_WORDS = 4
+_TRACEBACK = "Traceback (most recent call last):"
 # Before a name that is written `val loss=0.3`.
 _PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
 # The last word of what is counted or measured by a clock.
@@ -48,6 +49,7 @@ class LineReader:
         self._patterns = {name: re.compile(text) for name, text in (patterns or {}).items()}
         self._left_out = {name.lower() for name in left_out}
         self._begun = ""
+        self._is_in_traceback = False
 
     def read(self, text: str) -> Iterator[tuple[dict[str, float], int]]:
         """The metrics of each line that ends in `text`, and how sure they are."""
@@ -59,10 +61,18 @@ class LineReader:
             # Of a line that was drawn several times, the last.
             shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
             plain = _ESCAPES.sub("", shown)
-            if (found := self._found(plain)) is not None:
+            is_of_traceback = self._is_of_traceback(plain)
+            if not is_of_traceback and (found := self._found(plain)) is not None:
                 yield found, FOUND
             if self._patterns and (told := self._told(plain)):
                 yield told, TOLD
+
+    def _is_of_traceback(self, line: str) -> bool:
+        """Whether it is from a traceback, which shows lines of source: `fit(dropout=0.5)`."""
+        was_in_one = self._is_in_traceback
+        begins = line.startswith(_TRACEBACK)
+        self._is_in_traceback = begins or (was_in_one and line[:1] in (" ", ""))
+        return begins or was_in_one
 
     def _told(self, line: str) -> dict[str, float]:
         values = {}
