@@ -127,7 +127,7 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     problems = [*document.problems, *problems]
     # Paths are compared as text from here on, which needs them without `..` and links.
     directory = _working_directory(spec, home.resolve(), others)
-    problems += _checked_paths(spec, directory, document)
+    problems += _checked_paths(spec, directory, document, notes)
     if problems:
         raise StudyFileError(sorted(problems, key=_order))
     return Prepared(spec, directory, tuple(notes), document)
@@ -221,7 +221,9 @@ def _requirements(path: Path) -> str | None:
     return f"{text.rstrip()}\n" if text.strip() else None
 
 
-def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list[Problem]:
+def _checked_paths(
+    spec: StudySpec, directory: Path, document: Document, notes: list[str]
+) -> list[Problem]:
     problems: list[Problem] = []
 
     def refuse(expected: str, path: str, value: str, near: str = "") -> None:
@@ -252,6 +254,11 @@ def _checked_paths(spec: StudySpec, directory: Path, document: Document) -> list
             refuse(f"something that is there in {directory}", f"data[{position}]", entry)
         elif entry.startswith("~") or ".." in Path(entry).parts:
             spec.data[position] = os.path.abspath(target)
+            if not Path(spec.data[position]).is_relative_to(directory):
+                notes.append(
+                    f"data: {printable(entry)} is not below {printable(str(directory))}, so trials"
+                    f" don't find it there; have the program read {printable(spec.data[position])}"
+                )
     return problems
 
 

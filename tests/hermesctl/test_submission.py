@@ -83,6 +83,10 @@ def test_data_is_checked_and_made_independent_of_the_directory(
     spec = {"program": "train.py", "data": ["labels.csv", "../images", str(tmp_path)]}
     prepared = from_data(spec, project)
     assert list(prepared.spec.data) == ["labels.csv", str(tmp_path / "images"), str(tmp_path)]
+    assert prepared.notes == (
+        f"data: ../images is not below {project}, so trials don't find it there; have the program"
+        f" read {tmp_path / 'images'}",
+    )
 
 
 def test_requirements_travel_as_text(project: Path) -> None:
