@@ -50,8 +50,10 @@ def study(policy: str, trials: int) -> Submitted:
     """A study of `trials` trials under a policy, each with three hyper-parameters."""
     program = Program(("python", "train.py"), "python", "", "")
     spec = Study(
-        "bench", "me", "default", "loss", Goal.MINIMIZE, MetricMode.LAST, "loss", Goal.MINIMIZE,
-        Plugin(policy), Plugin("free"), program, StopRule(), 0.0, "", b"",
+        id="bench", owner="me", pool="default", metric="loss", goal=Goal.MINIMIZE,
+        mode=MetricMode.LAST, signal="loss", signal_goal=Goal.MINIMIZE, policy=Plugin(policy),
+        placement=Plugin("free"), program=program, stop=StopRule(), submitted=0.0, fingerprint="",
+        source=b"",
     )  # fmt: skip
     members = tuple(
         TrialSpec(f"bench/{n}", "bench", n, (Stage(None, _values(n)),), ("python",), n)

@@ -15,7 +15,7 @@ from hermesd import wire
 from hermesd.core.commands import Launch
 from hermesd.core.events import Reported
 from hermesd.core.losses import Chunk
-from hermesd.core.model import Checkpoint, Goal, Milestone, Program, Quantum, RunId
+from hermesd.core.model import Checkpoint, Goal, Milestone, Program, Quantum, RunId, RunTerms
 from hermesd.core.node.messages import Assignment, CheckpointSource, Series, Work
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -57,9 +57,7 @@ LAUNCH = Assignment(
         Goal.MINIMIZE,
         7,
     ),
-    60.0,
-    30.0,
-    "9f" * 16,
+    RunTerms(identity="9f" * 16),
     (CheckpointSource("n2", "10.0.0.2:7400", b"ticket"),),
 )
 

@@ -324,10 +324,25 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class RunTerms:
+    """What a study asks of a node for each of its runs."""
+
+    #: Tells the study from any other that ever bears or bore its name, here or at another head.
+    identity: str = ""
+    #: How long a trial may train until a durable checkpoint is due.
+    durability_seconds: float = 60.0
+    #: How long a suspend may take.
+    suspend_deadline_seconds: float = 60.0
+    #: For how long a program that shows no iterations may show no sign of life.
+    hung_seconds: float = HUNG_SECONDS
+    #: What is done about a program that comes to no further step.
+    stalled: OnStall = OnStall.TELL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study(RunTerms):
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
-    `identity` tells it from any other that ever bears or bore its name, here or at another head.
     So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
     there are all `paths`. `program_sha256` is of the file that they run, "" if unknown. With
     `metric_chosen` a person has chosen the metric since, over what `source` says, with
@@ -350,16 +365,11 @@ class Study:
     fingerprint: str
     source: bytes
     tier: Tier | None = None
-    durability_seconds: float = 60.0
-    suspend_deadline_seconds: float = 60.0
     max_failures: int = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
-    hung_seconds: float = HUNG_SECONDS
-    stalled: OnStall = OnStall.TELL
     retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0
-    identity: str = ""
     priority: int = 0
     replicas: int = 0
     required_paths: tuple[str, ...] = ()

@@ -118,9 +118,8 @@ FORMS: Mapping[type, MessageForm] = {
         },
         also={"parked_attempt": lambda launch: launch.parked.attempt if launch.parked else 0},
     ),
-    Assignment: MessageForm(
-        pb.Launch, names={"work": "program"}, absent={"hung_seconds": model.HUNG_SECONDS}
-    ),
+    model.RunTerms: MessageForm(absent={"hung_seconds": model.HUNG_SECONDS}),
+    Assignment: MessageForm(pb.Launch, names={"work": "program"}),
     commands.Renew: MessageForm(pb.Renew),
     commands.Suspend: MessageForm(pb.SuspendRun),
     commands.Stop: MessageForm(pb.StopRun),

@@ -1,11 +1,13 @@
 """A head and hosts that speak with a node's machine: their words, and what it said to each."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import Reported
 from hermesd.core.losses import chunked
-from hermesd.core.model import Checkpoint, Fidelity, Goal, Program, Quantum, RunId, Tier
+from hermesd.core.model import Checkpoint, Fidelity, Goal, Program, Quantum, RunId, RunTerms, Tier
 from hermesd.core.node.actions import Action, TellHead
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
@@ -40,7 +42,12 @@ def order(
     launch = Launch(
         run, (device,), quantum or Quantum(), "", parked, restore.id if restore else None
     )
-    return Assignment(launch, restore, WORK, durability_seconds=60, suspend_deadline_seconds=30)
+    return Assignment(launch, restore, WORK, RunTerms(suspend_deadline_seconds=30))
+
+
+def with_terms(order: Assignment, **terms: Any) -> Assignment:
+    """The same order of a study that asks for this."""
+    return replace(order, terms=replace(order.terms, **terms))
 
 
 def progress(run: RunId, step: int, *losses: float) -> Progress:

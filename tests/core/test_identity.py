@@ -9,10 +9,10 @@ from hermesd.core.events import RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Tier
 from hermesd.core.node.actions import DeleteTrialFiles, EndProcess, Spawn, TellHead
 from hermesd.core.node.messages import LeftDevice, Parked, Started
-from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend
+from tests.core.node_talk import ONE, TWO, Told, exact, order, suspend, with_terms
 from tests.core.playbook import completed, joined, live, play, run, started, submitted
 
-OURS, THEIRS = replace(order(ONE), identity="ours"), replace(order(ONE), identity="theirs")
+OURS, THEIRS = with_terms(order(ONE), identity="ours"), with_terms(order(ONE), identity="theirs")
 
 
 def test_a_launch_of_the_same_name_ends_what_was_here_and_starts() -> None:
@@ -37,7 +37,7 @@ def test_what_is_parked_of_another_study_is_not_let_go() -> None:
     node.says(exact(ONE))
     node.says(suspend(ONE, Tier.PARK))
     node.says(Parked(ONE, 5))
-    assert node.says(replace(order(TWO, parked=ONE), identity="ours")) == [EndProcess(ONE)]
+    assert node.says(with_terms(order(TWO, parked=ONE), identity="ours")) == [EndProcess(ONE)]
 
 
 def test_what_is_forgotten_of_another_study_does_not_take_ours_with_it() -> None:

@@ -10,7 +10,7 @@ from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node.actions import AskReport, EndProcess
 from hermesd.core.node.messages import LeftDevice, Parked, ProcessStarted, Started, assignment
 from hermesd.core.node.stay import FIRST_STEP_SECONDS
-from tests.core.node_talk import ONE, TWO, Told, events, order, progress, suspend
+from tests.core.node_talk import ONE, TWO, Told, events, order, progress, suspend, with_terms
 from tests.core.playbook import checkpointed, killed, play, run
 
 
@@ -28,7 +28,7 @@ def test_a_resume_may_take_twice_as_long_as_its_longest_start() -> None:
 
 def test_a_study_may_give_its_programs_longer() -> None:
     node = Told()
-    node.all(replace(order(ONE), hung_seconds=1_600.0), ProcessStarted(ONE))
+    node.all(with_terms(order(ONE), hung_seconds=1_600.0), ProcessStarted(ONE))
     assert node.later(1_599) == []
     assert node.later(1) == [EndProcess(ONE)]
     (failed,) = events(node.says(LeftDevice(ONE, Tier.KILL, 0, None)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hermesd.core.events import Reported, RunCompleted, RunFailed, RunStalled
@@ -21,7 +19,7 @@ from hermesd.core.node.messages import (
     StepPace,
 )
 from hermesd.core.node.stay import STALL_SECONDS, STALL_TIMES
-from tests.core.node_talk import ONE, TWO, Told, events, order, suspend
+from tests.core.node_talk import ONE, TWO, Told, events, order, suspend, with_terms
 from tests.core.playbook import Playbook, play, reported, run, started
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.usage import UsageMeter
@@ -50,7 +48,7 @@ class Watched(Told):
         self.clock = 0.0 if host is None else host.clock
 
     def begins(self, run: RunId = ONE, stalled: OnStall = OnStall.TELL) -> None:
-        self.all(replace(order(run), stalled=stalled), Started(run, 0, awaits_step=True))
+        self.all(with_terms(order(run), stalled=stalled), Started(run, 0, awaits_step=True))
         self.meter.go(self.clock)
 
     def steps(self, run: RunId, step: int, seconds: float = 1.0) -> list[object]:

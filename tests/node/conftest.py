@@ -9,7 +9,6 @@ import signal
 import sys
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
-from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, Tier
+from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, RunTerms, Tier
 from hermesd.core.node.messages import Assignment, CheckpointSource, Order, Series, Work
 from hermesd.node.daemon import group_name, run_node
 from hermesd.node.machine import cgroups, processes
@@ -303,8 +302,8 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), (), data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        sent = Assignment(order, checkpoint, work, 60.0, 10.0, identity, sources, result)
-        head.send(replace(sent, stalled=stalled))
+        terms = RunTerms(identity=identity, suspend_deadline_seconds=10.0, stalled=stalled)
+        head.send(Assignment(order, checkpoint, work, terms, sources, result))
         return run
 
     return send

@@ -14,7 +14,7 @@ import pytest
 
 from hermesd.core.commands import Launch, Look
 from hermesd.core.events import Looked, RunCompleted, RunFailed
-from hermesd.core.model import Goal, Program, Quantum, RunId
+from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine.conda import Condas, NoConda
 from tests.node.conftest import CPU0, Head, Node, blob
@@ -145,7 +145,7 @@ def launched(head: Head, attempt: int, conda: str) -> RunId:
     program = Program(("python", "train.py", "--lr=1"), "", name, "/", elsewhere, conda=conda)
     work = Work(program, (), "loss", Goal.MINIMIZE, 7)
     run = RunId("digits/1", attempt)
-    head.send(Assignment(Launch(run, (CPU0,), Quantum(), ""), None, work, 60.0, 10.0))
+    head.send(Assignment(Launch(run, (CPU0,), Quantum(), ""), None, work, RunTerms()))
     return run
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.commands import Launch
-from hermesd.core.model import Goal, Program, Quantum, RunId
+from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.storage import client_files
 from hermesd.node.storage.code import CodeError
@@ -30,7 +30,7 @@ def trial(root: Path, number: int, outcome: str, keep: tuple[str, ...] = ()) -> 
     program = Program(("x",), "python", NEEDED, "/", keep=keep)
     work = Work(program, (), "loss", Goal.MINIMIZE, 1)
     launch = Launch(RunId(folder.trial, 1), ("n1/cpu0",), Quantum(), "")
-    folder.begin(Assignment(launch, None, work, 60.0, 30.0))
+    folder.begin(Assignment(launch, None, work, RunTerms()))
     folder.settle()
     folder.work.mkdir()
     (folder.work / "big").write_bytes(b"x" * 100_000)

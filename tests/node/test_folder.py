@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermesd.core.commands import Launch
-from hermesd.core.model import Goal, Program, Quantum, RunId
+from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
 
@@ -20,7 +20,7 @@ def order(attempt: int) -> Assignment:
     program = Program(("python", "x.py"), "/usr/bin/python3", "", "/", (("A", "b"),))
     work = Work(program, (("lr", 0.1), ("deep", True)), "loss", Goal.MAXIMIZE, 7)
     launch = Launch(RunId("digits/17", attempt), ("n1/cpu0",), Quantum(seconds=5), "best")
-    return Assignment(launch, None, work, 60.0, 30.0)
+    return Assignment(launch, None, work, RunTerms())
 
 
 def test_a_run_is_journalled_until_it_is_settled(folder: TrialFolder) -> None:

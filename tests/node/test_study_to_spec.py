@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hermesctl.study_file.schema import build_spec
 from hermesd import record, wire
 from hermesd.core.commands import Launch
 from hermesd.core.events import RunCompleted, Submitted
-from hermesd.core.model import Program, Quantum, RunId, Study
+from hermesd.core.model import Program, Quantum, RunId, RunTerms, Study
 from hermesd.core.node.messages import Assignment, Work, assignment
 from hermesd.core.state import State
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -113,7 +112,10 @@ def replayed(data: Path, other: str) -> tuple[Study, Assignment]:
     launch = Launch(RunId("whole/1", 1), (CPU0,), Quantum(seconds=9.0), "first in the queue")
     kept = state.studies["whole"]
     assert kept == submitted.study
-    return kept, assignment(launch, kept, state.trials["whole/1"])
+    order = assignment(launch, kept, state.trials["whole/1"])
+    assert order.terms is kept, "nothing of it is copied"
+    terms = RunTerms(**{each.name: getattr(kept, each.name) for each in fields(RunTerms)})
+    return kept, replace(order, terms=terms)
 
 
 def unset(message: Message, path: str = "") -> Iterator[str]:
@@ -134,7 +136,7 @@ def at_default(value: Any) -> set[str]:
     empty = ("", (), None)
     return {
         each.name
-        for each in dataclasses.fields(value)
+        for each in fields(value)
         if (found := getattr(value, each.name)) == each.default or found in empty
     } - later
 
@@ -146,14 +148,14 @@ def test_the_studies_have_every_field_that_there_is(tmp_path: Path) -> None:
 
 def test_every_field_reaches_the_journal_and_the_launch(tmp_path: Path) -> None:
     studies, orders = zip(*(replayed(tmp_path / "data", other) for other in OTHERS), strict=True)
-    for found in (studies, orders, [each.work for each in orders]):
+    for found in (studies, orders, [each.work for each in orders], [each.terms for each in orders]):
         assert set.intersection(*map(at_default, found)) == set(), found
     programs: list[Program] = [each.work.program for each in orders]
     assert set.intersection(*map(at_default, programs)) == set(), programs
     for study, order in zip(studies, orders, strict=True):
         assert order.work.program == replace(study.program, argv=order.work.program.argv)
-        for name in {each.name for each in dataclasses.fields(Study)} - {"id", "program"}:
-            for part in (order, order.work):
+        for name in {each.name for each in fields(Study)} - {"id", "program"}:
+            for part in (order, order.work, order.terms):
                 if hasattr(part, name):
                     assert getattr(part, name) == getattr(study, name), name
         sent = wire.command_to_proto(order).SerializeToString()
@@ -181,7 +183,7 @@ async def test_every_field_reaches_the_trial(
     assert spec["seed"] == work.seed
     assert spec["parameters"] == dict(work.parameters)
     assert spec["stages"] == [[1, {"rate": 0.5}], [None, {"rate": 0.125}]]
-    assert spec["hung_seconds"] == order.hung_seconds
+    assert spec["hung_seconds"] == order.terms.hung_seconds
     assert (folder.work / "data").resolve() == data, "a link into the submitted directory"
     variables = {**dict(work.program.environment), "CONDA_DEFAULT_ENV": work.program.conda}
     assert variables.items() <= spec["env"].items()

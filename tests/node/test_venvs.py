@@ -15,7 +15,7 @@ import pytest
 
 from hermesd.core.commands import Launch, Look
 from hermesd.core.events import Looked, RunCompleted, RunFailed
-from hermesd.core.model import Goal, Program, Quantum, RunId, Venv
+from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms, Venv
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine import processes
 from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
@@ -221,7 +221,7 @@ def launched(head: Head, attempt: int, requirements: str) -> RunId:
     program = Program(argv, sys.executable, name, "/", requirements=requirements)
     work = Work(program, (), "loss", Goal.MINIMIZE, 7)
     run = RunId("digits/1", attempt)
-    head.send(Assignment(Launch(run, (CPU0,), Quantum(), ""), None, work, 60.0, 10.0))
+    head.send(Assignment(Launch(run, (CPU0,), Quantum(), ""), None, work, RunTerms()))
     return run
 
 

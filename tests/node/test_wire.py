@@ -17,9 +17,11 @@ from hermesd.core.model import (
     Goal,
     LiveRun,
     Milestone,
+    OnStall,
     Program,
     Quantum,
     RunId,
+    RunTerms,
     Tier,
 )
 from hermesd.core.node.messages import Assignment, Order, Series, Upcoming, Work
@@ -29,6 +31,14 @@ text = st.text(st.characters(codec="utf-8"), max_size=8)
 name = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 count = st.integers(0, 2**31 - 1)
 number = st.floats(allow_nan=False)
+terms = st.builds(
+    RunTerms,
+    identity=text,
+    durability_seconds=number,
+    suspend_deadline_seconds=number,
+    hung_seconds=st.floats(60, 1e6),
+    stalled=st.sampled_from(OnStall),
+)
 runs = st.builds(RunId, name, st.integers(1, 2**31 - 1))
 checkpoints = st.builds(
     Checkpoint, name, name, st.integers(1, 99), count, text, count, st.lists(name).map(tuple)
@@ -140,11 +150,9 @@ def assignments(draw: st.DrawFn) -> Assignment:
         launch,
         checkpoint,
         draw(work),
-        60.0,
-        30.0,
+        draw(terms),
         kept_parked=kept,
         start_allowance_seconds=allowed,
-        hung_seconds=draw(st.floats(60, 1e6)),
     )
 
 

@@ -50,7 +50,7 @@ def found(node: NodeTable, fact: RunFound, now: Time) -> None:
     stay = Stay(order, _FOUND[fact.condition], now, now, process=run, step=fact.step)
     if stay.condition is not Condition.STARTING:
         # Nobody knows when its last checkpoint was taken: one is due as soon as it trains.
-        stay.trained = order.durability_seconds
+        stay.trained = order.terms.durability_seconds
     stay.saved = now - stay.trained
     running = stay.condition is Condition.RUNNING
     stay.grants(0, order.launch.quantum, now if running else None)
@@ -178,8 +178,8 @@ def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
 
 def _stalled(node: NodeTable, stay: Stay, stalled: RunStalled, now: Time) -> None:
     node.tell(stalled)
-    if stay.assignment.stalled is not OnStall.TELL:
-        word = stay.assignment.stalled
+    if stay.assignment.terms.stalled is not OnStall.TELL:
+        word = stay.assignment.terms.stalled
         lasting = f"no step after {stay.step} for {stalled.seconds:.0f} s"
         stay.failing = STALLED, f"{lasting} (retry.stalled: {word})"
         node.kill_process(stay, now)

@@ -142,7 +142,7 @@ class NodeMachine:
             return math.inf if stay.fenced else stay.ending + self.table.terms.end_seconds
         match stay.condition:
             case Condition.WAITING:
-                return stay.received + stay.assignment.suspend_deadline_seconds
+                return stay.received + stay.assignment.terms.suspend_deadline_seconds
             case Condition.STARTING:
                 prepare = self.table.terms.prepare_seconds
                 return stay.since + (self._start_seconds(stay) if stay.begun else prepare)
@@ -194,7 +194,7 @@ class NodeMachine:
     def _start_seconds(self, stay: Stay) -> float:
         """What its program may take to its first boundary: a resume may run its beginning again."""
         order = stay.assignment
-        any_program = max(self.table.terms.start_seconds, order.hung_seconds)
+        any_program = max(self.table.terms.start_seconds, order.terms.hung_seconds)
         return max(any_program, order.start_allowance_seconds)
 
     def _quantum_over(self, stay: Stay, now: Time) -> None:

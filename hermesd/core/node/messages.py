@@ -12,15 +12,14 @@ from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Susp
 from hermesd.core.events import Reported
 from hermesd.core.failures import kept_parked
 from hermesd.core.model import (
-    HUNG_SECONDS,
     Checkpoint,
     CheckpointId,
     Fidelity,
     Goal,
     NodeId,
-    OnStall,
     Program,
     RunId,
+    RunTerms,
     Setting,
     Stage,
     Study,
@@ -60,31 +59,31 @@ class CheckpointSource:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A Launch with everything a node must know to carry it out; `identity` is its study's.
+    """A Launch with everything a node must know to carry it out; `terms` are its study's.
 
     `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
     id of the one that the trial has again if it gets no further: the run never begins anew.
     `kept_parked` says why no checkpoint is to be relied on. To its first boundary a program may
-    take `start_allowance_seconds`, or `hung_seconds`, for which it may show no sign of life.
-    `stalled` is what to do about it if it comes to no further step.
+    take `start_allowance_seconds`, or the `hung_seconds` of the terms.
     """
 
     launch: Launch
     checkpoint: Checkpoint | None
     work: Work
-    durability_seconds: float
-    suspend_deadline_seconds: float
-    identity: str = ""
+    terms: RunTerms
     sources: tuple[CheckpointSource, ...] = ()
     result_checkpoint: str = ""
     kept_parked: str = ""
     start_allowance_seconds: float = 0.0
-    hung_seconds: float = HUNG_SECONDS
-    stalled: OnStall = OnStall.TELL
 
     @property
     def run(self) -> RunId:
         return self.launch.run
+
+    @property
+    def identity(self) -> str:
+        """Of its study."""
+        return self.terms.identity
 
 
 def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
@@ -97,14 +96,10 @@ def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
         launch,
         trial.checkpoint if launch.checkpoint else None,
         work,
-        study.durability_seconds,
-        study.suspend_deadline_seconds,
-        study.identity,
+        study,
         result_checkpoint=held.id if held is not None else "",
         kept_parked=kept_parked(trial),
         start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
-        hung_seconds=study.hung_seconds,
-        stalled=study.stalled,
     )
 
 

@@ -200,7 +200,7 @@ class Stay:
         such a program does can only be seen by its host."""
         pace, silent = self.pace, self.pace.silent_seconds
         computes = pace.silent_cpu_seconds >= IDLE_CORES * silent
-        hung = self.assignment.hung_seconds
+        hung = self.assignment.terms.hung_seconds
         least = hung if computes or self.has_done else STALL_SECONDS
         longest = max(least, STALL_TIMES * pace.longest_step_seconds)
         if self.stalled or not pace.longest_step_seconds or silent < longest:
@@ -251,7 +251,7 @@ class Stay:
         """When a durable checkpoint is to be asked for (again, if none came)."""
         if not self.restorable:
             return math.inf
-        return max(self.saved, self.saving or 0.0) + self.assignment.durability_seconds
+        return max(self.saved, self.saving or 0.0) + self.assignment.terms.durability_seconds
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class NodeTable:
     def demote(self, stay: Stay, now: Time) -> None:
         """Ask for what is parked to be written down."""
         if stay.limit is None:
-            stay.limit = now + stay.assignment.suspend_deadline_seconds
+            stay.limit = now + stay.assignment.terms.suspend_deadline_seconds
         self.out.append(WriteCheckpointAndExit(stay.run, checkpoint_name(stay.run, now)))
 
     def kill_process(self, stay: Stay, now: Time) -> None:

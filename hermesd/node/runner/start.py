@@ -175,7 +175,7 @@ def _spec(
         "output_limit_bytes": OUTPUT_LIMIT_BYTES,
         "lease_grace_seconds": context.driver.lease_grace,
         "orphan_seconds": ORPHAN_SECONDS,
-        "hung_seconds": assignment.hung_seconds,
+        "hung_seconds": assignment.terms.hung_seconds,
         "cgroup_work": str(groups.work) if groups else None,
         "cgroup_host": str(groups.host) if groups else None,
         "parameters": dict(work.parameters),
