@@ -1,0 +1,144 @@
+"""The stage tree of trials whose hyper-parameters change while they train (arXiv 1911.10504).
+
+A trial is a path of stages. Trials that begin alike have the first part of their paths in common,
+and as they compute the same there, it need be trained but once. A node is a stage between two
+places where paths part; a trial is a path from a root to the node where it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hermesd.core.model import Stage, TrialId
+
+Path: TypeAlias = tuple[Stage, ...]
+
+
+def parting(one: Path, other: Path) -> int | None:
+    """The step at which two paths part: what comes after so many steps differs. None: nowhere.
+
+    Where one of them ends before, it is its end.
+    """
+    mine, theirs = iter(one), iter(other)
+    here, there = next(mine, None), next(theirs, None)
+    step = 0
+    while here is not None and there is not None:
+        if here.values != there.values:
+            return step
+        ends = [each.until_step for each in (here, there) if each.until_step is not None]
+        if not ends:
+            return None
+        step = min(ends)
+        here = next(mine, None) if here.until_step == step else here
+        there = next(theirs, None) if there.until_step == step else there
+    return None if here is there else step
+
+
+def until(path: Path, length: int | None) -> Path:
+    """The part of a path up to so many steps; all of it if that is not known."""
+    if length is None:
+        return path
+    found: list[Stage] = []
+    for stage in path:
+        if stage.until_step is None or stage.until_step >= length:
+            return (*found, stage._replace(until_step=length))
+        found.append(stage)
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class StageNode:
+    """A span of steps with the same values, from where paths part to where they part again.
+
+    `end` is None of one that has no end known. `members` are the trials that pass through it.
+    """
+
+    begin: int
+    end: int | None
+    values: Hashable
+    members: dict[TrialId, None] = field(default_factory=dict)
+    children: dict[Hashable, StageNode] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        """How long it is, as far as that is known: of one without an end nothing."""
+        return 0 if self.end is None else self.end - self.begin
+
+    def split(self, step: int) -> None:
+        """Have two nodes instead of this one, of which the first ends at the step."""
+        rest = StageNode(step, self.end, self.values, dict(self.members), self.children)
+        self.end, self.children = step, {self.values: rest}
+
+
+@dataclass(slots=True)
+class StageTree:
+    """The paths of trials by what else they have in common, their root."""
+
+    roots: dict[Hashable, dict[Hashable, StageNode]] = field(default_factory=dict)
+
+    def insert(self, root: Hashable, path: Path, trial: TrialId) -> None:
+        """Add a trial: along the longest prefix that is there, then by nodes of its own."""
+        level = self.roots.setdefault(root, {})
+        begin = 0
+        for stage in path:
+            end = stage.until_step
+            while begin != end:
+                node = level.get(stage.values)
+                if node is None:
+                    node = level[stage.values] = StageNode(begin, end, stage.values)
+                elif _before(end, node.end):
+                    assert end is not None
+                    node.split(end)
+                node.members[trial] = None
+                level = node.children
+                if node.end is None:
+                    return
+                begin = node.end
+
+    def remove(self, root: Hashable, path: Path, trial: TrialId) -> None:
+        """Take a trial out, and the nodes that it had for itself."""
+        level = self.roots.get(root, {})
+        for node in list(self.along(root, path)):
+            node.members.pop(trial, None)
+            if not node.members:
+                del level[node.values]
+                break
+            level = node.children
+        if not self.roots.get(root, True):
+            del self.roots[root]
+
+    def along(self, root: Hashable, path: Path) -> Iterator[StageNode]:
+        """The nodes of a path, in order."""
+        level = self.roots.get(root, {})
+        begin = 0
+        for stage in path:
+            while begin != stage.until_step:
+                node = level.get(stage.values)
+                if node is None:
+                    return
+                yield node
+                if node.end is None:
+                    return
+                begin, level = node.end, node.children
+
+    def fellows(self, root: Hashable, path: Path, step: int) -> Iterable[TrialId]:
+        """The trials of which what comes after so many steps is the same, and all before that."""
+        for node in self.along(root, path):
+            if _before(step, node.end):
+                return node.members
+        return ()
+
+    @property
+    def nodes(self) -> Iterator[StageNode]:
+        """All of them, each before those that follow it."""
+        rest = [node for level in self.roots.values() for node in level.values()]
+        while rest:
+            node = rest.pop()
+            yield node
+            rest += node.children.values()
+
+
+def _before(step: int | None, end: int | None) -> bool:
+    return step is not None and (end is None or step < end)
