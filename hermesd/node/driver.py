@@ -11,14 +11,12 @@ from typing import Protocol
 
 import structlog
 
-from hermesd import wire
 from hermesd.core.model import TrialId
 from hermesd.core.node.actions import Action, TellHead
 from hermesd.core.node.machine import NodeMachine, NodeTerms
-from hermesd.core.node.messages import Input, Series
+from hermesd.core.node.messages import Input
 from hermesd.node.clock import boottime
 from hermesd.node.outbox import Outbox
-from hermesd.node.sanitize import message_of
 
 # For how long a run may go on after the end of its lease, until a head has said it.
 LEASE_GRACE_SECONDS = 120.0
@@ -69,15 +67,6 @@ class MachineDriver:
         self._do(self.machine.handle(message, boottime()))
         return self.outbox.last
 
-    def tell(
-        self, event: wire.NodeEvent, points: Sequence[Series] = (), identity: str = ""
-    ) -> None:
-        """Say something to the head, sooner or later."""
-        message = message_of(event, points)
-        if message is not None:
-            message.identity = identity
-            self.outbox.put(event, message)
-
     def has_ended(self, trial: TrialId) -> bool:
         """Whether nothing of the trial runs or is parked here."""
         return all(x.condition == "ended" for x in self.machine.live() if x.run.trial == trial)
@@ -107,7 +96,7 @@ class MachineDriver:
     def _do(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, TellHead):
-                self.tell(action.event, action.points, action.identity)
+                self.outbox.tell(action.event, action.points, action.identity)
             for owner in self.owners:
                 owner.carry_out(action)
         self._log_excess()

@@ -60,9 +60,9 @@ class NodeLoop:
         self._zygotes = Zygotes(
             config.runtime_path, config.state_dir / "shim", bool(provisions.images.criu)
         )
-        self._availability = Availability(config, rack, self._driver.tell)
+        self._availability = Availability(config, rack, self._driver.outbox)
         self._requirements = RequirementWatch(
-            config.name, config.state_dir / "venvs", environ, self._driver.tell
+            config.name, config.state_dir / "venvs", environ, self._driver.outbox
         )
 
     async def run(

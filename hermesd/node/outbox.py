@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from hermesd.core.node.messages import Series
+from hermesd.node.sanitize import message_of
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire import NodeEvent
 
@@ -40,6 +43,13 @@ class Outbox:
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+
+    def tell(self, event: NodeEvent, points: Sequence[Series] = (), identity: str = "") -> None:
+        """Have the head told of an event, sooner or later; `identity` is that of its study."""
+        message = message_of(event, points)
+        if message is not None:
+            message.identity = identity
+            self.put(event, message)
 
     def put(self, event: NodeEvent, message: pb.AttachRequest) -> None:
         """Number a message and queue it."""

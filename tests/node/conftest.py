@@ -19,16 +19,24 @@ from hermesd import wire
 from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Launch, Suspend
-from hermesd.core.events import NodeJoined, Reported, RunStarted, RunSuspended
+from hermesd.core.events import Looked, NodeJoined, Reported, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, RunTerms, Tier
 from hermesd.core.node.messages import Assignment, CheckpointSource, Order, Series, Work
 from hermesd.node.daemon import group_name, run_node
 from hermesd.node.machine import cgroups, processes
+from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 
 Event = TypeVar("Event")
 CPU0, CPU1 = "n1/cpu0", "n1/cpu1"
+
+
+async def looked(outbox: Outbox) -> Looked:
+    """What a watcher tells the head next of what it found."""
+    event = wire.event_from_proto(await outbox.take())
+    assert isinstance(event, Looked)
+    return event
 
 
 async def becomes(is_true: Callable[[], bool]) -> None:

@@ -25,6 +25,8 @@ from hermesd.node.machine.availability import CALM_LOOKS, Availability, describe
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
+from hermesd.node.outbox import Outbox
+from hermesd.wire import NodeEvent
 
 from .conftest import Head, Node
 
@@ -66,24 +68,23 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> MachineDriver:
 
 @dataclass
 class Machine:
-    """Manners with a clock that a test sets, and what they said."""
+    """Its availability by a clock that a test sets, and what it told the head."""
 
     config: NodeConfig
     now: datetime = MONDAY_NOON
-    said: list[Yielded | Reclaimed] = field(default_factory=list)
+    outbox: Outbox = field(default_factory=Outbox)
 
     async def come(self) -> Machine:
         rack = Rack([Gpus()])
         await rack.find("n1")
-        self.availability = Availability(self.config, rack, self.said.append, lambda: self.now)
+        self.availability = Availability(self.config, rack, self.outbox, lambda: self.now)
         return self
 
-    async def look(self, times: int = 2) -> list[Yielded | Reclaimed]:
-        """Look some times; what was said then."""
-        before = len(self.said)
+    async def look(self, times: int = 2) -> list[NodeEvent]:
+        """Look some times; what was told then."""
         for _ in range(times):
             await self.availability.look()
-        return self.said[before:]
+        return [entry.event for entry in self.outbox.acknowledge(self.outbox.last)]
 
 
 @pytest.fixture

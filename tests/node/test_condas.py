@@ -17,7 +17,8 @@ from hermesd.core.events import Looked, RunCompleted, RunFailed
 from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine.conda import Condas, NoConda
-from tests.node.conftest import CPU0, Head, Node, blob
+from hermesd.node.outbox import Outbox
+from tests.node.conftest import CPU0, Head, Node, blob, looked
 
 NEED = "conda environment vision"
 
@@ -40,9 +41,9 @@ def fake_conda(folder: Path, envs: list[Path]) -> Path:
     return folder
 
 
-def condas(environ: Mapping[str, str]) -> tuple[Condas, asyncio.Queue[Looked]]:
-    said: asyncio.Queue[Looked] = asyncio.Queue()
-    return Condas("n1", environ, said.put_nowait), said
+def condas(environ: Mapping[str, str]) -> tuple[Condas, Outbox]:
+    outbox = Outbox()
+    return Condas("n1", environ, outbox), outbox
 
 
 async def found(environ: Mapping[str, str], name: str = "vision") -> Path:
@@ -79,11 +80,13 @@ async def test_a_conda_that_cannot_be_started_is_as_if_there_were_none(tmp_path:
     tool = tmp_path / "conda"
     tool.write_text("#!/nowhere/bin/python\n")
     tool.chmod(0o755)
-    looking, said = condas({"HOME": str(tmp_path), "CONDA_EXE": str(tool), "PATH": "/usr/bin:/bin"})
+    looking, outbox = condas(
+        {"HOME": str(tmp_path), "CONDA_EXE": str(tool), "PATH": "/usr/bin:/bin"}
+    )
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(looking.run())
         looking.want(["vision"])
-        assert (await said.get()).sights == ((NEED, "it is not here; there is none"),)
+        assert (await looked(outbox)).sights == ((NEED, "it is not here; there is none"),)
         watching.cancel()
 
 
@@ -117,15 +120,15 @@ async def test_an_environment_without_python_cannot_be_used(tmp_path: Path) -> N
 
 
 async def test_one_that_is_made_later_is_noticed_when_asked_for_again(tmp_path: Path) -> None:
-    looking, said = condas({"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    looking, outbox = condas({"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
     async with asyncio.TaskGroup() as tasks:
         looks = tasks.create_task(looking.run())
         looking.want(["vision"])
-        [(name, reason)] = (await said.get()).sights
+        [(name, reason)] = (await looked(outbox)).sights
         assert (name, reason) == (NEED, "it is not here; there is none")
         environment(tmp_path / ".conda" / "envs" / "vision")
         looking.want(["vision"])
-        assert (await said.get()).sights == ((NEED, ""),)
+        assert (await looked(outbox)).sights == ((NEED, ""),)
         looks.cancel()
 
 

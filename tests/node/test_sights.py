@@ -14,7 +14,8 @@ from hermesd.core.commands import Look
 from hermesd.core.events import Looked
 from hermesd.node.machine import requirement_watch, watched_names
 from hermesd.node.machine.requirement_watch import PathWatch
-from tests.node.conftest import Head, Node
+from hermesd.node.outbox import Outbox
+from tests.node.conftest import Head, Node, looked
 
 MISSING = "No such file or directory"
 
@@ -23,11 +24,11 @@ class Heard:
     """A watcher, and what it says."""
 
     def __init__(self) -> None:
-        self.said: asyncio.Queue[Looked] = asyncio.Queue()
-        self.sights = PathWatch("n1", self.said.put_nowait)
+        self.outbox = Outbox()
+        self.sights = PathWatch("n1", self.outbox)
 
     async def next(self) -> dict[str, str]:
-        return dict((await self.said.get()).sights)
+        return dict((await looked(self.outbox)).sights)
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms, Venv
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine import processes
 from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
-from tests.node.conftest import CPU0, Head, Node, becomes, blob
+from hermesd.node.outbox import Outbox
+from tests.node.conftest import CPU0, Head, Node, becomes, blob, looked
 
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
 UV = Path(sys.executable).with_name("uv")
@@ -54,9 +55,9 @@ def quick() -> dict[str, str]:
     return with_uv() if UV.exists() else without_uv()
 
 
-def venvs(folder: Path, environ: Mapping[str, str]) -> tuple[Venvs, asyncio.Queue[Looked]]:
-    said: asyncio.Queue[Looked] = asyncio.Queue()
-    return Venvs("n1", folder / "venvs", environ, said.put_nowait), said
+def venvs(folder: Path, environ: Mapping[str, str]) -> tuple[Venvs, Outbox]:
+    outbox = Outbox()
+    return Venvs("n1", folder / "venvs", environ, outbox), outbox
 
 
 async def imported(python: str) -> bytes:
@@ -80,21 +81,21 @@ async def test_it_is_made_once(tmp_path: Path, installer: str) -> None:
 
 
 async def test_what_cannot_be_made_is_told_and_made_once_it_can(tmp_path: Path) -> None:
-    made, said = venvs(tmp_path, quick())
+    made, outbox = venvs(tmp_path, quick())
     venv = Venv(sys.executable, str(tmp_path / "demo_of_ours-1.0-py3-none-any.whl"))
     with pytest.raises(NotMade, match="demo_of_ours"):
         await made.interpreter(venv)
     async with asyncio.TaskGroup() as tasks:
         making = tasks.create_task(made.run())
         made.want([venv])
-        assert (await said.get()).sights == ((venv.name, BEING_MADE),)
-        [(name, reason)] = (await said.get()).sights
+        assert (await looked(outbox)).sights == ((venv.name, BEING_MADE),)
+        [(name, reason)] = (await looked(outbox)).sights
         assert name == venv.name
         assert "demo_of_ours" in reason
         wheel(tmp_path)
         made.want([venv])  # a stream that came anew asks again
-        assert (await said.get()).sights == ((venv.name, BEING_MADE),)
-        assert (await said.get()).sights == ((venv.name, ""),)
+        assert (await looked(outbox)).sights == ((venv.name, BEING_MADE),)
+        assert (await looked(outbox)).sights == ((venv.name, ""),)
         making.cancel()
 
 
@@ -148,17 +149,17 @@ def slow(tmp_path: Path) -> tuple[Venv, Path]:
 
 
 async def test_one_that_takes_for_ever_keeps_nobody_waiting(tmp_path: Path) -> None:
-    made, said = venvs(tmp_path, without_uv())
+    made, outbox = venvs(tmp_path, without_uv())
     stuck, begun = slow(tmp_path)
     broken = Venv("/no/such/python", "x")
     async with asyncio.TaskGroup() as tasks:
         making = tasks.create_task(made.run())
         made.want([stuck])
-        assert (await said.get()).sights == ((stuck.name, BEING_MADE),)
+        assert (await looked(outbox)).sights == ((stuck.name, BEING_MADE),)
         await becomes(begun.exists)
         made.want([broken])
-        assert (await said.get()).sights == ((broken.name, BEING_MADE),)
-        assert "No such file" in (await said.get()).sights[0][1]
+        assert (await looked(outbox)).sights == ((broken.name, BEING_MADE),)
+        assert "No such file" in (await looked(outbox)).sights[0][1]
         making.cancel()
 
 
@@ -169,7 +170,8 @@ async def test_what_an_earlier_daemon_left_at_work_does_not_write_into_it(tmp_pa
 import asyncio, pathlib
 from hermesd.core.model import Venv
 from hermesd.node.machine.venvs import Venvs
-made = Venvs("n1", pathlib.Path({str(tmp_path / "venvs")!r}), {without_uv()!r}, print)
+from hermesd.node.outbox import Outbox
+made = Venvs("n1", pathlib.Path({str(tmp_path / "venvs")!r}), {without_uv()!r}, Outbox())
 asyncio.run(made.interpreter(Venv({stuck.python!r}, "x")))
 """
     daemon = await asyncio.create_subprocess_exec(sys.executable, "-c", orphaned)

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from hermesd.core.events import Looked
 from hermesd.core.requirements import UNSEEN
 from hermesd.node.machine import watched_names
 from hermesd.node.machine.watched_names import BRIEF_SECONDS, Sight, WatchedNames
+from hermesd.node.outbox import Outbox
+from tests.node.conftest import looked
 
 
 class Watcher:
@@ -18,8 +19,8 @@ class Watcher:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.said: asyncio.Queue[Looked] = asyncio.Queue()
-        self.watched = WatchedNames("n1", self.said.put_nowait, clock=lambda: self.now)
+        self.outbox = Outbox()
+        self.watched = WatchedNames("n1", self.outbox, clock=lambda: self.now)
         self.looked_at: asyncio.Queue[Sequence[str]] = asyncio.Queue()
 
     async def look(self, names: Sequence[str]) -> AsyncIterator[list[Sight]]:
@@ -27,7 +28,7 @@ class Watcher:
         yield [(name, "") for name in names]
 
     async def next(self) -> dict[str, str]:
-        return dict((await self.said.get()).sights)
+        return dict((await looked(self.outbox)).sights)
 
 
 @pytest.fixture
@@ -72,4 +73,4 @@ async def test_what_a_study_requires_stays_whoever_else_asks_briefly(watcher: Wa
     watcher.now = 2 * BRIEF_SECONDS
     watcher.watched.watch(["/other"])
     assert await watcher.next() == {"/other": ""}
-    assert watcher.said.empty()
+    assert watcher.outbox.last == 2, "nothing more is said"

@@ -22,6 +22,7 @@ from hermesd.core.model import DeviceId, Place
 from hermesd.node.machine import processes
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
+from hermesd.node.outbox import Outbox
 
 LOOK_SECONDS = 1.0
 # A GPU is taken back when nobody was seen on it so many times in a row.
@@ -33,20 +34,20 @@ log = structlog.get_logger()
 
 
 class Availability:
-    """What the node yields. `tell` is called with each change."""
+    """What the node yields; the head is told of each change by the outbox."""
 
     def __init__(
         self,
         config: NodeConfig,
         rack: Rack,
-        tell: Callable[[Yielded | Reclaimed], None],
+        outbox: Outbox,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._name = config.name
         self._hours = config.hours
         self._state = config.state_dir.absolute()
         self._rack = rack
-        self._tell = tell
+        self._outbox = outbox
         self._clock = clock
         self._watches = config.yields_gpus and sees_every_process()
         self._yields: dict[Place, str] = {}
@@ -112,11 +113,11 @@ class Availability:
         if reason:
             self._yields[place] = reason
             log.info("yielded", place=place, reason=reason)
-            self._tell(Yielded(place, reason, place == self._name and self.parting))
+            self._outbox.tell(Yielded(place, reason, place == self._name and self.parting))
         else:
             del self._yields[place]
             log.info("reclaimed", place=place)
-            self._tell(Reclaimed(place))
+            self._outbox.tell(Reclaimed(place))
 
     def _is_foreign(self, pid: int) -> bool:
         """Not so of one that has ended."""

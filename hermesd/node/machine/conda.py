@@ -12,16 +12,16 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 
-from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, conda_need
 from hermesd.node.clock import boottime
 from hermesd.node.machine import processes
 from hermesd.node.machine.watched_names import Sight, WatchedNames
+from hermesd.node.outbox import Outbox
 
 ASK_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
@@ -36,12 +36,10 @@ class NoConda(Exception):
 
 
 class Condas:
-    """The environments of this machine, by name. `tell` says something to the head."""
+    """The environments of this machine, by name; the head is told of them by the outbox."""
 
-    def __init__(
-        self, node: NodeId, environ: Mapping[str, str], tell: Callable[[Looked], None]
-    ) -> None:
-        self.watched = WatchedNames(node, tell, conda_need)
+    def __init__(self, node: NodeId, environ: Mapping[str, str], outbox: Outbox) -> None:
+        self.watched = WatchedNames(node, outbox, conda_need)
         self._environ = environ
         self._listed: tuple[Path, ...] = ()
         self._ask_after = 0.0

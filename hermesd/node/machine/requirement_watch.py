@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from hermesd.core.events import Looked
 from hermesd.core.model import NodeId
 from hermesd.core.node.actions import Action, WatchRequirements
 from hermesd.node.machine.conda import Condas
 from hermesd.node.machine.venvs import Venvs
 from hermesd.node.machine.watched_names import Sight, WatchedNames
+from hermesd.node.outbox import Outbox
 
 # What there is of the paths that studies require: looked at when the head asks, and ever
 # after.
@@ -26,10 +26,10 @@ HANGS_SECONDS = 5.0
 
 
 class PathWatch:
-    """The paths that are watched. `tell` says something to the head."""
+    """The paths that are watched; the head is told of them by the outbox."""
 
-    def __init__(self, node: NodeId, tell: Callable[[Looked], None]) -> None:
-        self.watched = WatchedNames(node, tell)
+    def __init__(self, node: NodeId, outbox: Outbox) -> None:
+        self.watched = WatchedNames(node, outbox)
         self._looking: dict[str, asyncio.Future[str]] = {}
 
     async def run(self) -> None:
@@ -74,14 +74,14 @@ def reason_against(path: str) -> str:
 
 
 class RequirementWatch:
-    """What is looked for. `venvs` is where those are made, `tell` says something to the head."""
+    """What is looked for. `venvs` is where those are made; the head is told by the outbox."""
 
     def __init__(
-        self, node: NodeId, venvs: Path, environ: Mapping[str, str], tell: Callable[[Looked], None]
+        self, node: NodeId, venvs: Path, environ: Mapping[str, str], outbox: Outbox
     ) -> None:
-        self.venvs = Venvs(node, venvs, environ, tell)
-        self.condas = Condas(node, environ, tell)
-        self._sights = PathWatch(node, tell)
+        self.venvs = Venvs(node, venvs, environ, outbox)
+        self.condas = Condas(node, environ, outbox)
+        self._sights = PathWatch(node, outbox)
 
     def carry_out(self, action: Action) -> None:
         """Look for what an action of the machine names as well, and say of each what there is."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from hermesd.node.clock import boottime
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER, passed
+from hermesd.node.outbox import Outbox
 
 AGAIN_SECONDS = 300.0
 MAKE_SECONDS = 1800.0
@@ -46,15 +47,15 @@ def is_whole(folder: Path) -> bool:
 
 
 class Venvs:
-    """The environments below `root`. `tell` says something to the head."""
+    """The environments below `root`; the head is told of them by the outbox."""
 
     def __init__(
-        self, node: NodeId, root: Path, environ: Mapping[str, str], tell: Callable[[Looked], None]
+        self, node: NodeId, root: Path, environ: Mapping[str, str], outbox: Outbox
     ) -> None:
         self._node = node
         self._root = root
         self._environ = passed(environ, "PIP_", "UV_")
-        self._tell = tell
+        self._outbox = outbox
         self._wanted: dict[str, Venv] = {}
         self._said: dict[str, str] = {}
         self._asked = asyncio.Event()
@@ -116,7 +117,7 @@ class Venvs:
     def _say(self, venv: Venv, reason: str) -> None:
         if venv.name in self._wanted and self._said.get(venv.name) != reason:
             self._said[venv.name] = reason
-            self._tell(Looked(self._node, ((venv.name, reason),)))
+            self._outbox.tell(Looked(self._node, ((venv.name, reason),)))
 
     async def interpreter(self, venv: Venv) -> str:
         """The environment's own interpreter; it is made if it is not there. Raises NotMade."""

@@ -15,6 +15,7 @@ from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, Time
 from hermesd.core.requirements import UNSEEN
 from hermesd.node.clock import boottime
+from hermesd.node.outbox import Outbox
 
 LOOK_SECONDS = 15.0
 BRIEF_SECONDS = 600.0
@@ -25,18 +26,18 @@ Look: TypeAlias = Callable[[Sequence[str]], AsyncIterator[list[Sight]]]
 
 
 class WatchedNames:
-    """The names that are watched. `tell` says something to the head, for which a name is `called`
+    """The names that are watched; to the head, which is told by the outbox, a name is `called`
     something else maybe."""
 
     def __init__(
         self,
         node: NodeId,
-        tell: Callable[[Looked], None],
+        outbox: Outbox,
         called: Callable[[str], str] = str,
         clock: Callable[[], Time] = boottime,
     ) -> None:
         self._node = node
-        self._tell = tell
+        self._outbox = outbox
         self._called = called
         self._clock = clock
         self._said: dict[str, str | None] = {}
@@ -85,4 +86,4 @@ class WatchedNames:
     def _told(self, sights: Sequence[Sight]) -> None:
         if sights:
             named = tuple((self._called(name), why) for name, why in sights)
-            self._tell(Looked(self._node, named))
+            self._outbox.tell(Looked(self._node, named))

@@ -51,7 +51,7 @@ class NodeContext:
         """Wait for the devices of a run that has ended, and tell of those that are not free."""
         for device, reason in (await self.rack.released(devices, pids)).items():
             log.error("a device is not released", device=device, reason=reason)
-            self.driver.tell(DeviceFailed(device, reason))
+            self.driver.outbox.tell(DeviceFailed(device, reason))
 
     def unshare(self, trial: TrialId, identity: str) -> None:
         """What is shared of the trial of a study is not wanted any more."""

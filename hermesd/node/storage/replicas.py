@@ -91,7 +91,7 @@ class Replicas:
             instead = await asyncio.to_thread(self._without, folder, name)
         log.error("checkpoint set aside", checkpoint=name, reason=reason)
         event = Spoilt(self._node, trial, name, reason, instead)
-        self._driver.tell(event, identity=folder.identity)
+        self._driver.outbox.tell(event, identity=folder.identity)
 
     def _without(self, folder: TrialFolder, name: CheckpointId) -> Checkpoint | None:
         """Set a checkpoint aside; the furthest of the trial that is left."""
@@ -141,7 +141,7 @@ class Replicas:
             event = NotCopied(order.node, trial, name, words_of(error), way=True)
         if isinstance(event, NotCopied):
             log.warning("not copied", checkpoint=name, reason=event.reason)
-        self._driver.tell(event, identity=order.identity)
+        self._driver.outbox.tell(event, identity=order.identity)
 
     async def _bring(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, CodeError, OSError."""
@@ -190,7 +190,7 @@ class Replicas:
             if folder.identity == identity:
                 await self._retain(folder, ())
         if self._driver.machine.forgot(trial):
-            self._driver.tell(Dropped(self._node, trial), identity=identity)
+            self._driver.outbox.tell(Dropped(self._node, trial), identity=identity)
 
     async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
         """Remove what nothing refers to, unless a run came meanwhile, which would know better."""
