@@ -239,7 +239,8 @@ def add(
     """Add trials to a study, even if it has finished.
 
     Parameters that you don't give stay as in the study. A grid gets the points that no trial has
-    yet; random parameters are drawn `--trials` times.
+    yet; random parameters are drawn `--trials` times. A study with a searcher gets `--trials` more
+    proposed.
 
     Example: hermesctl study add digits --set learning_rate=3e-4
 
@@ -258,7 +259,7 @@ def add(
         added = await client.add(study, axes, new=arguments, count=trials)
         for note in added.notes:
             say(f"note: {printable(note)}")
-        if output.for_people:
+        if output.for_people and added.trials:
             first, last = printable(added.trials[0].id), printable(added.trials[-1].id)
             which = first if first == last else f"{first} to {last}"
             say(f"{count(len(added.trials), 'trial')} added: {which}")

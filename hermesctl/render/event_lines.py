@@ -26,6 +26,7 @@ _STYLES = {
     EventKind.PARK_LOST: "bold red",
     EventKind.STALLED: "bold red",
     EventKind.POLICY_FAILED: "bold red",
+    EventKind.SEARCH_FAILED: "bold red",
     EventKind.MILESTONE_PASSED: "magenta",
     EventKind.SUSPENDED: "cyan",
     EventKind.LAUNCHED: "cyan",

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     SIGNAL_CHOSEN = "signal-chosen"
     PARK_LOST = "park-lost"
     STALLED = "stalled"
+    SEARCH_FAILED = "search-failed"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

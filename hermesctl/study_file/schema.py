@@ -78,15 +78,10 @@ def near_number(text: str) -> str:
     return candidate if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
-# What others have and Hermes has not, with the reason.
-_ELSEWHERE = {
-    "bayes": " (no model proposes new points here: Hermes decides which of the given trials run, "
-    "and with random, run_cap says how many there are)"
-}
 # What others call a distribution whose bounds are values: those of log_uniform are exponents.
 _NEAREST = {"loguniform": "log_uniform_values", "qloguniform": "q_log_uniform_values"}
 # What a W&B sweep file may say in other words, and what of it means nothing here.
-_ENUM_ALIASES = {"categorical_w_probabilities": "categorical"}
+_ENUM_ALIASES = {"categorical_w_probabilities": "categorical", "bayes": "tpe"}
 _IGNORED = {
     "apiVersion": "apiVersion is not needed and was ignored",
     "controller": "controller is not needed and was ignored: the head decides",
@@ -378,7 +373,7 @@ class _Builder:
         word = _ENUM_ALIASES.get(node.text, node.text)
         if isinstance(node.value, str) and word in names:
             return enum.values_by_name[_enum_prefix(enum) + word.upper()].number
-        expected = f"one of {', '.join(names)}{_ELSEWHERE.get(node.text, '')}"
+        expected = f"one of {', '.join(names)}"
         near = _NEAREST.get(node.text.replace("-", "").lower()) or nearest(node.text, names)
         self.refuse(node, expected, path, near)
         return None

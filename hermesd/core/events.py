@@ -231,13 +231,31 @@ class Added:
     """A study has further trials; one that was finished is so no longer.
 
     `forked` has for each of them, unless it is empty, the checkpoint of another trial of the study
-    from which it goes on.
+    from which it goes on. `searcher` is what proposed them, empty if a person added them.
     """
 
     study: StudyId
     trials: tuple[TrialSpec, ...]
     request_id: str
     forked: tuple[Checkpoint, ...] = ()
+    searcher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimited:
+    """A person has the study's searcher bring it to so many trials, or propose no more: None."""
+
+    study: StudyId
+    trials: int | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFailed:
+    """A searcher gave no proposal; the study's further trials are drawn at random."""
+
+    study: StudyId
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +501,8 @@ Event: TypeAlias = (
     | Cancelled
     | Retried
     | Added
+    | SearchLimited
+    | SearchFailed
     | Extended
     | Marked
     | MetricChosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from hermesd.core import progress
 from hermesd.core.failures import last_line, one_line
@@ -85,8 +85,8 @@ def may_end(state: Tables, trial: Trial) -> bool:
     return len(alike) >= ENOUGH
 
 
-def endings(state: Tables, trial: Trial, now: Time) -> Iterator[tuple[Trial, Ending]]:
-    """The end of each trial of the study, if the failure that this one just had stops that.
+def _failed_as_others(state: Tables, trial: Trial, now: Time) -> Sequence[Trial]:
+    """The trials that failed as this one just did, if that stops the study; else none.
 
     It does once three trials have failed alike, where there is nowhere left that would tell more
     of whose fault it is: one device, or one node, stops no study that another could run. A wrong
@@ -97,34 +97,40 @@ def endings(state: Tables, trial: Trial, now: Time) -> Iterator[tuple[Trial, End
     study = state.studies[trial.spec.study]
     failure = trial.failures[-1] if trial.failures else None
     if study.on_same_failure is not OnSameFailure.STUDY or failure is None:
-        return
+        return ()
     if not (failure.programs and _counts(failure)):
-        return
+        return ()
     alike = failed_alike(state, study.id)
     if len(alike) < ENOUGH:
-        return
+        return ()
     places = {old.device for each in alike for old in each.failures if old.programs}
     if failure.error_kind not in WRONG_EVERYWHERE and untried_beyond(state, trial, places):
-        return
+        return ()
     longest = max(each.served_seconds for each in alike)
     active = [state.trials[name] for name in state.active[study.id]]
     if any(other.run and now - other.run.since > 2 * longest for other in active):
-        return
-    error = one_line(failure.detail)
+        return ()
+    return alike
+
+
+def _stop(state: Tables, study: StudyId, alike: Sequence[Trial], detail: str, now: Time) -> None:
+    """The study ends, as its first trials failed alike: nothing more is tried, or proposed."""
+    state.searching.pop(study, None)
+    error = one_line(detail)
     words = f"the first {len(alike)} trials failed alike before their first step: {error}"
-    for other in active:
+    for other in [state.trials[name] for name in state.active[study]]:
         if other.failures:
-            yield other, Ending(Phase.FAILED, f"{error} ({STOPPED})")
+            _end(state, other, Ending(Phase.FAILED, f"{error} ({STOPPED})"), now)
         else:
-            yield other, Ending(Phase.STOPPED, f"{words} ({STOPPED})")
+            _end(state, other, Ending(Phase.STOPPED, f"{words} ({STOPPED})"), now)
 
 
 def settle(state: Tables, trial: Trial, now: Time) -> None:
     """Do what the study wants done about the failure with which the trial's last run ended."""
     _exclude_node(state, trial)
     _end_study(state, trial, now)
-    for other, ending in endings(state, trial, now):
-        _end(state, other, ending, now)
+    if alike := _failed_as_others(state, trial, now):
+        _stop(state, trial.spec.study, alike, trial.failures[-1].detail, now)
 
 
 def _exclude_node(state: Tables, trial: Trial) -> None:
@@ -149,6 +155,7 @@ def _end_study(state: Tables, trial: Trial, now: Time) -> None:
     if trial.phase is not Phase.FAILED or study.on_third_failure is not OnThirdFailure.STUDY:
         return
     ending = Ending(Phase.STOPPED, f"{trial.id} failed for good (retry.on_third_failure: study)")
+    state.searching.pop(study.id, None)
     for other in [state.trials[trial_id] for trial_id in state.active[study.id]]:
         _end(state, other, ending, now)
 

@@ -324,6 +324,17 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Searcher:
+    """What proposes trials while the others train."""
+
+    name: str
+    #: To so many trials it brings the study, with those that it was submitted with.
+    trials: int
+    #: So many that have not begun are to be there, so that no device waits for a proposal.
+    ahead: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class RunTerms:
     """What a study asks of a node for each of its runs."""
 
@@ -378,6 +389,8 @@ class Study(RunTerms):
     signal_chosen: bool = False
     # What is submitted today stops (the study file's default); studies of older journals went on.
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON
+    # None: it was submitted with all its trials.
+    searcher: Searcher | None = None
 
     @property
     def reads(self) -> str:
@@ -418,7 +431,7 @@ class TrialSpec:
     """One point of a study's space.
 
     Of the parameters, those of `shape` only say how its sequences run: the program is not given
-    them.
+    them. `proposal` is what the searcher that proposed it wants to know of it later.
     """
 
     id: TrialId
@@ -428,6 +441,7 @@ class TrialSpec:
     argv: tuple[str, ...]
     seed: int
     shape: tuple[str, ...] = ()
+    proposal: str = ""
 
     @property
     def parameters(self) -> tuple[tuple[str, Setting], ...]:

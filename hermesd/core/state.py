@@ -31,6 +31,8 @@ from hermesd.core.events import (
     Reclaimed,
     Removed,
     Retried,
+    SearchFailed,
+    SearchLimited,
     SignalChosen,
     Spoilt,
     Submitted,
@@ -89,6 +91,8 @@ class State(Tables):
                 | MetricChosen()
                 | SignalChosen()
                 | Retried()
+                | SearchLimited()
+                | SearchFailed()
             ):
                 fold_study_event(self, event, now)
             case Paused() | Unpaused() | Cancelled() | Marked():

@@ -208,8 +208,10 @@ class Tables:
     ways between two nodes that no copy could go, until when that is believed, `leftover` is
     what nodes have of checkpoints to which nothing refers (True: they were told, and have not
     answered), `sights` what each node says of paths (see `sights`). `served` is when a trial of
-    each study was last given a quantum. `paces` is what is known of each device beside those of
-    its kind, `corrections` the speeds beside their kind's of those that differ from it.
+    each study was last given a quantum. `searching` has how many trials a searcher is to bring each
+    study to that has fewer, `unsearched` why the searchers of others failed. `paces` is what is
+    known of each device beside those of its kind, `corrections` the speeds beside their kind's of
+    those that differ from it.
     """
 
     def __init__(self) -> None:
@@ -229,6 +231,8 @@ class Tables:
         self.requests: dict[str, tuple[TrialId, ...]] = {}
         self.fallen: dict[StudyId, str] = {}
         self.served: dict[StudyId, Time] = {}
+        self.searching: dict[StudyId, int] = {}
+        self.unsearched: dict[StudyId, str] = {}
         self.strays: dict[tuple[NodeId, RunId], None] = {}
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
         self.paces: dict[DeviceId, Evidence] = {}
@@ -255,6 +259,10 @@ class Tables:
     def serves(self, device: Device, study: Study) -> bool:
         """Whether the device is of the study's pool."""
         return self.nodes[device.node].pool == study.pool
+
+    def is_over(self, study: StudyId) -> bool:
+        """Whether all the study's trials are final, and no searcher is to propose more."""
+        return not self.active[study] and study not in self.searching
 
     def own_policy(self, study: StudyId) -> Plugin:
         """The policy of the study's pool; without one, the study's."""

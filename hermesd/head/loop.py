@@ -266,7 +266,7 @@ class Head:
         touched = outcomes.touched(self.state, event)
         unfinished = outcomes.unfinished(self.state, event)
         self.scheduler.observe(event, batch.now)
-        ended = outcomes.ended(self.state, unfinished)
+        ended = outcomes.ended(self.state, event, unfinished)
         batch.lines.append((batch.now, event, outcomes.write((*touched, *ended))))
 
     async def _finish(self, batch: _Batch) -> None:

@@ -47,6 +47,7 @@ from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
 from hermesd.head.reader import SWITCH_SECONDS
+from hermesd.head.searching import Searching
 from hermesd.head.security.admission import Admission
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
@@ -147,6 +148,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                     helpers = [
                         tasks.create_task(whole.head.run()),
                         tasks.create_task(whole.head.reader.run()),
+                        tasks.create_task(Searching(whole.head).run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),

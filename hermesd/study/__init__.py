@@ -3,11 +3,12 @@
 Pure, apart from validation by pydantic. No daemon may enter.
 """
 
-from hermesd.study.addition import Addition, addition
+from hermesd.study.addition import Addition, addition, axes_of, drawn, proposed
 from hermesd.study.change import StudyChange, change
 from hermesd.study.extension import extension
 from hermesd.study.fork import fork
 from hermesd.study.submission import (
+    TRIALS_LIMIT,
     Draft,
     Submission,
     draft,
@@ -18,16 +19,20 @@ from hermesd.study.submission import (
 )
 
 __all__ = [
+    "TRIALS_LIMIT",
     "Addition",
     "Draft",
     "StudyChange",
     "Submission",
     "addition",
+    "axes_of",
     "change",
     "draft",
+    "drawn",
     "extension",
     "fingerprint",
     "fork",
+    "proposed",
     "proposed_id",
     "spec_of",
     "trial_seed",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hermesd.core.model import Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
@@ -53,7 +53,7 @@ def addition(
     chosen = {each.name for each in changed}
     points, notes = _points(
         space.axes(section.parameters),
-        chosen if section.method == "random" else None,
+        chosen if section.method != "grid" else None,
         section.seed,
         trials,
         count,
@@ -63,6 +63,31 @@ def addition(
     lines = argv.build_all(section, environment, given(stages, shape))
     first = len(trials) + 1
     return Addition(numbered(study.id, stages, shape, lines, section.seed, first), notes)
+
+
+def proposed(
+    study: Study, first: int, proposals: Iterable[tuple[space.Point, str]]
+) -> tuple[TrialSpec, ...]:
+    """The trials from number `first` on, at the points that a searcher proposed, each with what
+    that noted of it. Raises Refused for a sequence that makes no sense there."""
+    section = read(spec_of(study))
+    points, notes = zip(*proposals, strict=True)
+    stages, shape = staged(section, points)
+    lines = argv.build_all(section, dict(study.program.environment), given(stages, shape))
+    specs = numbered(study.id, stages, shape, lines, section.seed, first)
+    return tuple(replace(spec, proposal=note) for spec, note in zip(specs, notes, strict=True))
+
+
+def drawn(study: Study, first: int, count: int) -> list[space.Point]:
+    """Points drawn at random for so many trials from number `first` on."""
+    section = read(spec_of(study))
+    return space.draws(space.axes(section.parameters), count, section.seed, first)
+
+
+def axes_of(trial: TrialSpec) -> space.Point:
+    """The point without the first values of its sequences, which follow from it."""
+    changing = {name for stage in trial.sequences for name, _ in stage.values}
+    return tuple(each for each in trial.parameters if each[0] not in changing)
 
 
 def _points(
@@ -90,7 +115,7 @@ def _points(
         return space.draws(axes, count, seed, first=len(trials) + 1), ()
     # Of so many, as many as are wanted are new.
     enough = None if count is None else len(trials) + count
-    had = {_key(_axes_of(trial)): trial for trial in trials}
+    had = {_key(axes_of(trial)): trial for trial in trials}
     grid = space.grid(axes, enough, TRIALS_LIMIT)
     fresh = [point for point in grid if _key(point) not in had]
     if not fresh:
@@ -103,12 +128,6 @@ def _points(
     twice = len(grid) - len(fresh) if count is None else 0
     notes = (f"{twice} more of these points are trials of the study already",) if twice else ()
     return fresh[:count], notes
-
-
-def _axes_of(trial: TrialSpec) -> space.Point:
-    """The point without the first values of its sequences, which follow from it."""
-    changing = {name for stage in trial.sequences for name, _ in stage.values}
-    return tuple(each for each in trial.parameters if each[0] not in changing)
 
 
 def _key(point: space.Point) -> frozenset[tuple[str, type, object]]:

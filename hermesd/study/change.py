@@ -44,6 +44,9 @@ def change(
     if stop.ByteSize():
         _overwrite(spec.stop, stop)
     if run_cap is not None:
+        if study.searcher is not None:
+            expected = f"nothing: {study.searcher.name} proposes its trials (study add --trials N)"
+            raise Refused(FieldError("run_cap", str(run_cap), expected))
         if run_cap == len(trials) or not 1 <= run_cap <= TRIALS_LIMIT:
             expected = f"1 to {TRIALS_LIMIT}, but for {len(trials)}, which it has"
             raise Refused(FieldError("run_cap", str(run_cap), expected))
@@ -71,7 +74,7 @@ def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Param
     if not axes:
         return
     plain(pb.StudySpec(parameters=axes))  # raises for a name that is there twice
-    if section.method != "random":
+    if section.method == "grid":
         names = ", ".join(f"parameters.{axis.name}" for axis in axes)
         expected = "a random search; a grid is given further points by `study add`"
         raise Refused(FieldError(names, "", expected))

@@ -160,6 +160,14 @@ class PluginSection(Section):
     settings: dict[str, Setting] = Field(default_factory=dict)
 
 
+class SearchSection(Section):
+    """How trials are proposed; see `study.searchers`."""
+
+    ahead: Annotated[int, Field(ge=0, le=1000)] = 1
+    startup: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    population: Annotated[int, Field(ge=2, le=1000)] | None = None
+
+
 class ScheduleSection(Section):
     policy: PluginSection | None = None
     placement: PluginSection | None = None
@@ -245,7 +253,10 @@ class StudySection(Section):
     entity: Text = ""
     program: Annotated[str, Field(max_length=4096), AfterValidator(_program)] = ""
     command: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
-    method: Literal["grid", "random"] = "grid"
+    method: Literal[
+        "grid", "random", "tpe", "gp", "cmaes", "nsgaii", "qmc", "genetic", "random_walk"
+    ] = "grid"
+    search: SearchSection = SearchSection()
     signal: SignalSection = SignalSection()
     metric: MetricSection = MetricSection()
     metrics: Annotated[dict[Name, Pattern], Field(max_length=100)] = Field(default_factory=dict)

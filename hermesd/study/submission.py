@@ -31,7 +31,7 @@ from hermesd.core.policy import BadSetting
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown, under
-from hermesd.study import argv, sequences, space
+from hermesd.study import argv, searchers, sequences, space
 from hermesd.study.spec import (
     EarlyTerminateSection,
     PluginSection,
@@ -211,6 +211,7 @@ def draft(submission: Submission) -> Draft:
         raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
     errors = list(argv.check(section.command, section.program, environment))
+    errors += searchers.errors(section)
     stages: Stages = ()
     shape: tuple[str, ...] = ()
     try:
@@ -300,6 +301,7 @@ def _study(
         memory_bytes=section.resources.memory_bytes,
         priority=section.priority,
         program_sha256=submission.program_sha256,
+        searcher=searchers.searcher(section),
     )
 
 
@@ -343,15 +345,24 @@ def _points(section: StudySection) -> list[space.Point]:
     axes = space.axes(section.parameters)
     if section.method == "grid":
         return space.grid(axes, section.run_cap, TRIALS_LIMIT)
+    if section.method in searchers.METHODS:
+        trials = section.run_cap or searchers.RUN_CAP
+        _see_that_it_is_no_more_than_the_limit(trials)
+        space.see_that_it_fits(axes, trials)
+        return space.draws(axes, searchers.startup(section), section.seed)
     if section.run_cap is None:
         expected = (
             "how many trials to draw, as random search has no end of its own: the line"
             " `run_cap: 20` in the study file, or --trials 20"
         )
         raise Refused(FieldError("run_cap", "", expected))
-    if section.run_cap > TRIALS_LIMIT:
-        raise Refused(FieldError("run_cap", str(section.run_cap), f"at most {TRIALS_LIMIT}"))
+    _see_that_it_is_no_more_than_the_limit(section.run_cap)
     return space.draws(axes, section.run_cap, section.seed)
+
+
+def _see_that_it_is_no_more_than_the_limit(run_cap: int) -> None:
+    if run_cap > TRIALS_LIMIT:
+        raise Refused(FieldError("run_cap", str(run_cap), f"at most {TRIALS_LIMIT}"))
 
 
 def _stop_rule(section: StopSection) -> StopRule:
@@ -395,5 +406,6 @@ def _notes(section: StudySection) -> Iterable[str]:
             "command has no ${args}: the program is not given the parameters, but for the"
             " variable HERMES_PARAMETERS"
         )
+    yield from searchers.notes(section)
     if section.method == "random" and not section.seed:
         yield "the points are those of seed 0; give another `seed` for others"

@@ -44,7 +44,7 @@ def shortened(value: object) -> str:
         (["--grid", "lr=1", "--grid", "lr=2"], "--grid lr=2: expected each name once"),
         (["--grid", "lr=1e999"], "1e999: expected a number below 1.8e308"),
         (["--grid", "lr=" + "[" * 100], "expected at most 64 levels"),
-        (["--set", "method=bayes"], "expected one of grid, random (no model proposes new points"),
+        (["--set", "method=bayesian"], "expected one of grid, random, tpe, gp, cmaes"),
         (["--set", "=1"], "--set =1: expected key=value"),
         (["--set", "retry.max_failures=1.7"], "max_failures: 1.7: expected a whole number"),
         (["--set", "parameters.x.values=[]"], "x.values: []: expected at least one value"),

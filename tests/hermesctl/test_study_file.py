@@ -103,6 +103,11 @@ def test_a_wandb_sweep_file_is_read_unchanged() -> None:
     assert spec.run_cap == 100
 
 
+def test_a_search_by_bayes_is_one_by_tpe() -> None:
+    spec = spec_of(WANDB.replace("method: random", "method: bayes"))
+    assert spec.method == pb.SEARCH_METHOD_TPE
+
+
 def test_no_copies_are_asked_for_by_a_zero() -> None:
     suspend = spec_of("program: train.py\nsuspend: {replicas: 0}\n").suspend
     assert suspend.HasField("replicas")

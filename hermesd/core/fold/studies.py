@@ -15,6 +15,8 @@ from hermesd.core.events import (
     Paused,
     Removed,
     Retried,
+    SearchFailed,
+    SearchLimited,
     SignalChosen,
     Submitted,
     Unpaused,
@@ -39,7 +41,15 @@ from hermesd.core.trial import Ending, Trial
 
 def fold_study_event(
     state: Tables,
-    event: Submitted | Added | Removed | Extended | MetricChosen | SignalChosen | Retried,
+    event: Submitted
+    | Added
+    | Removed
+    | Extended
+    | MetricChosen
+    | SignalChosen
+    | Retried
+    | SearchLimited
+    | SearchFailed,
     now: Time,
 ) -> None:
     match event:
@@ -51,6 +61,8 @@ def fold_study_event(
             state.members[study.id] = ()
             state.active[study.id] = {}
             state.facts[study.id] = Facts()
+            if study.searcher is not None:
+                state.searching[study.id] = study.searcher.trials
             _enter(state, study, specs, now)
         case Added(study_id, specs, request_id, forked):
             study = state.study(study_id)
@@ -59,9 +71,11 @@ def fold_study_event(
                 raise Rejected(f"{len(specs)} trials, forked from {len(forked)} checkpoints")
             state.request(request_id, (spec.id for spec in specs))
             _enter(state, study, specs, now, forked)
+        case SearchLimited() | SearchFailed():
+            _fold_search(state, event)
         case Removed(study_id, request_id):
             state.study(study_id)
-            if state.active[study_id]:
+            if not state.is_over(study_id):
                 raise Rejected(f"study {study_id!r} has unfinished trials")
             state.request(request_id, ())
             _forget(state, study_id)
@@ -90,6 +104,20 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
+    study = state.study(event.study)
+    if study.searcher is None:
+        raise Rejected(f"{study.id!r} has no searcher")
+    if isinstance(event, SearchFailed):
+        state.unsearched[study.id] = event.detail
+        return
+    state.request(event.request_id, ())
+    if event.trials is None or event.trials <= len(state.members[study.id]):
+        state.searching.pop(study.id, None)
+    else:
+        state.searching[study.id] = event.trials
 
 
 def _read_otherwise(state: Tables, event: SignalChosen) -> None:
@@ -179,6 +207,8 @@ def _enter(
     begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
     for spec, begin in zip(specs, begins, strict=True):
         state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up, forked=begin))
+    if len(state.members[study.id]) >= state.searching.get(study.id, 0):
+        state.searching.pop(study.id, None)
 
 
 def _forget(state: Tables, study_id: StudyId) -> None:
@@ -195,7 +225,7 @@ def _forget(state: Tables, study_id: StudyId) -> None:
     state.ended.pop(study_id, None)
     for key in [key for key in state.excluded if key[0] == study_id]:
         del state.excluded[key]
-    ended = state.studies, state.active, state.facts, state.fallen, state.served
+    ended = state.studies, state.active, state.facts, state.fallen, state.served, state.unsearched
     for table in ended:
         cast(dict[StudyId, object], table).pop(study_id, None)
 

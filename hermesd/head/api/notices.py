@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from hermesd.config.policy_line import label_of
 from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.decide.searches import proposing
 from hermesd.core.failure_effects import STOPPED
 from hermesd.core.failures import one_line
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
@@ -47,6 +48,7 @@ def all_notices(
     found.append(_silent_trials(trials, names))
     yield
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
+    found += [_unsearched(state, study), proposing(state, study.id)]
     yield
     found.append(_stalled(trials, now))
     return [words for words in found if words]
@@ -221,6 +223,14 @@ def _failed(state: State, study: Study) -> str:
     written = label_of(state.own_policy(study.id), Plugin("free"))
     advice = f"try `hermesd policy check {written}`"
     return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
+
+
+def _unsearched(state: State, study: Study) -> str:
+    """That the searcher failed, how, and what proposes in its place; empty if it did not."""
+    if (detail := state.unsearched.get(study.id)) is None or study.searcher is None:
+        return ""
+    name = study.searcher.name
+    return f"{name} failed, and further trials are drawn at random: {detail}"
 
 
 def _stopped(study: Study, trials: Sequence[Trial]) -> str:

@@ -58,6 +58,8 @@ from hermesd.core.events import (
     RunStalled,
     RunStarted,
     RunSuspended,
+    SearchFailed,
+    SearchLimited,
     SignalChosen,
     Spoilt,
     Submitted,
@@ -134,7 +136,12 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
         case Submitted(study):
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
         case Added(study_id, specs):
-            yield _added(study_id, specs)
+            event = _added(study_id, specs)
+            if line.entry.searcher:
+                event.reason += f" · proposed by {line.entry.searcher}"
+            yield event
+        case SearchLimited() | SearchFailed():
+            yield _of_search(line.entry)
         case Removed(study_id):
             yield pb.PublicEvent(study=study_id, kind=pb.PUBLIC_EVENT_KIND_REMOVED)
         case Paused() | Unpaused() | Retried() | Extended():
@@ -188,6 +195,16 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
 def _added(study: StudyId, specs: Sequence[TrialSpec]) -> pb.PublicEvent:
     words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
     return pb.PublicEvent(study=study, kind=pb.PUBLIC_EVENT_KIND_ADDED, reason=words)
+
+
+def _of_search(entry: SearchLimited | SearchFailed) -> pb.PublicEvent:
+    if isinstance(entry, SearchFailed):
+        kind, words = pb.PUBLIC_EVENT_KIND_SEARCH_FAILED, entry.detail
+    else:
+        limit = entry.trials
+        words = "no more trials are proposed" if limit is None else f"up to {limit} trials"
+        kind = pb.PUBLIC_EVENT_KIND_EXTENDED
+    return pb.PublicEvent(study=entry.study, kind=kind, reason=words)
 
 
 def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> pb.PublicEvent:

@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from hermesd import study as studies
-from hermesd.core.events import Added, Event, MetricChosen, Removed, SignalChosen, Submitted
+from hermesd.core.events import (
+    Added,
+    Event,
+    MetricChosen,
+    Removed,
+    SearchLimited,
+    SignalChosen,
+    Submitted,
+)
 from hermesd.core.model import DeviceId, Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -90,6 +98,8 @@ class StudiesService:
         draft = await self.head.reader.do(
             who.user, lambda: _in_one(partial(studies.draft, submitted))
         )
+        if draft.study.searcher is not None:
+            submission_checks.see_that_it_is_installed(draft.study.searcher.name)
         draft = replace(draft, study=submission_checks.in_pool_of(who.user, draft.study))
         notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
@@ -290,6 +300,8 @@ class StudiesService:
         study = state.studies[names.study_id(state, request.study, who)]
         members = state.members[study.id]
         added = studies.Addition(())
+        if study.searcher is not None and not (request.parameters or request.new_parameters):
+            return await self._propose_more(request, key, study, who)
         if key not in state.requests:
             within_quota(state, study.owner, who.user, request.count)
             drawing = partial(
@@ -315,6 +327,28 @@ class StudiesService:
         return pb.AddTrialsResponse(
             study=study.id, trials=_unranked(state, known), notes=added.notes
         )
+
+    async def _propose_more(
+        self, request: pb.AddTrialsRequest, key: str, study: Study, who: Asker
+    ) -> pb.AddTrialsResponse:
+        """Have the study's searcher propose so many trials beyond those that it has, or was to
+        bring it to."""
+        assert study.searcher is not None
+        wanted = 0
+
+        def compose(state: State, now: Time) -> Event:
+            nonlocal wanted
+            known = len(state.members[names.there(state, study.id).id])
+            wanted = max(known, state.searching.get(study.id, 0)) + request.count
+            most = studies.TRIALS_LIMIT
+            if request.count < 1 or wanted > most:
+                expected = f"1 or more, as a study has at most {most} trials"
+                raise Refused(FieldError("count", str(request.count), expected))
+            return SearchLimited(study.id, wanted, key)
+
+        await carry_out(self.head, key, compose)
+        told = f"{study.searcher.name} proposes {request.count} more trials as results come in"
+        return pb.AddTrialsResponse(study=study.id, notes=[told])
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
@@ -390,6 +424,11 @@ class StudiesService:
 
         def compose(state: State, now: Time) -> Event:
             study_id = names.study_id(state, request.study, who)
+            if study_id in state.searching and not state.active[study_id]:
+                raise NotNow(
+                    f"study {study_id} has more trials proposed: stop it first (hermesctl study"
+                    f" stop {study_id}), or wait"
+                )
             if active := len(state.active[study_id]):
                 raise NotNow(
                     f"study {study_id} has {active} unfinished "

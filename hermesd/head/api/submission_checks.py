@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from hermesd import wire
@@ -33,6 +34,7 @@ from hermesd.head.loop import Head
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.study import spec_of
+from hermesd.study.searchers import METHODS
 from hermesd.wire import plugin_to_proto
 
 NAMED = 5
@@ -215,3 +217,17 @@ def _overruled(state: State, study: Study) -> Iterator[str]:
     ):
         if own.name and rules is not None and plugin_to_proto(rules) != own:
             yield f"schedule.{noun} was not used: the pool {pool.name} has the {noun} {rules.name}"
+
+
+def see_that_it_is_installed(method: str) -> None:
+    """See that what a method needs is in the head's environment. Raises Refused."""
+    needs = METHODS[method].needs if method in METHODS else ()
+    missing = [name for name in needs if find_spec(name) is None]
+    if missing:
+        extra = "search,torch" if "torch" in missing else "search"
+        have = [name for name, each in METHODS.items() if all(map(find_spec, each.needs))]
+        expected = (
+            f"{' and '.join(missing)} in the head's environment (pip install"
+            f" 'hermes-scheduler[{extra}]'); without: {', '.join(['grid', 'random', *have])}"
+        )
+        raise Refused(FieldError("method", method, expected))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from hermesd.core.events import Cancelled, Event, Marked, Paused, Retried, Unpaused
+from hermesd.core.events import (
+    Cancelled,
+    Event,
+    Marked,
+    Paused,
+    Retried,
+    SearchLimited,
+    Unpaused,
+)
 from hermesd.core.model import Phase, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
@@ -37,6 +46,8 @@ from hermesd.refusal import FieldError, Refused, shown
 BEST_COUNT = 10
 LOST_NAMED = 3
 TAGS_LIMIT = 32
+# That part of a stop which ends the study's search; the parts with trials count from 0.
+SEARCH_PART = -1
 TAG_LENGTH = 64
 NOTE_LENGTH = 4000
 
@@ -163,8 +174,24 @@ class TrialsService:
         def chosen(state: State, trials: tuple[TrialId, ...]) -> None:
             notes[:] = _losses(state, trials)
 
+        await self._end_search(request)
         stopped = await self._change(request, _going_on, Cancelled, chosen)
         return pb.StopTrialsResponse(trials=stopped, notes=notes)
+
+    async def _end_search(self, request: pb.StopTrialsRequest) -> None:
+        """A study that is stopped as a whole gets no further trials."""
+        who = asker()
+        key = part_key(key_of(request, who), SEARCH_PART)
+
+        def compose(state: State, now: Time) -> Event:
+            study, _ = names.selected(state, request.selection, who)
+            if study not in state.searching:
+                raise NotNow(f"{study} has all its trials")
+            return SearchLimited(study, None, key)
+
+        if not request.selection.trials:
+            with suppress(NotNow):
+                await self.head.change(key, compose)
 
     async def RetryTrials(
         self, request: pb.RetryTrialsRequest, context: Any

@@ -216,7 +216,7 @@ def study_view(
     trials = board.trials
     counts = Counter(trial.phase for trial in trials)
     unfinished = [state.trials[trial] for trial in state.active[study.id]]
-    finished = not unfinished
+    finished = state.is_over(study.id)
     view = pb.Study(
         id=study.id,
         spec=_effective_spec(study),
@@ -231,7 +231,7 @@ def study_view(
         code_sha256=study.program.code_sha256,
         submit_directory=study.program.submit_directory,
         remaining_seconds=None if finished else remaining_seconds(state, study, trials),
-        paused=not finished and all(trial.paused for trial in unfinished),
+        paused=bool(unfinished) and all(trial.paused for trial in unfinished),
         ranking=ranking_view(board.measure),
         pool=study.pool,
         policy=plugin_to_proto(state.own_policy(study.id)),

@@ -28,6 +28,7 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    SearchLimited,
     Yielded,
 )
 from hermesd.core.failure_effects import may_end
@@ -134,11 +135,15 @@ def _active_of(state: State, studies: Iterable[StudyId]) -> list[TrialId]:
     return [trial for study in dict.fromkeys(studies) for trial in state.active[study]]
 
 
-def ended(state: State, before: tuple[TrialId, ...]) -> tuple[JournalOutcome, ...]:
+def ended(
+    state: State, entry: Event | Command, before: tuple[TrialId, ...]
+) -> tuple[JournalOutcome, ...]:
     """What the entry ended, after it was applied; `before` comes from `unfinished`."""
     trials = [state.trials[name] for name in before if state.trials[name].phase.final]
     studies = dict.fromkeys(trial.spec.study for trial in trials)
+    if isinstance(entry, SearchLimited) and entry.trials is None:
+        studies[entry.study] = None
     return (
         *(JournalOutcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
-        *(JournalOutcome(study, FINISHED) for study in studies if not state.active[study]),
+        *(JournalOutcome(study, FINISHED) for study in studies if state.is_over(study)),
     )

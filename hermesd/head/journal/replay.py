@@ -62,6 +62,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "requests": (str, tuple[TrialId, ...]),
     "fallen": (StudyId, str),
     "served": (StudyId, Time),
+    "searching": (StudyId, int),
+    "unsearched": (StudyId, str),
     "strays": (tuple[NodeId, RunId], None),
     "releases": (tuple[TrialId, NodeId], bool),
     "paces": (DeviceId, Evidence),

@@ -47,6 +47,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_SIGNAL_CHOSEN: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_PARK_LOST: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_STALLED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_SEARCH_FAILED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -84,6 +85,7 @@ PUBLIC_EVENT_KIND_METRIC_CHOSEN: PublicEventKind
 PUBLIC_EVENT_KIND_SIGNAL_CHOSEN: PublicEventKind
 PUBLIC_EVENT_KIND_PARK_LOST: PublicEventKind
 PUBLIC_EVENT_KIND_STALLED: PublicEventKind
+PUBLIC_EVENT_KIND_SEARCH_FAILED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")

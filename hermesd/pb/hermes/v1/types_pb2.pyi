@@ -12,6 +12,13 @@ class SearchMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEARCH_METHOD_UNSPECIFIED: _ClassVar[SearchMethod]
     SEARCH_METHOD_GRID: _ClassVar[SearchMethod]
     SEARCH_METHOD_RANDOM: _ClassVar[SearchMethod]
+    SEARCH_METHOD_TPE: _ClassVar[SearchMethod]
+    SEARCH_METHOD_GP: _ClassVar[SearchMethod]
+    SEARCH_METHOD_CMAES: _ClassVar[SearchMethod]
+    SEARCH_METHOD_NSGAII: _ClassVar[SearchMethod]
+    SEARCH_METHOD_QMC: _ClassVar[SearchMethod]
+    SEARCH_METHOD_GENETIC: _ClassVar[SearchMethod]
+    SEARCH_METHOD_RANDOM_WALK: _ClassVar[SearchMethod]
 
 class Goal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -108,6 +115,13 @@ class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_GRID: SearchMethod
 SEARCH_METHOD_RANDOM: SearchMethod
+SEARCH_METHOD_TPE: SearchMethod
+SEARCH_METHOD_GP: SearchMethod
+SEARCH_METHOD_CMAES: SearchMethod
+SEARCH_METHOD_NSGAII: SearchMethod
+SEARCH_METHOD_QMC: SearchMethod
+SEARCH_METHOD_GENETIC: SearchMethod
+SEARCH_METHOD_RANDOM_WALK: SearchMethod
 GOAL_UNSPECIFIED: Goal
 GOAL_MINIMIZE: Goal
 GOAL_MAXIMIZE: Goal
@@ -373,8 +387,18 @@ class MetricPattern(_message.Message):
     pattern: str
     def __init__(self, name: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
 
+class Search(_message.Message):
+    __slots__ = ("ahead", "startup", "population")
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
+    STARTUP_FIELD_NUMBER: _ClassVar[int]
+    POPULATION_FIELD_NUMBER: _ClassVar[int]
+    ahead: int
+    startup: int
+    population: int
+    def __init__(self, ahead: _Optional[int] = ..., startup: _Optional[int] = ..., population: _Optional[int] = ...) -> None: ...
+
 class StudySpec(_message.Message):
-    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep")
+    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -402,6 +426,7 @@ class StudySpec(_message.Message):
     CONDA_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     project: str
@@ -429,7 +454,8 @@ class StudySpec(_message.Message):
     conda: str
     metrics: _containers.RepeatedCompositeFieldContainer[MetricPattern]
     keep: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ...) -> None: ...
+    search: Search
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., search: _Optional[_Union[Search, _Mapping]] = ...) -> None: ...
 
 class Quantum(_message.Message):
     __slots__ = ("seconds", "until_step", "loss", "exact", "milestones")

@@ -1,0 +1,41 @@
+"""How many further trials a study's searcher is to propose now.
+
+One trial that has not begun is there for the policy to choose. When it prefers that to all that
+have, the trial gets a device and the next is proposed, by all that is known then: so the policy
+decides between a new trial and the known ones, and the searcher which new one that is.
+"""
+
+from __future__ import annotations
+
+from hermesd.core.model import Phase, StudyId
+from hermesd.core.state import State
+
+
+def proposals_wanted(state: State, study_id: StudyId) -> int:
+    """So many are to be proposed: until `ahead` trials have not begun, and no device that the study
+    could use is left without a trial that waits. None while a person holds all its trials back."""
+    study = state.studies[study_id]
+    if study_id not in state.searching or study.searcher is None:
+        return 0
+    active = [state.trials[trial] for trial in state.active[study_id]]
+    if active and all(trial.paused for trial in active):
+        return 0
+    waiting = [trial for trial in active if trial.phase is Phase.WAITING and not trial.paused]
+    fresh = sum(not trial.attempt for trial in waiting)
+    idle = sum(
+        state.serves(state.slots[device].device, study)
+        and study.device_kind in ("", state.slots[device].device.kind)
+        for device in state.free
+    )
+    room = state.searching[study_id] - len(state.members[study_id])
+    return max(0, min(room, max(study.searcher.ahead - fresh, idle - len(waiting))))
+
+
+def proposing(state: State, study_id: StudyId) -> str:
+    """What a searcher has done for a study and is still to do, in words; empty if it is done."""
+    study = state.studies[study_id]
+    if study.searcher is None or study_id not in state.searching:
+        return ""
+    have, wanted = len(state.members[study_id]), state.searching[study_id]
+    name = "random draws" if study_id in state.unsearched else study.searcher.name
+    return f"{name}: {have} of {wanted} trials so far, further ones as results come in"

@@ -1,0 +1,165 @@
+"""Has searchers propose trials, beside the loop: in one process for all studies, one at a time.
+
+What is proposed is an event like any other: journalled before anything is done with it, and
+refused if the study has got other trials meanwhile. So a restart proposes nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from hermesd import study as studies
+from hermesd.core.decide.searches import proposals_wanted
+from hermesd.core.events import Added, Event, SearchFailed
+from hermesd.core.model import Phase, Study, StudyId, Time
+from hermesd.core.state import Rejected, State
+from hermesd.core.trial import Trial
+from hermesd.head.api.ranking import Measure, measure
+from hermesd.head.api.users import within_quota
+from hermesd.head.loop import Head, ReadOnly
+from hermesd.head.refusals import TooMuch
+from hermesd.refusal import Refused
+from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, SearchReply, Standing
+from hermesd.study import space
+
+# A model of a thousand trials is fitted in seconds; what takes longer hangs.
+PATIENCE_SECONDS = 120.0
+# So many are asked for at once: a search knows nothing yet of those that it has just proposed.
+MOST_AT_ONCE = 16
+PROCESS = ("-m", "hermesd.search")
+LINE_LIMIT_BYTES = 64 * 2**20
+
+log = structlog.get_logger()
+
+
+class _Grown(Exception):
+    """The study has other trials than those that were asked about, or wants no more."""
+
+
+class _Failed(Exception):
+    """A searcher gave no answer; says why."""
+
+
+@dataclass(slots=True)
+class Searching:
+    """Asks, and tells the head what is proposed."""
+
+    head: Head
+    _process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        seq = -1
+        try:
+            while True:
+                for study in list(self.head.state.searching):
+                    with suppress(ReadOnly):
+                        await self._search(study)
+                seq = await self.head.beyond(seq)
+        finally:
+            await self._end()
+
+    async def _search(self, study_id: StudyId) -> None:
+        state = self.head.state
+        wanted = min(proposals_wanted(state, study_id), MOST_AT_ONCE)
+        if not wanted:
+            return
+        study, members = state.studies[study_id], state.members[study_id]
+        try:
+            within_quota(state, study.owner, study.owner, wanted)
+        except TooMuch:
+            return  # asked again when something has happened: a trial that ends makes room
+        try:
+            specs = studies.proposed(
+                study, len(members) + 1, await self._points(state, study, wanted)
+            )
+        except (_Failed, Refused) as error:
+            log.warning("a searcher failed", study=study_id, error=str(error))
+            with suppress(Rejected):  # removed meanwhile
+                await self.head.tell(SearchFailed(study_id, str(error)))
+            return
+        key = f"search:{study.identity}:{len(members) + 1}"
+
+        def compose(state: State, now: Time) -> Event:
+            if study_id not in state.searching or state.members[study_id] is not members:
+                raise _Grown
+            assert study.searcher is not None
+            return Added(study_id, specs, key, searcher=study.searcher.name)
+
+        with suppress(_Grown):
+            await self.head.change(key, compose)
+
+    async def _points(
+        self, state: State, study: Study, wanted: int
+    ) -> Sequence[tuple[space.Point, str]]:
+        first = len(state.members[study.id]) + 1
+        if study.id in state.unsearched:
+            return [(point, "") for point in studies.drawn(study, first, wanted)]
+        answer = await self._answer(ask(state, study, wanted))
+        return [(each.point, each.note) for each in answer]
+
+    async def _answer(self, question: Ask) -> Sequence[Proposal]:
+        """What is proposed. Raises _Failed."""
+        process = await self._there()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                process.stdin.write(ASK.write(question).encode() + b"\n")
+                await process.stdin.drain()
+                line = await process.stdout.readline()
+        except TimeoutError:
+            await self._end()
+            raise _Failed(f"no answer within {PATIENCE_SECONDS:.0f} s") from None
+        except (OSError, ValueError) as error:
+            await self._end()
+            raise _Failed(str(error)) from None
+        if not line.endswith(b"\n"):
+            await self._end()
+            raise _Failed("its process ended")
+        answer: SearchReply = REPLY.read(line.decode())
+        if not answer.proposals:
+            raise _Failed(answer.error)
+        return answer.proposals
+
+    async def _there(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, *PROCESS,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                limit=LINE_LIMIT_BYTES, start_new_session=True,
+            )  # fmt: skip
+        return self._process
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def ask(state: State, study: Study, wanted: int) -> Ask:
+    """The question, with what the leaderboard knows of each trial."""
+    trials = [state.trials[trial] for trial in state.members[study.id]]
+    by = measure(study, trials)
+    known = tuple(_known(trial, by) for trial in trials)
+    return Ask(study.source, by.goal, len(trials) + 1, wanted, known)
+
+
+def _known(trial: Trial, by: Measure) -> Known:
+    group, standing, _ = by.standing(trial)
+    point, note = studies.axes_of(trial.spec), trial.spec.proposal
+    if group == 0:
+        value = standing if by.goal.value == "minimize" else -standing
+        return Known(point, Standing.VALUED, value, note)
+    if group == 1:
+        return Known(point, Standing.DIVERGED, note=note)
+    lost = trial.phase.final or trial.phase is Phase.FAILED
+    return Known(point, Standing.NOTHING if lost else Standing.OPEN, note=note)

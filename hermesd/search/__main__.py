@@ -1,0 +1,82 @@
+"""The process: asks on standard input, answers on standard output, a line each, until that ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from hermesd.core.model import Goal
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.search import evolution
+from hermesd.search.ask import ASK, REPLY, Ask, Proposal, SearchReply, Standing
+from hermesd.study import space
+from hermesd.study.searchers import population, startup
+from hermesd.study.space import Axis, Point
+from hermesd.study.spec import StudySection, read
+
+# A search does not wait for one core less than the trials have.
+NICE = 10
+_ERROR_LENGTH = 500
+
+
+def answer(ask: Ask) -> SearchReply:
+    """What is proposed; or, with nothing, what went wrong."""
+    try:
+        section = read(pb.StudySpec.FromString(ask.source))
+        axes = space.axes(section.parameters)
+        return SearchReply(tuple(_proposals(ask, section, axes)))
+    except Exception as error:  # whatever a library raises
+        words = " ".join(str(error).split())[:_ERROR_LENGTH]
+        return SearchReply((), f"{type(error).__name__}: {words}")
+
+
+def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterator[Proposal]:
+    seed = int(np.random.SeedSequence([section.seed, ask.number, 1]).generate_state(1)[0])
+    if section.method in ("tpe", "gp", "cmaes", "nsgaii"):
+        from hermesd.search.samplers import proposals
+
+        yield from proposals(ask, axes, section.method, startup(section), population(section), seed)
+        return
+    random = np.random.default_rng(seed)
+    taken = {_key(known.point) for known in ask.known}
+    ranked = _ranked(ask)
+    for number in range(ask.number, ask.number + ask.count):
+        if section.method == "qmc":
+            yield Proposal(evolution.sobol(axes, section.seed, number))
+            continue
+        for _ in range(evolution.TRIES):
+            if section.method == "genetic":
+                point = evolution.child(axes, ranked, population(section), random)
+            else:
+                point = evolution.step(axes, ranked, random)
+            if _key(point) not in taken:
+                break
+        taken.add(_key(point))
+        yield Proposal(point)
+
+
+def _ranked(ask: Ask) -> list[Point]:
+    valued = [known for known in ask.known if known.standing is Standing.VALUED]
+    valued.sort(key=lambda known: known.value, reverse=ask.goal is Goal.MAXIMIZE)
+    return [known.point for known in valued]
+
+
+def _key(point: Point) -> frozenset[tuple[str, type, object]]:
+    return frozenset((name, type(value), value) for name, value in point)
+
+
+def main() -> None:
+    """SearchReply until nobody asks any more."""
+    os.nice(NICE)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin:
+        answers.write(REPLY.write(answer(ASK.read(line))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

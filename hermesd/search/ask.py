@@ -1,0 +1,65 @@
+"""What the head asks a searcher, and what it answers: one line of JSON each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hermesd.core.model import Goal
+from hermesd.record import Form
+from hermesd.study.space import Point
+
+
+class Standing(StrEnum):
+    """What is known of a trial."""
+
+    #: It has a value: that of its end, or for now.
+    VALUED = "valued"
+    #: It has not reported the metric yet.
+    OPEN = "open"
+    #: It came to a loss that is no number: as bad as the worst.
+    DIVERGED = "diverged"
+    #: It failed, or ended without a value: it says nothing of its point.
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A trial as its searcher knows it; `note` is what the searcher wrote of it."""
+
+    point: Point
+    standing: Standing
+    value: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """So many further points are wanted of the study that `source` describes, the first of them for
+    the trial `number`."""
+
+    source: bytes
+    goal: Goal
+    number: int
+    count: int
+    known: tuple[Known, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A point, and what its searcher wants to know of it later."""
+
+    point: Point
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReply:
+    """The points; or, with none, what went wrong."""
+
+    proposals: tuple[Proposal, ...]
+    error: str = ""
+
+
+ASK: Form[Ask] = Form(Ask)
+REPLY: Form[SearchReply] = Form(SearchReply)

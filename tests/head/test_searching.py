@@ -1,0 +1,156 @@
+"""A head whose studies get their trials while others train."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from hermesd.core.events import Added
+from hermesd.head import searching
+from hermesd.head.api import submission_checks
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.head.heads import Node, World, events, request_id, status, world
+from tests.study_specs import spec
+
+CODE = grpc.StatusCode
+SPACE = {"lr": {"min": 0.0, "max": 1.0}, "units": {"min": 1, "max": 64}}
+NAMES = list(SPACE)
+
+
+def search(method: str = "genetic", **fields: Any) -> types.StudySpec:
+    number = types.SearchMethod.Value(f"SEARCH_METHOD_{method.upper()}")
+    return spec(SPACE, **{"method": number, "run_cap": 6, **fields})
+
+
+async def until(head: World, trials: int) -> list[str]:
+    """The study has so many trials."""
+    seq = 0
+    while len(head.state.members["digits"]) < trials:
+        seq = await head.running.head.beyond(seq)
+    return list(head.state.members["digits"])
+
+
+async def train(head: World, node: Node) -> None:
+    launch = await node.start()
+    rate = dict(head.state.trials[launch.trial].spec.parameters)["lr"]
+    await node.report(launch, 1, [(rate - 0.3) ** 2])
+    await node.complete(launch, 1)
+
+
+async def test_trials_are_proposed_as_others_end_and_by_a_restarted_head_none_twice(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        submitted = await head.submit(search("tpe", search=types.Search(startup=2)))
+        assert "2 trials are drawn at random, 4 more proposed by tpe as results come in" in (
+            submitted.notes
+        )
+        assert len(submitted.trials) == 2
+        await train(head, node)
+        assert len(await until(head, 3)) == 3
+        points = [head.state.trials[f"digits/{n}"].spec.parameters for n in (1, 2, 3)]
+        study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+        assert "tpe: 3 of 6 trials so far, further ones as results come in" in study.notices
+        assert not study.finished
+        node.call.cancel()
+    async with world(tmp_path) as head:
+        again = [head.state.trials[f"digits/{n}"].spec.parameters for n in (1, 2, 3)]
+        assert again == points
+        node = Node(head)
+        await node.hello(boot_id="boot-2")
+        for _ in range(5):
+            await train(head, node)
+        seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
+        added = [event.reason for event in seen if event.kind == pb.PUBLIC_EVENT_KIND_ADDED]
+        assert added == [f"digits/{n} · proposed by tpe" for n in (3, 4, 5, 6)]
+        assert list(head.state.members["digits"]) == [f"digits/{n}" for n in range(1, 7)]
+        lines = await head.running.head.journal.read(0, 1000)
+        proposals = [line.entry for line in lines if isinstance(line.entry, Added)]
+        assert [each.searcher for each in proposals] == ["tpe"] * 4
+        node.call.cancel()
+
+
+async def test_a_sampler_that_fails_is_told_and_the_study_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = search("nsgaii", search=types.Search(startup=1))
+    monkeypatch.setattr(searching, "PROCESS", ("-c", "import sys; sys.exit(3)"))
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(broken)
+        failed = (await events(head, pb.PUBLIC_EVENT_KIND_SEARCH_FAILED))[-1]
+        assert (failed.study, failed.reason) == ("digits", "its process ended")
+        for _ in range(6):
+            await train(head, node)
+        study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+        told = "nsgaii failed, and further trials are drawn at random: its process ended"
+        assert told in study.notices
+        assert len(head.state.members["digits"]) == 6
+        node.call.cancel()
+
+
+async def test_a_sampler_that_hangs_keeps_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "PROCESS", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(searching, "PATIENCE_SECONDS", 0.05)
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random_walk"))
+        failed = (await events(head, pb.PUBLIC_EVENT_KIND_SEARCH_FAILED))[-1]
+        assert failed.reason == "no answer within 0 s"
+        assert len(await until(head, 2)) == 2
+        node.call.cancel()
+
+
+async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random_walk"))
+        await until(head, 2)
+        selection = pb.Selection(study="digits")
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection)
+        stopped = await head.control.StopTrials(stop)
+        assert len(stopped.trials) == 2
+        assert (await head.control.StopTrials(stop)).trials == stopped.trials
+        assert not head.state.searching
+        more = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=3)
+        answer = await head.control.AddTrials(more)
+        assert list(answer.notes) == ["random_walk proposes 3 more trials as results come in"]
+        assert len(await until(head, 3)) == 3
+        assert head.state.searching == {"digits": 5}
+        refused, words = await status(
+            head.control.AddTrials(
+                pb.AddTrialsRequest(request_id=request_id(), study="digits", count=100_000)
+            )
+        )
+        assert (refused, "at most 100000 trials" in words) == (CODE.INVALID_ARGUMENT, True)
+        node.call.cancel()
+
+
+async def test_what_a_method_lacks_is_said_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission_checks, "find_spec", lambda name: None)
+    async with world(tmp_path) as head:
+        refused, words = await status(head.submit(search("tpe")))
+        assert refused == CODE.INVALID_ARGUMENT
+        assert "optuna in the head's environment" in words
+        assert "pip install 'hermes-scheduler[search]'" in words
+        assert "without: grid, random, genetic, random_walk" in words
+        assert not head.state.studies
+        idle = search("random", search=types.Search(ahead=2))
+        refused, words = await status(head.submit(idle))
+        assert "no `search` with method random, which proposes nothing" in words
+        node = await asyncio.wait_for(head.submit(search("genetic")), 60)
+        assert len(node.trials) == 4
