@@ -22,6 +22,7 @@ QUICK = {
     "decisions": ["1000"],
     "durability": ["--quick"],
     "fidelity": ["--epochs", "1", "--policies", "best_first"],
+    "gangs": ["--seeds", "1"],
     "goodput": ["--quick"],
     "images": ["--rounds", "2"],
     "journal": ["--trials", "1000", "--points", "100000"],

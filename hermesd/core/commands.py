@@ -87,6 +87,15 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """Keep these devices of one node for a waiting trial that needs them all, until they are free;
+    none: they are not kept for it any more."""
+
+    trial: TrialId
+    devices: tuple[DeviceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteDown:
     """Write a parked run down as a checkpoint, and end its process."""
 
@@ -160,6 +169,7 @@ Command: TypeAlias = (
     | Stop
     | Kill
     | Bind
+    | Gather
     | WriteDown
     | Copy
     | Drop

@@ -436,7 +436,8 @@ class RunFailed:
     """The program ended badly or could not be started; its device is confirmed free.
 
     With a `newest_attempt` nothing failed: the node has seen this attempt or later ones of the
-    trial before, which is what a head meets with whose state was restored from an older copy.
+    trial before, which is what a head meets with whose state was restored from an older copy. It
+    was its process of this `rank`, where each has a device of its own.
     """
 
     run: RunId
@@ -445,6 +446,7 @@ class RunFailed:
     signature: str
     step: int
     newest_attempt: int = 0
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

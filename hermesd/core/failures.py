@@ -301,7 +301,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     assert run is not None
     failure = Failure(
         run.id.attempt,
-        run.devices[0],
+        run.devices[event.rank] if event.rank < len(run.devices) else run.devices[0],
         event.error_kind,
         event.detail,
         event.signature,

@@ -47,6 +47,7 @@ def check(state: Tables) -> None:
         if trial.run is not None:
             owner = state.owner_of(trial)
             held[owner] = held.get(owner, 0) + len(trial.run.devices)
+    _check_gathering(state)
     for user, account in state.accounts.items():
         _require(account.devices == held.pop(user, 0), "{}: devices in use", user)
     _require(not held, "devices of users without an account: {}", held)
@@ -78,6 +79,19 @@ def check_trials(state: Tables, trial_ids: Iterable[TrialId]) -> None:
                     _check_slot(state, device_id)
 
 
+def _check_gathering(state: Tables) -> None:
+    seen: set[DeviceId] = set()
+    for trial_id, devices in state.gathering.items():
+        trial = state.trials.get(trial_id)
+        _require(
+            trial is not None and trial.phase is Phase.WAITING and seen.isdisjoint(devices),
+            "{} gathers {}",
+            trial_id,
+            devices,
+        )
+        seen.update(devices)
+
+
 def _check_slot(state: Tables, device_id: DeviceId) -> None:
     slot = state.slots[device_id]
     if slot.run is not None:
@@ -103,6 +117,15 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
         _require(run.id.trial == trial_id, "{} has the run of another: {}", trial_id, run.id)
         _require(
             run.id.attempt == trial.attempt, "{}: {} is not the last attempt", trial_id, run.id
+        )
+        width = state.studies[trial.spec.study].devices
+        nodes = {state.slots[device].device.node for device in run.devices if width > 1}
+        _require(
+            len(set(run.devices)) == width and len(nodes) <= 1,
+            "{} is on {}, and needs {} of one node",
+            run.id,
+            run.devices,
+            width,
         )
         for device in run.devices:
             _require(

@@ -354,10 +354,10 @@ class RunTerms:
 class Study(RunTerms):
     """One submitted search, as accepted. `source` is the study file's content for clones.
 
-    So many `replicas` of each durable checkpoint are to lie on other nodes. Its trials run where
-    there are all `paths`. `program_sha256` is of the file that they run, "" if unknown. With
-    `metric_chosen` a person has chosen the metric since, over what `source` says, with
-    `signal_chosen` the signal.
+    So many `replicas` of each durable checkpoint are to lie on other nodes. Each trial has so many
+    `devices` at a time, all of one node and one kind. Its trials run where there are all `paths`.
+    `program_sha256` is of the file that they run, "" if unknown. With `metric_chosen` a person has
+    chosen the metric since, over what `source` says, with `signal_chosen` the signal.
     """
 
     id: StudyId
@@ -381,6 +381,7 @@ class Study(RunTerms):
     retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0
+    devices: int = 1
     priority: int = 0
     replicas: int = 0
     required_paths: tuple[str, ...] = ()

@@ -38,11 +38,12 @@ def failed_on(trial: Trial, device: DeviceId) -> bool:
     return any(old.device == device and not old.restores for old in trial.failures)
 
 
-def cramped(trial: Trial, device: Device) -> bool:
-    """Whether the trial was seen to take more memory than the device has for it."""
+def cramped(trial: Trial, study: Study, device: Device) -> bool:
+    """Whether the trial was seen to take more memory than the device has for it, of several devices
+    each as much."""
     use = trial.use
     taken = use.device_memory_bytes if device.owns_memory else use.memory_bytes
-    return taken > device.memory_bytes
+    return taken > device.memory_bytes * study.devices
 
 
 def failed_near(trial: Trial, device: Device) -> float:
@@ -72,7 +73,7 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
     node = there.node
     if device in state.quarantined or node in state.quarantined or suspected(trial, device):
         return True
-    if cramped(trial, there) or any(starved(state, trial, there)):
+    if cramped(trial, state.studies[trial.spec.study], there) or any(starved(state, trial, there)):
         return True
     failed = {old.device for old in trial.failures if suspected(trial, old.device)}
     return sum(state.slots[other].device.node == node for other in failed) > 1

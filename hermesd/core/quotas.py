@@ -6,6 +6,8 @@ gives the device back: so a quota holds at every moment, not only between two de
 
 from __future__ import annotations
 
+import math
+
 from hermesd.core.model import Phase, UserId
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
@@ -27,6 +29,15 @@ class DeviceQuotas:
                 if trial is not None and trial.phase is Phase.WAITING:
                     run = state.slots[device].run
                     self.take(trial, None if run is None else state.trials.get(run.trial))
+            for trial_id, devices in state.gathering.items():
+                trial = state.trials.get(trial_id)
+                for run in (state.slots[device].run for device in devices):
+                    if trial is not None:
+                        self.take(trial, None if run is None else state.trials.get(run.trial))
+
+    def left(self, trial: Trial) -> float:
+        """How many more devices the trial's user may have."""
+        return self._left.get(self._owner(trial), math.inf) if self._left else math.inf
 
     def full(self, trial: Trial) -> bool:
         """Whether the trial's user may have no more devices."""

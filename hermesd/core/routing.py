@@ -9,6 +9,7 @@ from hermesd.core.commands import (
     Command,
     Copy,
     Drop,
+    Gather,
     Kill,
     Launch,
     Look,
@@ -27,7 +28,7 @@ from hermesd.core.tables import Tables
 def addressee(state: Tables, command: Command) -> NodeId | None:
     """The node that carries the command out; None if that is nobody, or its run is over."""
     match command:
-        case Bind() | Quarantine() | Trust():
+        case Bind() | Gather() | Quarantine() | Trust():
             return None
         case Copy(target=target):
             return target
@@ -43,6 +44,6 @@ def addressee(state: Tables, command: Command) -> NodeId | None:
             trial = state.trials.get(command.run.trial)
             if trial is None or trial.run is None:
                 return None
-            return state.slots[trial.run.devices[0]].device.node
+            return state.place(trial.run).node
         case _:
             assert_never(command)

@@ -30,7 +30,7 @@ from hermesd.core.model import (
 from hermesd.core.policy import Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
-from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
+from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial
 
 # Which checkpoints lie on too few nodes, found without looking at every trial.
 #
@@ -198,7 +198,8 @@ class Tables:
     scheduler last looked, `ended` the studies of which a trial ended since then, `free` the slots
     that could take a run, `expired` those whose run has
     used up its quantum, `parked` the trials that wait and are kept by their process, `reserved`
-    the trials that a suspending run makes room for, `strays` the runs that a node has and should
+    the trials that a suspending run makes room for, `gathering` the trials of several devices with
+    those that are kept for them until all are free, `strays` the runs that a node has and should
     not, `releases` what nodes may let go of (True: its files too).
     `failures` is the ledger of failures by device (another dictionary after each change), and
     `quarantined` are the places that it is held against. `excluded` says which studies are to
@@ -250,6 +251,7 @@ class Tables:
         self.expired: dict[DeviceId, None] = {}
         self.parked: dict[TrialId, None] = {}
         self.reserved: dict[TrialId, DeviceId] = {}
+        self.gathering: dict[TrialId, tuple[DeviceId, ...]] = {}
 
     def usable(self, slot: Slot) -> bool:
         """Whether a run may be put on the slot now."""
@@ -274,7 +276,10 @@ class Tables:
         return Plugin("fifo") if study in self.fallen else self.own_policy(study)
 
     def placement_of(self, study: StudyId) -> Plugin:
-        """The placement of the study's pool; without one, the study's."""
+        """The placement of the study's pool; without one, the study's. A home is one device: trials
+        of several have none."""
+        if self.studies[study].devices > 1:
+            return Plugin("free")
         pool = self.pools.get(self.studies[study].pool)
         return (pool.placement if pool else None) or self.studies[study].placement
 
@@ -355,7 +360,11 @@ class Tables:
         """The node that the trial is on: it runs there, or is parked. None: it is on none."""
         if trial.run is None:
             return self.parked_on(trial)
-        return self.slots[trial.run.devices[0]].device.node
+        return self.place(trial.run).node
+
+    def place(self, run: Run) -> Device:
+        """The first device of a run, whose node and kind are those of all of its devices."""
+        return self.slots[run.devices[0]].device
 
     def trials_on(self, nodes: Collection[NodeId]) -> list[Trial]:
         """The unfinished trials that are on one of the nodes."""

@@ -250,11 +250,11 @@ MOST_DOUBLINGS = 12
 class Run:
     """A trial's present stay on its devices.
 
-    `grant` counts the quanta given within it, `expired` says that the present one is over,
-    `milestone` that one was passed and not answered yet, `asked` what it was asked to do. Until
-    it is `warm` its times say little: a new process compiles within its first iterations. `heard`
-    is the number of its last report, `silent_seconds` how long it had come to no step by then,
-    `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
+    `grant` counts the quanta given within it, the present one since `granted`; `expired` says that
+    it is over, `milestone` that one was passed and not answered yet, `asked` what it was asked to
+    do. Until it is `warm` its times say little: a new process compiles within its first iterations.
+    `heard` is the number of its last report, `silent_seconds` how long it had come to no step by
+    then, `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
     `started` says that it was heard to have begun, `stalled_since` since when it has come to no
     step, if that is far too long. `paced` says that its pace was measured since it was last
     compared with that on other devices. `reads` is the signal that its study had as it began, by
@@ -265,6 +265,7 @@ class Run:
     devices: tuple[DeviceId, ...]
     quantum: Quantum
     since: Time
+    granted: Time = 0.0
     grant: int = 0
     expired: bool = False
     milestone: float | None = None

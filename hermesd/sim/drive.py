@@ -19,6 +19,7 @@ from hermesd.core.commands import (
     Command,
     Copy,
     Drop,
+    Gather,
     Kill,
     Launch,
     Look,
@@ -230,7 +231,7 @@ class Drive:
                 live = self._live[place_of(run.trial)]
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
-            case Bind() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
+            case Bind() | Gather() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
                 pass
             case Copy() | Drop() | Look():
                 pass

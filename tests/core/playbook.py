@@ -22,6 +22,7 @@ from hermesd.core.commands import (
     Command,
     Copy,
     Drop,
+    Gather,
     Kill,
     Launch,
     Look,
@@ -208,6 +209,8 @@ def say(command: Command) -> str:
             return f"kill {stay} on {node}"
         case Bind(trial, device):
             return f"bind {trial} to {device}"
+        case Gather(trial, devices):
+            return f"gather {', '.join(devices) or 'nothing'} for {trial}"
         case WriteDown(stay, node):
             return f"write down {stay} on {node}"
         case Copy(_, saved, source, target):

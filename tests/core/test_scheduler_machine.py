@@ -7,6 +7,7 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermesd.core.commands import Command, Kill, Launch
+from hermesd.core.decide.gangs import gathered
 from hermesd.core.decide.relocation import expected
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
@@ -221,6 +223,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         pool=st.sampled_from(["default", "default", "gold"]),
         replicas=st.sampled_from([0, 1, 1, 2]),
         alike=st.sampled_from(OnSameFailure),
+        devices=st.sampled_from([1, 1, 2, 3]),
     )
     def submit(
         self,
@@ -232,6 +235,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         pool: str,
         replicas: int,
         alike: OnSameFailure,
+        devices: int,
     ) -> None:
         self.tell(
             submitted(
@@ -246,6 +250,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 pool=pool,
                 replicas=replicas,
                 on_same_failure=alike,
+                devices=devices,
             )
         )
 
@@ -322,7 +327,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(
         node=nodes,
-        devices=st.integers(1, 2),
+        devices=st.integers(1, 4),
+        kinds=st.sampled_from([("cpu",), ("cpu", "slow")]),
         boot=st.sampled_from(["b1", "b2"]),
         disk=st.sampled_from(["", "one", "one", "two"]),
         honest=st.booleans(),
@@ -332,6 +338,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self,
         node: NodeId,
         devices: int,
+        kinds: tuple[str, ...],
         boot: str,
         disk: str,
         honest: bool,
@@ -350,7 +357,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stray = self.run_of(trial_id, data.draw(attempts))
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
-        hello = joined(devices, node, boot, live, kinds=("cpu", "slow"))
+        hello = joined(devices, node, boot, live, kinds=kinds)
         self.tell(replace(hello, disk=disk, shared=data.draw(st.sampled_from(["", "nfs"]))))
 
     @rule(node=nodes, leaves=st.booleans())
@@ -635,7 +642,9 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_device_is_idle_while_a_trial_wants_it(self) -> None:
-        slots = (slot for slot in self.state.slots.values() if self.state.usable(slot))
+        kept = gathered(self.state)
+        slots = (s for s in self.state.slots.values() if self.state.usable(s))
+        slots = (slot for slot in slots if slot.device.id not in kept)
         free = [slot for slot in slots if not expected(self.state, slot.device.id)]
         waiting = [t for t in self.state.trials.values() if t.phase is Phase.WAITING]
         for trial in waiting:
@@ -645,15 +654,29 @@ class SchedulerMachine(RuleBasedStateMachine):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue
+            if trial.id in self.state.gathering:
+                continue
             node = self.state.parked_on(trial)
+            there: Counter[tuple[NodeId, str]] = Counter()
             for slot in free:
-                assert not stranded(self.state, trial, slot), f"{slot.device.id} waits for nothing"
+                strays = study.devices == 1 and stranded(self.state, trial, slot)
+                assert not strays, f"{slot.device.id} waits for nothing"
                 able = self.state.nodes[slot.device.node].pool == study.pool
                 able = able and fits(trial, study, slot.device, node)
                 able = able and not avoided(self.state, trial, slot.device.id)
-                assert not (able and self.allowed(trial, slot)), (
-                    f"{slot.device.id} is idle while {trial.id} waits"
-                )
+                there[slot.device.node, slot.device.kind] += able and self.allowed(trial, slot)
+            idle = [group for group, count in there.items() if count >= study.devices]
+            assert not idle, f"{idle} has idle devices while {trial.id} waits"
+
+    @invariant()
+    def what_is_gathered_is_awaited(self) -> None:
+        """All of it is in use by those that are to leave, or shorter of what they were given."""
+        for trial_id, devices in self.state.gathering.items():
+            trial = self.state.trials[trial_id]
+            assert len(devices) == self.state.studies[trial.spec.study].devices
+            assert any(device not in self.state.free for device in devices)
+            kinds = {self.state.slots[device].device.kind for device in devices}
+            assert len({device.partition("/")[0] for device in devices}) == len(kinds) == 1
 
     def allowed(self, trial: Trial, slot: Slot) -> bool:
         """Whether the trial's placement lets it run on the slot, or should bind it there."""

@@ -246,7 +246,7 @@ def _speed(state: State, trial: Trial) -> str:
     speeds = state.speeds(study.id)
     if trial.run is None or not speeds.unequal:
         return ""
-    here = state.slots[trial.run.devices[0]].device
+    here = state.place(trial.run)
     others = (slot.device for slot in state.slots.values() if slot.sound)
     others = (each for each in others if state.serves(each, study) and asked_for(study, each))
     rates = {each.id: known for each in others if (known := rate(speeds, trial, each))}
@@ -317,7 +317,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
 
 def _too_small(state: State, trial: Trial, device: Device) -> str:
     """Why the trial wants a device of more memory, if it does."""
-    if cramped(trial, device):
+    if cramped(trial, state.studies[trial.spec.study], device):
         return "it was seen to take more memory than there is"
     if any(starved(state, trial, device)):
         return "it ran out of memory where there was as much"

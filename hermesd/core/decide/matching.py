@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
+from hermesd.core.decide.gangs import Gangs, gathered
 from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.fast_replace import replace
@@ -76,9 +77,9 @@ def merged(
         theirs = left[user]
         study_id = min(theirs, key=lambda s: (-state.studies[s].priority, shares[s], served(s)))
         turns.append(theirs[study_id].pop())
-        shares[study_id] += 1
+        shares[study_id] += (devices := state.studies[study_id].devices)
         if burdens:
-            burdens[user].add()
+            burdens[user].add(devices)
         if not theirs[study_id]:
             del theirs[study_id]
             if not theirs:
@@ -97,9 +98,9 @@ class _Burden:
         held = sum(count for study, count in shares.items() if state.studies[study].owner == user)
         self.now = state.used_by(user, now) / weight + held * self._step
 
-    def add(self) -> None:
-        """The user is given a device."""
-        self.now += self._step
+    def add(self, devices: int) -> None:
+        """The user is given so many devices."""
+        self.now += devices * self._step
 
 
 # In order; a plain dict takes the longer to find its first key the more of them were deleted.
@@ -112,6 +113,7 @@ class Matching:
     def __init__(self, state: State, queues: Queues) -> None:
         self.state = state
         self.queues = queues
+        self._gangs = Gangs(state, queues, self._launch, self._give_back)
         # None of these is launched before that time.
         self.held: frozenset[TrialId] = frozenset()
         self.held_until: Time = -math.inf
@@ -141,49 +143,60 @@ class Matching:
             if quotas.over(trial):  # lowered since it was kept for the trial
                 continue
             if choice := self.queues.choice(trial, now):
-                self._launch(choice, device, issue)
+                self._launch(choice, (device,), issue)
+        self._gangs.tend(lambda trial: self._ready(trial, now), quotas, issue, now)
+        kept, until = gathered(state), self._gangs.held(now)
         free: dict[PoolId, Free] = {}
         for device in sorted(state.free):
-            if not expected(state, device):
+            if device not in kept and not expected(state, device):
                 free.setdefault(self._pool(device), OrderedDict())[device] = None
         occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
         for device in sorted(state.expired):
             trial_id, pool = self._occupant(device), self._pool(device)
+            devices = self._devices(trial_id)
+            if device != devices[0] or not kept.keys().isdisjoint(devices):
+                continue
             if self._open(device) and self._study(trial_id).pool == pool:
                 occupants.setdefault(pool, {})[trial_id] = device
-        for pool in sorted(free.keys() | occupants.keys()):
+        held: dict[PoolId, dict[DeviceId, Time]] = {}
+        for device, time in until.items():
+            held.setdefault(self._pool(device), {})[device] = time
+        for pool in sorted(free.keys() | occupants.keys() | held.keys()):
             studies = [study.id for study in state.studies.values() if study.pool == pool]
             if studies:
-                theirs = occupants.get(pool, {})
-                self._share(studies, free.get(pool, OrderedDict()), theirs, quotas, issue, now)
+                theirs, holds = occupants.get(pool, {}), held.get(pool, {})
+                open_ones = free.get(pool, OrderedDict())
+                self._share(studies, open_ones, theirs, holds, quotas, issue, now)
 
     def _share(
         self,
         studies: Sequence[StudyId],
         free: Free,
         occupants: dict[TrialId, DeviceId],
+        held: dict[DeviceId, Time],
         quotas: DeviceQuotas,
         issue: Issue,
         now: Time,
     ) -> None:
-        """Share the open devices of one pool among its studies."""
+        """Share the open devices of one pool among its studies. Those that are `held` until a time
+        are open to whose quantum is over by then."""
         state = self.state
         moves = Moves(state, self.queues, [*free, *occupants.values()], studies)
         away = Relocation(state, self.queues, quotas, occupants, now)
-        open_devices = [*free, *occupants.values()]
+        open_devices = [*free, *occupants.values(), *held]
 
         def eligible(trial: Trial) -> bool:
             if not self._available(trial, now):
                 return False
             if any(self.queues.fits(trial, device) for device in open_devices):
-                return True
+                return self._study(trial.id).devices == 1 or self._gangs.has_room(trial)
             return away.may(trial)
 
         mine = (*occupants, *moves.stays)
         order = self._merged(studies, len(open_devices), mine, eligible, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
         for trial_id in order:
-            if not free and not occupants and not moves.left:
+            if not free and not occupants and not moves.left and not held:
                 break
             trial = state.trials[trial_id]
             if trial_id in occupants:
@@ -199,8 +212,14 @@ class Matching:
                     self._renew(choice, issue)
             elif trial_id in moves.stays:
                 self._move(trial, moves, free, occupants, position, issue)
-            elif trial_id in moves.displaced or self._available(trial, now):
+            elif self._study(trial_id).devices > 1:
+                if self._available(trial, now):
+                    self._gangs.claim(trial, free, occupants, quotas, issue, now)
+                    held.update(self._gangs.held(now))
+            elif (trial_id in moves.displaced or self._available(trial, now)) and not (
                 self._claim(trial, free, occupants, moves, away, quotas, position, issue, now)
+            ):
+                self._fill_in(trial, held, quotas, issue, now)
         for trial_id in list(moves.left):
             self._leave(trial_id, None, moves, issue)
         for trial_id in occupants:
@@ -257,9 +276,10 @@ class Matching:
         position: dict[TrialId, int],
         issue: Issue,
         now: Time,
-    ) -> None:
+    ) -> bool:
         """A waiting trial takes a free device, else the one that another leaves for a better, else
-        that of the least deserving occupant, be it on another node than where the trial is."""
+        that of the least deserving occupant, be it on another node than where the trial is. Whether
+        there was one."""
         trials = self.state.trials
         device = None
         if trial.run is None and not quotas.full(trial):
@@ -268,8 +288,8 @@ class Matching:
             if (choice := self.queues.choice(trial, now)) is not None:
                 del free[device]
                 quotas.take(trial, None)
-                self._launch(choice, device, issue)
-            return
+                self._launch(choice, (device,), issue)
+            return True
         for leaving in moves.left:
             run = trials[leaving].run
             if run is not None and self.queues.fits(trial, run.devices[0]):
@@ -278,9 +298,9 @@ class Matching:
                 if trial.run is None:  # else it has one already, which it gives up
                     quotas.take(trial, None)
                 self._leave(leaving, trial.id, moves, issue)
-                return
+                return True
         if trial.run is not None:
-            return
+            return True
         victims = [
             t
             for t, device in occupants.items()
@@ -293,8 +313,25 @@ class Matching:
             del occupants[victim]
             quotas.take(trial, trials[victim])
             self._make_room(victim, trial, self.queues.words(trial), issue)
+        return bool(victims)
 
-    def _cheapest(self, trial: Trial, free: Free) -> DeviceId | None:
+    def _fill_in(
+        self,
+        trial: Trial,
+        held: dict[DeviceId, Time],
+        quotas: DeviceQuotas,
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """A waiting trial takes a free device that is kept for one of several, for as long as that
+        has not all of its devices."""
+        device = None if not held or quotas.full(trial) else self._cheapest(trial, held)
+        if device is not None and (choice := self._gangs.within(trial, held[device], now)):
+            del held[device]
+            quotas.take(trial, None)
+            self._launch(choice, (device,), issue)
+
+    def _cheapest(self, trial: Trial, free: Iterable[DeviceId]) -> DeviceId | None:
         """The first of the cheapest free devices that the trial fits on; None if there is none."""
         study, slots = trial.spec.study, self.state.slots
         cost_of, facts = self.queues.placement(study).cost, self.state.facts[study]
@@ -309,13 +346,13 @@ class Matching:
                     break
         return best[1] if best else None
 
-    def _launch(self, choice: Choice, device: DeviceId, issue: Issue) -> None:
+    def _launch(self, choice: Choice, devices: tuple[DeviceId, ...], issue: Issue) -> None:
         trial = choice.trial
         kept = trial.kept
         parked = kept.run if kept and kept.tier.in_process else None
         found = to_restore(self.state, trial) if parked is None else None
         checkpoint = found.id if found else None
-        issue(Launch(trial.next_run, (device,), choice.quantum, choice.words, parked, checkpoint))
+        issue(Launch(trial.next_run, devices, choice.quantum, choice.words, parked, checkpoint))
 
     def _renew(self, choice: Choice, issue: Issue) -> None:
         run = choice.trial.run
@@ -357,6 +394,10 @@ class Matching:
     def _study(self, trial_id: TrialId) -> Study:
         return self.state.studies[self.state.trials[trial_id].spec.study]
 
+    def _devices(self, trial_id: TrialId) -> tuple[DeviceId, ...]:
+        run = self.state.trials[trial_id].run
+        return run.devices if run is not None else ()
+
     def _occupant(self, device: DeviceId) -> TrialId:
         run = self.state.slots[device].run
         assert run is not None
@@ -369,7 +410,7 @@ class Matching:
 
     def _available(self, trial: Trial, now: Time) -> bool:
         """Whether the trial is ready and no device is being freed for it."""
-        if not self._ready(trial, now):
+        if not self._ready(trial, now) or trial.id in self.state.gathering:
             return False
         device = self.state.reserved.get(trial.id)
         if device is None:

@@ -321,7 +321,7 @@ class StudyQueue:
         """Put a trial that runs, its quantum not over, into the line of its device's sort."""
         run = trial.run
         if run is not None and not run.expired and run.asked is None and not trial.ending:
-            device = self.state.slots[run.devices[0]].device
+            device = self.state.place(run)
             sort = (device.kind, device.id if device.id in self.state.corrections else "")
             line = self._line_of[trial.id] = lines.setdefault(sort, SortedCandidates())
             line.put(self._entry(ranker, trial))
@@ -639,6 +639,6 @@ class Queues:
             return False
         state = self.state
         plain = not (trial.failures or state.quarantined or state.excluded)
-        if plain and not cramped(trial, there) and not lacking(state, study, there.node):
+        if plain and not cramped(trial, study, there) and not lacking(state, study, there.node):
             return True
         return not avoided(state, trial, device)

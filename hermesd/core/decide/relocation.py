@@ -42,7 +42,7 @@ def expected(state: State, device: DeviceId) -> bool:
     trial = state.trials.get(reserved) if reserved else None
     if trial is None or trial.phase is not Phase.SUSPENDING or trial.run is None:
         return trial is not None and arriving(state, trial)
-    return state.nodes[state.slots[trial.run.devices[0]].device.node].connected
+    return state.nodes[state.place(trial.run).node].connected
 
 
 def writable(state: State, trial: Trial) -> bool:
@@ -165,7 +165,11 @@ class Relocation:
     def _movable(self, trial: Trial) -> bool:
         """Whether the trial is parked, and its node can write it down, as far as is known."""
         binds = self._queues.placement(trial.spec.study).binds
-        return not binds and writable(self._state, trial)
+        return not binds and self._alone(trial) and writable(self._state, trial)
+
+    def _alone(self, trial: Trial) -> bool:
+        """Whether one device is all that the trial needs."""
+        return self._state.studies[trial.spec.study].devices == 1
 
     def _affords(self, trial: Trial) -> bool:
         """Whether it may be moved, and what its process has trained makes up for another one."""
@@ -238,6 +242,7 @@ class Moves:
             study
             for study in studies
             if state.speeds(study).unequal and not queues.placement(study).binds
+            if state.studies[study].devices == 1
         ]
         if self._studies:
             for study in self._studies:
@@ -275,7 +280,7 @@ class Moves:
         slots, facts = self.state.slots, self.state.facts[trial.spec.study]
         speeds = self.state.speeds(trial.spec.study)
         gain = self.queues.placement(trial.spec.study).gain
-        here = slots[trial.run.devices[0]].device
+        here = self.state.place(trial.run)
         ranked = sorted(occupants, key=lambda other: -position.get(other, len(position)))
         making_room = [(occupants[other], self._switch(other), True) for other in ranked]
         all_wanted = self._behind(trial, position) >= len(free) + len(occupants)
@@ -339,17 +344,18 @@ def write_down_first(state: State, trial: Trial, node: NodeId, issue: Issue) -> 
 
 def _yielded(state: State, trial: Trial) -> str:
     """Why its machine wants back where the trial runs; "" if it does not."""
-    slot = state.slots[trial.run.devices[0]] if trial.run else None
-    if slot is None:
+    slots = [state.slots[device] for device in trial.run.devices] if trial.run else []
+    for slot in slots:
+        if slot.yielded:
+            return f"{slot.device.id}: {slot.yielded}"
+    if not slots:
         return ""
-    if slot.yielded:
-        return f"{slot.device.id}: {slot.yielded}"
-    node = state.nodes[slot.device.node]
+    node = state.nodes[slots[0].device.node]
     return f"node {node.id} rests: {node.resting}" if node.resting else ""
 
 
 def _give_back(state: State, trial: Trial, why: str, issue: Issue) -> None:
-    """Free the device now: by a checkpoint if one brings the trial back."""
+    """Free its devices now: by a checkpoint if one brings the trial back."""
     assert trial.run is not None
     deadline = state.studies[trial.spec.study].suspend_deadline_seconds
     tier = Tier.CHECKPOINT if trial.fidelity.restorable else Tier.PARK

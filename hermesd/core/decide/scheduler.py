@@ -21,6 +21,7 @@ from hermesd.core.commands import (
     Command,
     Copy,
     Drop,
+    Gather,
     Issue,
     Kill,
     Launch,
@@ -35,6 +36,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import PAUSED, Explanation, Question, explain, left_idle
+from hermesd.core.decide.gangs import gathered
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
@@ -368,14 +370,16 @@ class Scheduler:
     def _remember(self, command: Command) -> None:
         match command:
             case Launch(run, devices, _, reason):
-                self._last[run.trial] = f"launched on {devices[0]}: {reason}"
+                self._last[run.trial] = f"launched on {', '.join(devices)}: {reason}"
             case Renew(run, _, _, reason):
                 self._last[run.trial] = f"kept its device: {reason}"
             case Suspend(run, reason=reason) | Stop(run, reason=reason):
                 self._last[run.trial] = f"asked to give its device back: {reason}"
             case WriteDown(run, node):
                 self._last[run.trial] = f"to be written down on {node}, to go on elsewhere"
-            case Kill() | Bind() | Quarantine() | Trust() | Release():
+            case Gather(trial_id, devices) if devices:
+                self._last[trial_id] = f"is to have {', '.join(devices)} once all are free"
+            case Kill() | Bind() | Gather() | Quarantine() | Trust() | Release():
                 pass
             case Copy() | Drop() | Look():
                 pass
@@ -395,7 +399,9 @@ class Scheduler:
         elif trial.phase is Phase.RUNNING and trial.paused:
             issue(Suspend(run.id, study.tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
-            self._grow(trial, run.milestone, issue, now)
+            kept = gathered(self.state)
+            if not any(device in kept for device in run.devices):
+                self._grow(trial, run.milestone, issue, now)
 
     def _wait(self, trial: Trial, now: Time) -> None:
         """Note when a trial that its machines failed is to be thought of again."""

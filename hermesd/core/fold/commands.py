@@ -6,6 +6,7 @@ from typing import TypeAlias, assert_never
 
 from hermesd.core.commands import (
     Bind,
+    Gather,
     Kill,
     Launch,
     Quarantine,
@@ -18,12 +19,22 @@ from hermesd.core.commands import (
 )
 from hermesd.core.fast_replace import replace
 from hermesd.core.fold.checkpoints import gone_back
-from hermesd.core.model import Phase, RunId, Time
+from hermesd.core.model import DeviceId, Phase, RunId, Time, TrialId
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Quarantined, Run, Trial
 
 _Command: TypeAlias = (
-    Launch | Renew | Suspend | Stop | Kill | Bind | WriteDown | Quarantine | Trust | Release
+    Launch
+    | Renew
+    | Suspend
+    | Stop
+    | Kill
+    | Bind
+    | Gather
+    | WriteDown
+    | Quarantine
+    | Trust
+    | Release
 )
 
 
@@ -37,6 +48,7 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
                 raise Rejected(f"{run_id} is at grant {run.grant}")
             fresh = replace(run, grant=grant, quantum=quantum, expired=False, milestone=None)
             if not command.extends:
+                fresh = replace(fresh, granted=now)
                 state.served[trial.spec.study] = now
             state.put(replace(trial, run=fresh))
         case Suspend(run_id, successor=successor):
@@ -59,6 +71,8 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
                 state.put_slot(replace(state.slots[device], reserved=trial_id))
             else:
                 state.put(replace(trial, home=device))
+        case Gather(trial_id, devices):
+            _gather(state, trial_id, devices)
         case WriteDown(run_id, node):
             trial = state.trial(run_id.trial)
             kept = trial.kept
@@ -84,6 +98,20 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
             assert_never(command)
 
 
+def _gather(state: Tables, trial_id: TrialId, devices: tuple[DeviceId, ...]) -> None:
+    if not devices:
+        state.gathering.pop(trial_id, None)
+        return
+    trial = state.trial(trial_id)
+    if trial.phase is not Phase.WAITING or trial_id in state.gathering:
+        raise Rejected(f"{trial_id} is {trial.phase}, or has devices kept for it already")
+    for other, theirs in state.gathering.items():
+        if taken := set(theirs) & set(devices):
+            raise Rejected(f"{', '.join(sorted(taken))} is kept for {other}")
+    state.gathering[trial_id] = devices
+    state.put(trial)
+
+
 def _running(state: Tables, run_id: RunId) -> tuple[Trial, Run]:
     trial = state.trial(run_id.trial)
     if trial.phase is not Phase.RUNNING or trial.run is None or trial.run.id != run_id:
@@ -100,12 +128,16 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
             raise Rejected(f"device {device!r} is not free")
         if not state.serves(state.slots[device].device, state.studies[trial.spec.study]):
             raise Rejected(f"device {device!r} is of another pool than {trial.id}")
+    there = [state.slots[device].device for device in command.devices]
+    if len({(device.node, device.kind) for device in there}) != 1:
+        raise Rejected(f"{command.run} needs devices of one node and kind: {command.devices}")
     trial = gone_back(state, trial, command.checkpoint)
     warm = command.parked is not None
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum
     reads = state.studies[trial.spec.study].reads
-    run = Run(command.run, devices, quantum, now, warm=warm, restored_step=step, reads=reads)
+    run = Run(command.run, devices, quantum, now, now, warm=warm, restored_step=step, reads=reads)
+    state.gathering.pop(trial.id, None)
     state.hold(trial, len(devices), now)
     state.served[trial.spec.study] = now
     for device in devices:

@@ -268,7 +268,7 @@ def _expects(state: Tables, run: RunId, node: NodeId) -> bool:
     if trial is None:
         return False
     if trial.run is not None and trial.run.id == run:
-        return state.slots[trial.run.devices[0]].device.node == node
+        return state.place(trial.run).node == node
     return trial.kept is not None and trial.kept.run == run and state.parked_on(trial) == node
 
 
@@ -281,7 +281,7 @@ def _forget_runs(
         if trial.phase.final:  # with one before it, which failed for good
             continue
         run, kept = trial.run, trial.kept
-        if run and state.slots[run.devices[0]].device.node == node_id and run.id not in live:
+        if run and state.place(run).node == node_id and run.id not in live:
             state.free_slots(trial, now)
             parked = (
                 trial.phase is Phase.STARTING

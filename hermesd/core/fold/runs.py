@@ -120,7 +120,7 @@ def _ended_while_kept(
         return
     if (run := trial.run) is not None:
         if not run.warm:  # it was launched without its process, and may begin
-            state.strays[state.slots[run.devices[0]].device.node, run.id] = None
+            state.strays[state.place(run).node, run.id] = None
         state.free_slots(trial, now)
         trial = progress.released(replace(trial, ending=None), now)
     trial = replace(progress.on_its_place(trial, now), kept=None)
@@ -146,7 +146,7 @@ def _reported_while_kept(state: Tables, trial: Trial, event: Reported) -> None:
     _refuse_known(trial, event)
     there = progress.on_its_place(trial, trial.rested)
     assert there.run is not None
-    device = state.slots[there.run.devices[0]].device
+    device = state.place(there.run)
     there = progress.reported(there, event, device, state.corrections)
     state.put(replace(there, run=None))
 
@@ -224,7 +224,7 @@ def _started(state: Tables, trial: Trial, event: RunStarted, now: Time) -> None:
     restored = trial.checkpoint
     if tier is Tier.CHECKPOINT and restored and 0 < restored.step == event.step:
         # It was restored there: its files came with it.
-        node = state.slots[trial.run.devices[0]].device.node
+        node = state.place(trial.run).node
         began = with_places(state, began, restored, (node,))
     _learn_length(state, trial, event.planned_steps)
     state.put(began)
@@ -241,7 +241,7 @@ def _measure_restore(state: Tables, trial: Trial, seconds: float) -> None:
     """Learn from a start from a checkpoint; what it took beyond the usual, it was fetched."""
     saved, facts = trial.checkpoint, state.facts[trial.spec.study]
     assert trial.run is not None
-    node = state.slots[trial.run.devices[0]].device.node
+    node = state.place(trial.run).node
     if saved is None or node in saved.nodes or not facts.restore_seconds:
         _measure(state, trial, restore_seconds=seconds)
     elif saved.size_bytes:
@@ -266,7 +266,7 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     if 0 < event.number <= run.heard:
         raise Rejected(f"report {event.number} of {run.id} was heard before")
     _refuse_known(trial, event)
-    device = state.slots[run.devices[0]].device
+    device = state.place(run)
     _learn_length(state, trial, event.planned_steps)
     trial = progress.reported(trial, event, device, state.corrections)
     reason = progress.stop_reason(trial, state.studies[trial.spec.study])
@@ -284,9 +284,9 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
 
 def _compare(state: Tables, trial: Trial) -> None:
     """At the end of a quantum or a run: what its pace says of the device, beside the one before."""
-    if trial.run is None or not trial.run.paced:
+    if trial.run is None or not trial.run.paced or len(trial.run.devices) > 1:
         return
-    device = state.slots[trial.run.devices[0]].device
+    device = state.place(trial.run)
     if (seen := compared(trial, device, state.corrections)) is not None:
         other, mine, theirs = seen
         state.note_pace(device.id, mine)

@@ -248,10 +248,10 @@ def _ended(
                 node.process_gone(stay, left, cause or "it was ended", now)
         case Completed(_, step, checkpoint):
             node.process_gone(stay, RunCompleted(run, step, checkpoint), "it ended", now)
-        case Failed(_, kind, detail, signature, step, newest):
+        case Failed(_, kind, detail, signature, step, newest, rank):
             if stay.failing is not None:
                 kind, detail = stay.failing
-            failed = RunFailed(run, kind, detail, signature, step, newest)
+            failed = RunFailed(run, kind, detail, signature, step, newest, rank)
             node.process_gone(stay, failed, detail, now)
         case HostLost(_, reason):
             if stay.ending is not None:

@@ -284,7 +284,8 @@ class Completed:
 class Failed:
     """The program ended badly or could not be started; nothing of it is left.
 
-    `newest_attempt` is the trial's newest ever started here, where that is not an older one.
+    `newest_attempt` is the trial's newest ever started here, where that is not an older one. It was
+    its process of this `rank`, where each has a device of its own.
     """
 
     run: RunId
@@ -293,6 +294,7 @@ class Failed:
     signature: str = ""
     step: int = 0
     newest_attempt: int = 0
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

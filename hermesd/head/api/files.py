@@ -52,7 +52,7 @@ class FilesService:
         trial = state.trials[trial_id]
         response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
         if trial.run is not None:
-            node = state.slots[trial.run.devices[0]].device.node
+            node = state.place(trial.run).node
             if session := self.sessions.find(node):
                 response.usage.extend(
                     session.usage[d] for d in trial.run.devices if d in session.usage

@@ -13,6 +13,7 @@ from hermesd.core.commands import (
     Bind,
     Copy,
     Drop,
+    Gather,
     Kill,
     Launch,
     Look,
@@ -123,7 +124,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
-        case Bind() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
+        case Bind() | Gather() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return

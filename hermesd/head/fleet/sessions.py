@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hermesd import wire
-from hermesd.core.commands import Bind, Command, Copy, Drop, Launch, Quarantine, Renew, Trust
+from hermesd.core.commands import (
+    Bind,
+    Command,
+    Copy,
+    Drop,
+    Gather,
+    Launch,
+    Quarantine,
+    Renew,
+    Trust,
+)
 from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, NodeId
@@ -225,7 +235,7 @@ class NodeSessions:
             case Drop(trial_id):
                 study = state.studies[state.trials[trial_id].spec.study]
                 return DropCopies(trial_id, study.identity)
-            case Bind() | Quarantine() | Trust():
+            case Bind() | Gather() | Quarantine() | Trust():
                 return None
             case _:
                 return command

@@ -1,0 +1,291 @@
+"""Trials of several devices: they get all at once, of one node and one kind, near each other.
+
+What is not free is gathered: the whole set is named at the start and kept for the trial, and who is
+on one of its devices leaves it when the last of them would come free, the others' quanta going on
+until then. So no two trials wait for each other, and none waits longer than a quantum that runs.
+A device that is free before takes a trial whose quantum ends by then (backfilling, as in Lifka,
+"The ANL/IBM SP Scheduling System", 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from hermesd.core.commands import Gather, Issue, Renew
+from hermesd.core.decide.queue import Choice, Queues
+from hermesd.core.decide.relocation import OVERHEAD_SHARE
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Device, DeviceId, NodeId, Phase, Time, TrialId
+from hermesd.core.placement import switch_seconds
+from hermesd.core.quotas import DeviceQuotas
+from hermesd.core.state import State
+from hermesd.core.tables import Tables
+from hermesd.core.trial import Trial
+
+# A shorter quantum is not worth being granted.
+SHORTEST_SECONDS = 1.0
+
+
+class _Candidate(NamedTuple):
+    """A device that a trial of several could have, `at` which time, and whether it is `occupied`
+    until then, by a trial of the same user (`own`). `place` counts its node's devices."""
+
+    at: Time
+    occupied: bool
+    cost: tuple[float, ...]
+    place: int
+    device: DeviceId
+    own: bool
+
+
+class _Window(NamedTuple):
+    """Some devices of a node; the least is the best."""
+
+    waits: tuple[tuple[Time, bool], ...]
+    cost: tuple[float, ...]
+    span: int
+    devices: tuple[DeviceId, ...]
+
+
+Launches: TypeAlias = Callable[[Choice, tuple[DeviceId, ...], Issue], None]
+GivesBack: TypeAlias = Callable[[TrialId, TrialId | None, str, Issue], None]
+
+
+def gathered(state: Tables) -> dict[DeviceId, TrialId]:
+    """The devices that are kept for a trial of several, with the trial."""
+    return {device: trial for trial, devices in state.gathering.items() for device in devices}
+
+
+def widest(devices: Sequence[Device]) -> tuple[int, NodeId, str]:
+    """The most devices of one kind that one node has, with the node and the kind."""
+    counts: dict[tuple[NodeId, str], int] = {}
+    for device in devices:
+        counts[device.node, device.kind] = counts.get((device.node, device.kind), 0) + 1
+    return max(((count, *group) for group, count in counts.items()), default=(0, "", ""))
+
+
+class Gangs:
+    """Who gathers which devices."""
+
+    def __init__(
+        self, state: State, queues: Queues, launch: Launches, give_back: GivesBack
+    ) -> None:
+        self.state = state
+        self.queues = queues
+        self._launch = launch
+        self._give_back = give_back
+
+    def tend(
+        self, ready: Callable[[Trial], bool], quotas: DeviceQuotas, issue: Issue, now: Time
+    ) -> None:
+        """Launch what has all of its devices, ask for those that are missing, and keep none for
+        whom they are of no use any more."""
+        for trial_id, devices in list(self.state.gathering.items()):
+            trial = self.state.trials.get(trial_id)
+            useful = trial is not None and ready(trial) and not quotas.over(trial)
+            if trial is None or not useful or not self._would_all_do(trial, devices):
+                issue(Gather(trial_id, ()))
+            elif any(device not in self.state.free for device in devices):
+                self._ask(trial, devices, issue, now)
+            elif choice := self.queues.choice(trial, now):
+                self._launch(choice, devices, issue)
+            else:
+                issue(Gather(trial_id, ()))
+
+    def held(self, now: Time) -> dict[DeviceId, Time]:
+        """The free devices that are kept for a trial, and until when it needs them not."""
+        held: dict[DeviceId, Time] = {}
+        for devices in self.state.gathering.values():
+            until = self._complete(devices, now)
+            held.update((device, until) for device in devices if device in self.state.free)
+        return held
+
+    def claim(
+        self,
+        trial: Trial,
+        free: MutableMapping[DeviceId, None],
+        occupants: MutableMapping[TrialId, DeviceId],
+        quotas: DeviceQuotas,
+        issue: Issue,
+        now: Time,
+    ) -> None:
+        """A waiting trial of several devices takes free ones, or has some kept for it from now on:
+        those that are soonest free, all of them, and of equals the nearest."""
+        devices = self._best(trial, free, occupants, quotas, now)
+        if devices is None or (choice := self.queues.choice(trial, now)) is None:
+            return
+        for device in devices:
+            run = self.state.slots[device].run
+            quotas.take(trial, None if run is None else self.state.trials[run.trial])
+        if all(device in free for device in devices):
+            self._launch(choice, devices, issue)
+        else:
+            issue(Gather(trial.id, devices))
+            self._ask(trial, devices, issue, now)
+        for device in devices:
+            free.pop(device, None)
+        for occupant in [t for t in occupants if self._is_on(t, devices)]:
+            del occupants[occupant]
+
+    def has_room(self, trial: Trial) -> bool:
+        """Whether a node that is there has as many devices as the trial needs, free or not."""
+        there: dict[tuple[NodeId, str], int] = {}
+        width = self._width(trial)
+        for device in self._fitting(trial):
+            group = device.node, device.kind
+            there[group] = there.get(group, 0) + 1
+            if there[group] >= width:
+                return True
+        return False
+
+    def within(self, trial: Trial, until: Time, now: Time) -> Choice | None:
+        """What the trial's policy gives it, to be over by then; None if that is not worth it.
+
+        A waiting trial's own quantum is cut only if its switch is a small part of what is left.
+        """
+        choice = self.queues.choice(trial, now)
+        if choice is None:
+            return None
+        quantum, wanted = choice.quantum, choice.quantum.seconds
+        seconds = min(until - now, math.inf if wanted is None else wanted)
+        if seconds == math.inf or seconds < SHORTEST_SECONDS:
+            return None
+        if trial.run is None and seconds != wanted:
+            cost = switch_seconds(trial, self.state.facts[trial.spec.study])
+            if not 0.0 < cost <= OVERHEAD_SHARE * seconds:
+                return None
+        return choice._replace(quantum=replace(quantum, seconds=seconds))
+
+    # -- those that gather ----------------------------------------------------------------------
+
+    def _ask(self, trial: Trial, devices: tuple[DeviceId, ...], issue: Issue, now: Time) -> None:
+        """Have those leave the devices whose quantum is over, once all can be had."""
+        until = self._complete(devices, now)
+        slots = (self.state.slots[device] for device in devices)
+        for occupant_id in dict.fromkeys(slot.run.trial for slot in slots if slot.run):
+            occupant = self.state.trials[occupant_id]
+            if occupant.phase is not Phase.RUNNING or not occupant.candidate:
+                continue
+            choice = self.within(occupant, until, now)
+            if choice is None or (run := occupant.run) is None:
+                self._give_back(occupant_id, None, self._words(occupant, trial), issue)
+            else:
+                reason = "its device is kept for a trial that has not all of its devices yet"
+                issue(Renew(run.id, run.grant + 1, choice.quantum, reason))
+
+    def _words(self, occupant: Trial, trial: Trial) -> str:
+        if self.state.owner_of(occupant) != self.state.owner_of(trial):
+            return "a trial of another user goes first"
+        return f"{trial.id}, which needs {self._width(trial)} devices, goes first"
+
+    def _complete(self, devices: Sequence[DeviceId], now: Time) -> Time:
+        """When all of the devices can be had, if nothing ends before its time; infinite if nobody
+        knows."""
+        return max(self._ends(device, now) for device in devices)
+
+    def _ends(self, device: DeviceId, now: Time) -> Time:
+        """When the quantum on a device is over; now if it is, or nothing is there."""
+        slot = self.state.slots[device]
+        trial = self.state.trials[slot.run.trial] if slot.run else None
+        run = trial.run if trial else None
+        if trial is None or run is None or run.expired or trial.phase is Phase.SUSPENDING:
+            return now
+        ends = math.inf if run.quantum.seconds is None else run.granted + run.quantum.seconds
+        pace = trial.step_seconds.get(slot.device.kind)
+        if run.quantum.until_step is not None and pace:
+            ends = min(ends, now + pace * (run.quantum.until_step - trial.step))
+        return max(ends, now)
+
+    # -- one that begins to ---------------------------------------------------------------------
+
+    def _best(
+        self,
+        trial: Trial,
+        free: Mapping[DeviceId, None],
+        occupants: Mapping[TrialId, DeviceId],
+        quotas: DeviceQuotas,
+        now: Time,
+    ) -> tuple[DeviceId, ...] | None:
+        """The devices of one node and kind that the trial does best to have."""
+        groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
+        kept = gathered(self.state)
+        for place, device in enumerate(self._fitting(trial)):
+            if device.id in kept:
+                continue
+            found = self._candidate(trial, device, place, free, occupants, now)
+            if found is not None:
+                groups.setdefault((device.node, device.kind), []).append(found)
+        width, left = self._width(trial), quotas.left(trial)
+        best = min(
+            (w for group in groups.values() for w in _windows(group, width, left)), default=None
+        )
+        return best.devices if best is not None else None
+
+    def _candidate(
+        self,
+        trial: Trial,
+        device: Device,
+        place: int,
+        free: Mapping[DeviceId, None],
+        occupants: Mapping[TrialId, DeviceId],
+        now: Time,
+    ) -> _Candidate | None:
+        """When the device can be had; None if it is promised to another or its occupant stays."""
+        state, study = self.state, trial.spec.study
+        slot = state.slots[device.id]
+        other = state.trials[slot.run.trial] if slot.run else None
+        if other is None and device.id not in free:
+            return None
+        if other is not None and slot.reserved:
+            return None
+        over = other is not None and other.phase is Phase.RUNNING and other.candidate
+        if other is not None and over and other.id not in occupants:
+            return None
+        cost = self.queues.placement(study).cost(
+            trial, device, state.facts[study], state.speeds(study)
+        )
+        own = other is not None and state.owner_of(other) == state.owner_of(trial)
+        at = self._ends(device.id, now)
+        return _Candidate(at, other is not None, cost, place, device.id, own)
+
+    def _fitting(self, trial: Trial) -> Iterator[Device]:
+        """The devices that work and could be the trial's, node by node."""
+        for node in self.state.nodes.values():
+            for device in node.devices if node.open else ():
+                if self._would_do(trial, device):
+                    yield self.state.slots[device].device
+
+    def _would_do(self, trial: Trial, device: DeviceId) -> bool:
+        slot = self.state.slots[device]
+        there = slot.sound and self.state.nodes[slot.device.node].open
+        return there and self.queues.fits(trial, device)
+
+    def _would_all_do(self, trial: Trial, devices: Sequence[DeviceId]) -> bool:
+        kinds = {self.state.slots[device].device.kind for device in devices}
+        return len(kinds) == 1 and all(self._would_do(trial, device) for device in devices)
+
+    def _width(self, trial: Trial) -> int:
+        return self.state.studies[trial.spec.study].devices
+
+    def _is_on(self, trial_id: TrialId, devices: Sequence[DeviceId]) -> bool:
+        run = self.state.trials[trial_id].run
+        return run is not None and not set(run.devices).isdisjoint(devices)
+
+
+def _windows(group: Sequence[_Candidate], width: int, left: float) -> Iterator[_Window]:
+    """The ways to take so many of a node's devices, those alone that are soonest to be had, as the
+    node lists them; no more than `left` that its user has not already."""
+    if len(group) < width:
+        return
+    last = sorted((each.at, each.occupied) for each in group)[width - 1]
+    soonest = [each for each in group if (each.at, each.occupied) <= last]
+    for first in range(len(soonest) - width + 1):
+        window = soonest[first : first + width]
+        if sum(not each.own for each in window) > left:
+            continue
+        waits = sorted(((each.at, each.occupied) for each in window), reverse=True)
+        span = window[-1].place - window[0].place
+        cost = max(each.cost for each in window)
+        yield _Window(tuple(waits), cost, span, tuple(each.device for each in window))

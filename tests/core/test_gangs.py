@@ -1,0 +1,200 @@
+"""Trials of several devices: all at once or none, and nobody waits for long."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermesd.core.events import Cancelled, DeviceFailed, NodeSilent, Paused, TermsSet, Unpaused
+from hermesd.core.model import Plugin
+from hermesd.core.sharing import Terms
+from tests.core.gang_cluster import GangCluster
+from tests.core.playbook import (
+    Playbook,
+    completed,
+    crashed,
+    joined,
+    milestone,
+    parked,
+    play,
+    quantum_ended,
+    reported,
+    started,
+    submitted,
+)
+
+TURNS = Plugin("round_robin", (("quantum_seconds", 30.0),))
+
+
+def gang(trials: int = 1, devices: int = 2, name: str = "g", **changes: Any) -> Any:
+    """A study of trials that need several devices each, ahead of others of the same user."""
+    return submitted(trials, name, devices=devices, priority=1, policy=TURNS, **changes)
+
+
+def singles(devices: int, trials: int | None = None) -> Playbook:
+    """As many trials of one device each as there are devices, running since 0 for 30 s."""
+    count = trials or devices
+    book = play(count, devices, policy=TURNS)
+    book.tell(*[started(f"s/{n}#1") for n in range(devices)])
+    book.heard()
+    return book
+
+
+def test_a_trial_of_several_devices_gets_them_at_once_and_gives_them_back_at_once() -> None:
+    book = Playbook().tell(gang(2, 2), joined(4))
+    book.expect("launch g/0#1 on n/0, n/1 for 30 s", "launch g/1#1 on n/2, n/3 for 30 s")
+    book.tell(started("g/0#1")).tell(completed("g/0#1")).expect()
+    assert [book.busy(f"n/{n}") for n in range(4)] == [None, None, "g/1#1", "g/1#1"]
+
+
+def test_it_never_gets_some_of_its_devices() -> None:
+    Playbook().tell(gang(1, 3), joined(2), joined(2, node="m")).expect()
+
+
+def test_its_devices_are_of_one_node_and_one_kind() -> None:
+    book = Playbook().tell(joined(3, kinds=("fast", "slow")), joined(1, node="m", kinds=("fast",)))
+    book.tell(gang(1, 2)).expect("launch g/0#1 on n/0, n/2 for 30 s")
+
+
+def test_its_devices_are_near_each_other_where_there_is_a_choice() -> None:
+    """As its node lists them, which is the order of their places in the machine."""
+    book = singles(6)
+    book.tell(*[completed(f"s/{n}#1") for n in (0, 2, 3, 5)])
+    book.tell(gang(1, 2)).expect("launch g/0#1 on n/2, n/3 for 30 s")
+
+
+def test_what_is_missing_is_gathered_and_the_last_quantum_is_the_longest_wait() -> None:
+    book = singles(2)
+    book.at(20).tell(quantum_ended("s/0#1")).expect("renew s/0#1.1 for 30 s")
+    book.at(25).tell(gang(1, 2)).expect()
+    book.at(30).tell(quantum_ended("s/1#1")).expect(
+        "gather n/0, n/1 for g/0",
+        "renew s/1#1.1 for 20 s",  # n/0 is given back at 50
+    )
+    book.at(50).tell(quantum_ended("s/0#1", 1), quantum_ended("s/1#1", 1)).expect(
+        "suspend s/0#1", "suspend s/1#1"
+    )
+    book.tell(parked("s/0#1")).expect()
+    book.tell(parked("s/1#1")).expect("launch g/0#1 on n/0, n/1 for 30 s")
+
+
+def test_a_milestone_does_not_keep_a_device_that_is_gathered() -> None:
+    best = Plugin("best_first")
+    book = play(2, 2, policy=best)
+    book.tell(started("s/0#1"), started("s/1#1"))
+    book.tell(gang(1, 2), reported("s/0#1", 10, [9.0] * 10), reported("s/1#1", 10, [9.0] * 10))
+    book.at(1).tell(quantum_ended("s/0#1", 0, 10)).heard()
+    assert book.state.gathering == {"g/0": ("n/0", "n/1")}
+    book.tell(milestone("s/1#1", 25.0, 5.0, 12))
+    assert not [word for word in book.heard() if word.startswith("extend s/1")]
+
+
+def test_a_free_device_is_lent_to_whose_quantum_ends_in_time() -> None:
+    book = Playbook().tell(submitted(1, "long", policy=TURNS), joined(2))
+    book.tell(started("long/0#1")).heard()
+    quick = Plugin("round_robin", (("quantum_seconds", 10.0),))
+    book.at(5).tell(gang(1, 2)).expect("gather n/0, n/1 for g/0")
+    book.tell(submitted(1, "quick", policy=quick), submitted(1, "slow", policy=TURNS)).expect(
+        "launch quick/0#1 on n/1 for 10 s"
+    )
+    book.tell(started("quick/0#1")).at(15).tell(quantum_ended("quick/0#1")).expect(
+        "renew quick/0#1.1 for 10 s"
+    )
+    book.at(25).tell(quantum_ended("quick/0#1", 1)).expect("renew quick/0#1.2 for 5 s")
+
+
+def test_two_that_gather_never_wait_for_each_other() -> None:
+    book = singles(3)
+    book.at(30).tell(gang(2, 2), quantum_ended("s/0#1"))
+    book.heard()
+    assert list(book.state.gathering) == ["g/0"]
+    book.tell(quantum_ended("s/1#1"), quantum_ended("s/2#1")).heard()
+    assert list(book.state.gathering) == ["g/0"]
+
+
+def test_whoever_needs_them_no_more_has_no_devices_kept() -> None:
+    for gone in (Paused(("g/0",), "r"), Cancelled(("g/0",), "r")):
+        book = singles(2)
+        book.at(30).tell(gang(1, 2), quantum_ended("s/0#1")).heard()
+        assert book.state.gathering
+        book.tell(gone).expect("gather nothing for g/0")
+
+
+def test_a_device_that_fails_or_a_node_that_falls_silent_is_not_waited_for() -> None:
+    for lost in (DeviceFailed("n/1", "Xid"), NodeSilent("n", "cut")):
+        book = singles(2)
+        book.at(30).tell(gang(1, 2), quantum_ended("s/0#1")).heard()
+        book.tell(lost)
+        assert "gather nothing for g/0" in book.heard()
+
+
+def test_the_device_of_what_failed_alone_is_blamed() -> None:
+    book = Playbook().tell(gang(1, 2), joined(4)).tell(started("g/0#1"))
+    book.heard()
+    book.tell(replace(crashed("g/0#1", 3, "E"), rank=1))
+    assert [failure.device for failure in book.trial("g/0").failures] == ["n/1"]
+    book.expect("launch g/0#2 on n/0, n/2 for 30 s")
+
+
+def test_users_get_no_more_devices_than_their_quota() -> None:
+    book = Playbook().tell(TermsSet(1e3, (("ann", Terms(1.0, 3)),)), gang(2, 2), joined(4))
+    book.expect("launch g/0#1 on n/0, n/1 for 30 s")
+
+
+def test_within_a_quota_its_users_own_trials_make_room() -> None:
+    book = singles(2)
+    book.tell(joined(2, node="m"))
+    book.tell(TermsSet(1e3, (("ann", Terms(1.0, 2)),)))
+    book.at(30).tell(gang(1, 2), quantum_ended("s/0#1"), quantum_ended("s/1#1")).expect(
+        "gather n/0, n/1 for g/0", "suspend s/0#1", "suspend s/1#1"
+    )
+
+
+def test_one_that_is_parked_goes_on_where_it_is() -> None:
+    book = Playbook().tell(gang(1, 2), joined(2)).tell(started("g/0#1"))
+    book.tell(Paused(("g/0",), "r")).tell(parked("g/0#1"), joined(2, node="m")).heard()
+    book.tell(Unpaused(("g/0",), "u")).expect("launch g/0#2 on n/0, n/1 for 30 s from g/0#1")
+
+
+# -- many of them, in virtual time -----------------------------------------------------------------
+
+SWITCH_SECONDS = 0.2
+
+
+@pytest.mark.parametrize("nodes", [(8,), (4, 4)])
+@pytest.mark.parametrize("quanta", [{1: 30, 2: 30, 4: 30}, {1: 20, 2: 30, 4: 45}])
+def test_a_mix_of_trials_of_1_2_and_4_of_8_devices_leaves_few_of_them_idle(
+    nodes: tuple[int, ...], quanta: dict[int, float]
+) -> None:
+    chance = random.Random(4)
+    counts = {1: 16, 2: 6, 4: 3}
+    work = {width: [chance.uniform(60, 300) for _ in range(n)] for width, n in counts.items()}
+    outcome = GangCluster(nodes, work, quanta, SWITCH_SECONDS).play()
+    assert outcome.utilization >= 0.95
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    nodes=st.sampled_from([(8,), (4, 4)]),
+    work=st.fixed_dictionaries(
+        {1: st.lists(st.floats(1, 200), max_size=12)}
+        | {width: st.lists(st.floats(1, 200), min_size=1, max_size=4) for width in (2, 4)}
+    ),
+    quanta=st.fixed_dictionaries({width: st.floats(5, 60) for width in (1, 2, 4)}),
+)
+def test_nobody_waits_for_longer_than_two_quanta_and_its_turn(
+    nodes: tuple[int, ...], work: dict[int, list[float]], quanta: dict[int, float]
+) -> None:
+    """Its turn has come when the others of its study have had theirs."""
+    outcome = GangCluster(nodes, work, quanta, SWITCH_SECONDS).play()
+    longest = max(quanta.values()) + 2 * SWITCH_SECONDS
+    assert max(outcome.gathering_seconds, default=0.0) <= longest + SWITCH_SECONDS
+    for width, trials in work.items():
+        turn = (len(trials) - 1) * (quanta[width] + 2 * SWITCH_SECONDS + longest)
+        for number in range(len(trials)):
+            assert max(outcome.waits[f"w{width}/{number}"]) <= turn + 2 * longest
