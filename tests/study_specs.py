@@ -38,6 +38,9 @@ def parameter(name: str, given: Mapping[str, Any]) -> pb.Parameter:
                 message.distribution = pb.Distribution.Value(f"DISTRIBUTION_{item.upper()}")
             case "sequence":
                 _sequence(message.sequence, item)
+            case "when":
+                for name, values in item.items():
+                    message.when.add(name=name, values=[value(one) for one in values])
             case "probabilities":
                 message.probabilities.extend(item)
             case _:

@@ -520,7 +520,7 @@ BAD = [
     ),
     (
         spec({"x": {"value": 1, "values": [1, 2]}}),
-        r"^parameters\.x\.value = unknown key: expected one of probabilities, values \(did",
+        r"^parameters\.x\.value = unknown key: expected one of probabilities, values, when \(did",
     ),
     (
         spec({"x": {"values": [[[1]], [[2]]]}}),
@@ -771,3 +771,56 @@ def test_a_list_is_one_value_that_programs_read_back(items: list[Any]) -> None:
     made = draft(spec({"units": {"value": texts}}))
     (line,) = made.argvs
     assert json.loads(line[2].removeprefix("--units=")) == texts
+
+
+CONDITIONAL = {
+    "optimizer": {"values": ["sgd", "adam"]},
+    "momentum": {"values": [0.0, 0.9], "when": {"optimizer": ["sgd"]}},
+    "nesterov": {"values": [True, False], "when": {"optimizer": ["sgd"], "momentum": [0.9]}},
+    "rate": {"values": [1, 2]},
+}
+
+
+def test_a_grid_has_each_point_once_without_the_parameters_that_are_not_there() -> None:
+    found = points(draft(spec(CONDITIONAL)))
+    assert len(found) == 2 * (1 + 2 + 1)
+    assert {"optimizer": "adam", "rate": 2} in found
+    assert {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "rate": 1} in found
+    assert {"optimizer": "sgd", "momentum": 0.0, "rate": 1} in found
+    few = draft(spec(CONDITIONAL, run_cap=3))
+    assert points(few) == found[:3]
+    assert few.argvs[0][-2:] != few.argvs[2][-2:]
+
+
+def test_draws_have_a_parameter_where_its_condition_is_met() -> None:
+    free = {
+        name: {k: v for k, v in axis.items() if k != "when"} for name, axis in CONDITIONAL.items()
+    }
+    drawn, whole = (
+        points(draft(spec(axes, method=RANDOM, run_cap=40))) for axes in (CONDITIONAL, free)
+    )
+    for point, full in zip(drawn, whole, strict=True):
+        assert ("momentum" in point) is (point["optimizer"] == "sgd")
+        assert ("nesterov" in point) is (point.get("momentum") == 0.9)
+        assert point.items() <= full.items(), "a condition moves no other value"
+
+
+@pytest.mark.parametrize(
+    ("when", "error"),
+    [
+        (
+            {"optimizr": ["sgd"]},
+            "when.optimizr: expected a parameter that is written above it (did you mean opt",
+        ),
+        ({"rate": [1]}, "when.rate: expected a parameter that is written above it"),
+        (
+            {"optimizer": ["sdg"]},
+            "when.optimizer = sdg: expected one of adam, sgd (did you mean sgd?)",
+        ),
+    ],
+)
+def test_a_condition_that_is_never_met_is_refused(when: Any, error: str) -> None:
+    axes = {**CONDITIONAL, "momentum": {"value": 0.9, "when": when}}
+    with pytest.raises(Refused) as refused:
+        draft(spec(axes))
+    assert error in str(refused.value)

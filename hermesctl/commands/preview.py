@@ -31,7 +31,7 @@ from hermesctl.render.documents import submission_document
 from hermesctl.render.grid import PARAMETERS
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.replay_views import forecast_view
-from hermesctl.render.tables import cell, grid, params_text, value_text, varying
+from hermesctl.render.tables import cell, grid, param_text, params_text, varying
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import Forecast, policy_of
 from hermesctl.sdk.records import DEFAULT_POOL, Submission
@@ -133,7 +133,7 @@ def show_preview(
         table = grid(">trial", *(f"={name}" for name in names), spared=(PARAMETERS,))
         shown = trials if wide else trials[:_PREVIEWED]
         for trial in shown:
-            values = [cell(value_text(trial.params.get(name))) for name in names]
+            values = [cell(param_text(trial, name)) for name in names]
             table.add_row(cell(str(trial.number)), *values)
         return table
 

@@ -20,10 +20,10 @@ from hermesctl.render.tables import (
     cell,
     grid,
     left_text,
+    param_text,
     params_text,
     state_cell,
     step_text,
-    value_text,
     varying,
 )
 from hermesctl.sdk.records import StudyDetail, Trial
@@ -170,7 +170,7 @@ def _parameters(trials: Sequence[Trial], names: Sequence[str], room: int) -> lis
     for length in (max(map(len, names), default=0), *_NAME_LENGTHS):
         short = {name: cut(name, length) for name in names}
         written = [
-            " ".join(f"{short[name]}={value_text(trial.params.get(name))}" for name in names)
+            " ".join(f"{short[name]}={param_text(trial, name)}" for name in names)
             for trial in trials
         ]
         if max(map(len, written), default=0) <= room:

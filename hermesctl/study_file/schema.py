@@ -268,9 +268,12 @@ class _Builder:
         if isinstance(entry.node, BrokenYaml):
             return
         known = {name: f for name, f in _fields(message).items() if name != "name"}
-        if len(known) == 1 and isinstance(entry.node, Scalar):
+        if len(known) == 1 and isinstance(entry.node, Scalar | Items):
             (only,) = known.values()
-            self.field(message, only, entry.node, path)
+            node = entry.node
+            if only.is_repeated and isinstance(node, Scalar):
+                node = Items((node,), node.place)
+            self.field(message, only, node, path)
             return
         if not isinstance(entry.node, Table):
             example = "a mapping such as {value: 0.1} or {values: [0.1, 0.2]}"

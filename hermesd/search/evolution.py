@@ -33,6 +33,8 @@ def child(
     mother, father = (dict(best[_winner(len(best), random)]) for _ in range(2))
     made: dict[str, Setting] = {}
     for name, axis in axes.items():
+        if not axis.is_in(made):
+            continue
         parent = mother if random.random() < 0.5 else father
         if name not in parent or random.random() < 1 / len(axes):
             made[name] = axis.draw(random)
@@ -50,15 +52,20 @@ def step(axes: Mapping[str, Axis], ranked: Sequence[Point], random: np.random.Ge
     """The best point with another value on one axis: one drawn anew, or a near one."""
     if not ranked:
         return _drawn(axes, random)
-    made = {name: value for name, value in ranked[0] if name in axes}
-    open_axes = [name for name, axis in axes.items() if axis.size != 1]
-    name = open_axes[int(random.integers(len(open_axes)))] if open_axes else ""
+    best = dict(ranked[0])
+    movable = [name for name, axis in axes.items() if axis.size != 1 and name in best]
+    name = movable[int(random.integers(len(movable)))] if movable else ""
+    made: dict[str, Setting] = {}
     for each, axis in axes.items():
-        if each == name and each in made and random.random() < 0.5:
-            made[each] = _near(axis, made[each], random)
-        elif each == name or each not in made:
+        if not axis.is_in(made):
+            continue
+        if each == name and random.random() < 0.5:
+            made[each] = _near(axis, best[each], random)
+        elif each == name or each not in best:
             made[each] = axis.draw(random)
-    return tuple((each, made[each]) for each in axes)
+        else:
+            made[each] = best[each]
+    return tuple(made.items())
 
 
 def _near(axis: Axis, value: Setting, random: np.random.Generator) -> Setting:
@@ -73,7 +80,11 @@ def _near(axis: Axis, value: Setting, random: np.random.Generator) -> Setting:
 
 
 def _drawn(axes: Mapping[str, Axis], random: np.random.Generator) -> Point:
-    return tuple((name, axis.draw(random)) for name, axis in axes.items())
+    made: dict[str, Setting] = {}
+    for name, axis in axes.items():
+        if axis.is_in(made):
+            made[name] = axis.draw(random)
+    return tuple(made.items())
 
 
 def sobol(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
@@ -85,9 +96,10 @@ def sobol(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
 
     sequence = qmc.Sobol(max(1, len(axes)), scramble=True, rng=np.random.default_rng(seed))
     shares = sequence.fast_forward(number - 1).random(1)[0]
-    point = []
+    point: dict[str, Setting] = {}
     for (name, axis), share in zip(axes.items(), shares, strict=False):
         lie = Coordinates(axis)
         at = float(share) if lie.size is None else min(int(share * lie.size), lie.size - 1)
-        point.append((name, lie.value(at)))
-    return tuple(point)
+        if axis.is_in(point):
+            point[name] = lie.value(at)
+    return tuple(point.items())

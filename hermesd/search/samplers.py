@@ -19,7 +19,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from hermesd.core.model import Goal
+from hermesd.core.model import Goal, Setting
 from hermesd.search.ask import Ask, Known, Proposal, Standing
 from hermesd.search.coordinates import Coordinates
 from hermesd.study.space import Axis
@@ -33,23 +33,21 @@ def proposals(
     """Points for so many trials, each knowing of those before it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is experimental or will be deprecated
-        lies = {name: Coordinates(axis) for name, axis in axes.items() if axis.size != 1}
+        lies = {name: Coordinates(axis) for name, axis in axes.items()}
         direction = "minimize" if ask.goal is Goal.MINIMIZE else "maximize"
         sampler = _sampler(method, startup, population, seed)
         study = optuna.create_study(direction=direction, sampler=sampler)
-        _tell(study, ask, lies)
+        _tell(study, ask, axes, lies)
         for _ in range(ask.count):
             trial = study.ask()
-            values = {name: lie.value(_suggested(trial, name, lie)) for name, lie in lies.items()}
+            point: dict[str, Setting] = {}
             for name, axis in axes.items():
-                if name not in lies:
-                    values[name] = axis.grid()[0]
+                if axis.is_in(point):
+                    point[name] = lies[name].value(_suggested(trial, name, lies[name]))
             noted = study.get_trials(deepcopy=False)[-1].system_attrs
             # Those with the point say again what the point does.
             note = {key: value for key, value in noted.items() if "relative_params" not in key}
-            yield Proposal(
-                tuple((name, values[name]) for name in axes), json.dumps(note) if note else ""
-            )
+            yield Proposal(tuple(point.items()), json.dumps(note) if note else "")
 
 
 def _sampler(method: str, startup: int, population: int, seed: int) -> Any:
@@ -69,21 +67,24 @@ def _sampler(method: str, startup: int, population: int, seed: int) -> Any:
             raise ValueError(f"no sampler {method}")
 
 
-def _tell(study: optuna.Study, ask: Ask, lies: Mapping[str, Coordinates]) -> None:
+def _tell(
+    study: optuna.Study, ask: Ask, axes: Mapping[str, Axis], lies: Mapping[str, Coordinates]
+) -> None:
     """What is known of the trials whose points lie in the space."""
-    distributions = {name: _distribution(lie) for name, lie in lies.items()}
+    distributions = {name: _distribution(lie) for name, lie in lies.items() if lie.size != 1}
     valued = [known.value for known in ask.known if known.standing is Standing.VALUED]
     worst = (max if ask.goal is Goal.MINIMIZE else min)(valued, default=0.0)
     for known in ask.known:
         point = dict(known.point)
-        at = {name: lie.of(point[name]) for name, lie in lies.items() if name in point}
-        if len(at) < len(lies) or None in at.values():
+        there = [name for name, axis in axes.items() if axis.is_in(point)]
+        at = {name: lies[name].of(point[name]) for name in there if name in point}
+        if len(at) < len(there) or None in at.values():
             continue
-        params = {name: _as(distributions[name], at[name] or 0) for name in lies}
+        told = {name: distributions[name] for name in there if name in distributions}
         study.add_trial(
             optuna.trial.create_trial(
-                params=params,
-                distributions=distributions,
+                params={name: _as(each, at[name] or 0) for name, each in told.items()},
+                distributions=told,
                 system_attrs=json.loads(known.note or "{}"),
                 **_outcome(known, worst),
             )
@@ -116,6 +117,8 @@ def _as(distribution: BaseDistribution, at: float) -> float:
 
 
 def _suggested(trial: optuna.Trial, name: str, lie: Coordinates) -> float:
+    if lie.size == 1:
+        return 0
     if lie.size is None:
         return float(trial.suggest_float(name, 0.0, 1.0))
     if lie.ordered:

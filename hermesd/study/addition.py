@@ -46,9 +46,10 @@ def addition(
         raise Refused(*errors)
     for each in changed:
         axis = axes.get(each.name) or spec.parameters.add()
-        name = axis.name or each.name
+        name, when = axis.name or each.name, [*axis.when]
         axis.CopyFrom(each)
         axis.name = name
+        axis.when.extend(() if each.when else when)
     section = read(spec)
     chosen = {each.name for each in changed}
     points, notes = _points(

@@ -7,7 +7,7 @@ earlier points.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from itertools import islice, product
@@ -72,6 +72,15 @@ class Axis(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    #: Those of the other parameters on which it depends, and the values with which it is there.
+    when: tuple[tuple[str, Listed], ...] = ()
+
+    def is_in(self, point: Mapping[str, Setting]) -> bool:
+        """Whether a point that has these values so far has one of this axis."""
+        return all(
+            any(_same(point.get(name), value) for value in values) for name, values in self.when
+        )
+
     @property
     def size(self) -> int | None:
         """How many values there are; None: endlessly many, and no `grid`."""
@@ -84,6 +93,10 @@ class Axis(BaseModel):
     def draw(self, random: np.random.Generator) -> Setting:
         """One value."""
         raise NotImplementedError
+
+
+def _same(one: Setting | None, other: Setting) -> bool:
+    return type(one) is type(other) and one == other
 
 
 class Quantized(Axis):
@@ -337,20 +350,51 @@ def axes(parameters: Mapping[str, Mapping[str, object]]) -> dict[str, Axis]:
     errors: list[FieldError] = []
     for name, given in parameters.items():
         path = f"parameters.{name}"
-        settings = {key: value for key, value in given.items() if key != "distribution"}
+        settings = {key: value for key, value in given.items() if key not in _NO_SETTINGS}
+        when, wrong = _conditions(f"{path}.when", given.get("when"), found, parameters)
+        errors += wrong
         kind = str(given.get("distribution") or _implied(settings))
         if kind not in AXES:
             error = FieldError(f"{path}.distribution", kind, one_of(AXES), nearest(kind, AXES))
             errors.append(error)
             continue
         try:
-            found[name] = AXES[kind].model_validate(settings)
+            found[name] = AXES[kind].model_validate({**settings, **when})
         except ValidationError as invalid:
             known = {"": AXES[kind].model_fields}
             errors += under(path, _short(from_pydantic(invalid, known), AXES[kind].model_fields))
     if errors:
         raise Refused(*errors)
     return found
+
+
+_NO_SETTINGS = ("distribution", "when")
+
+
+def _conditions(
+    path: str, given: object, above: Mapping[str, Axis], all_of_them: Iterable[str]
+) -> tuple[dict[str, object], list[FieldError]]:
+    """The setting `when` of an axis below those `above`, and what is wrong with it."""
+    if not isinstance(given, Mapping):
+        return {}, []
+    errors = []
+    for name, condition in given.items():
+        axis = above.get(name)
+        if axis is None:
+            there = [*all_of_them]
+            expected = "a parameter that is written above it"
+            near = "" if name in there else nearest(name, above)
+            errors.append(FieldError(f"{path}.{name}", "", expected, near))
+        elif axis.size is not None and axis.size <= VALUES_LIMIT:
+            known = axis.grid()
+            for value in condition["values"]:
+                if not any(_same(value, each) for each in known):
+                    shown = [str(each) for each in known]
+                    expected = one_of(shown)
+                    near = nearest(str(value), shown)
+                    errors.append(FieldError(f"{path}.{name}", str(value), expected, near))
+    pairs = tuple((name, tuple(condition["values"])) for name, condition in given.items())
+    return {"when": pairs} if pairs else {}, errors
 
 
 def _implied(settings: Mapping[str, object]) -> str:
@@ -447,7 +491,13 @@ def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
         raise Refused(*errors)
     see_that_it_fits(axes, count)
     columns = [axis.grid() for axis in axes.values()]
-    return [tuple(zip(axes, point, strict=True)) for point in islice(product(*columns), cap)]
+    points = (tuple(zip(axes, point, strict=True)) for point in product(*columns))
+    if not any(axis.when for axis in axes.values()):
+        return list(islice(points, cap))
+    if size > COST_LIMIT:
+        expected = f"at most {COST_LIMIT:,} points, those counted that `when` makes equal"
+        raise Refused(FieldError("parameters", f"a grid of {size:,} points", expected))
+    return list(islice(dict.fromkeys(_without_absent(axes, point) for point in points), cap))
 
 
 def draws(axes: Mapping[str, Axis], count: int, seed: int, first: int = 1) -> list[Point]:
@@ -462,4 +512,13 @@ def draws(axes: Mapping[str, Axis], count: int, seed: int, first: int = 1) -> li
 def drawn(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
     """The random point of the trial of this number."""
     random = np.random.default_rng([seed, number])
-    return tuple((name, axis.draw(random)) for name, axis in axes.items())
+    return _without_absent(axes, [(name, axis.draw(random)) for name, axis in axes.items()])
+
+
+def _without_absent(axes: Mapping[str, Axis], full: Iterable[tuple[str, Setting]]) -> Point:
+    """A point without the parameters whose condition it does not meet."""
+    point: dict[str, Setting] = {}
+    for name, value in full:
+        if axes[name].is_in(point):
+            point[name] = value
+    return tuple(point.items())

@@ -17,6 +17,7 @@ from hermesd.search.__main__ import answer
 from hermesd.search.ask import ASK, REPLY, Ask, Known, Standing
 from hermesd.search.coordinates import Coordinates
 from hermesd.study import space
+from hermesd.study.spec import read
 from tests.study_specs import spec
 
 SPACE: dict[str, dict[str, Any]] = {
@@ -26,8 +27,11 @@ SPACE: dict[str, dict[str, Any]] = {
     "batch": {"values": [16, 32, 64]},
     "drop": {"distribution": "q_uniform", "min": 0.0, "max": 0.8, "q": 0.1},
     "fixed": {"value": 3},
+    "momentum": {"min": 0.0, "max": 0.99, "when": {"optimizer": ["sgd", "rms"]}},
+    "warmup": {"values": [1, 2, 4], "when": {"momentum": [0.0], "optimizer": ["sgd"]}},
+    "beta": {"values": [0.9, 0.99], "when": {"optimizer": ["adam"]}},
 }
-AXES = space.axes(SPACE)
+AXES = space.axes(read(spec(SPACE)).parameters)
 METHODS = ["tpe", "cmaes", "nsgaii", "qmc", "genetic", "random_walk"]
 
 
@@ -71,7 +75,10 @@ def test_what_is_proposed_lies_in_the_space_and_follows_from_what_is_known() -> 
         assert REPLY.read(REPLY.write(answered)) == answered
         assert len({each.point for each in answered.proposals}) == 3, (method, answered)
         for each in answered.proposals:
-            assert [name for name, _ in each.point] == list(SPACE)
+            there = dict(each.point)
+            assert ("momentum" in there) is (there["optimizer"] != "adam"), (method, there)
+            assert ("beta" in there) is (there["optimizer"] == "adam"), (method, there)
+            assert [*there] == [name for name in SPACE if name in there]
             for name, value in each.point:
                 assert Coordinates(AXES[name]).of(value) is not None, (method, name, value)
                 assert type(value) is type(AXES[name].draw(_random())), (method, name, value)

@@ -230,7 +230,7 @@ class Signal(_message.Message):
     def __init__(self, name: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
 
 class Parameter(_message.Message):
-    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q", "parameters", "sequence")
+    __slots__ = ("name", "value", "values", "probabilities", "min", "max", "distribution", "mu", "sigma", "q", "parameters", "sequence", "when")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class Parameter(_message.Message):
     Q_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WHEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: Value
     values: _containers.RepeatedCompositeFieldContainer[Value]
@@ -255,7 +256,16 @@ class Parameter(_message.Message):
     q: float
     parameters: _containers.RepeatedCompositeFieldContainer[Parameter]
     sequence: Sequence
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., sequence: _Optional[_Union[Sequence, _Mapping]] = ...) -> None: ...
+    when: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., probabilities: _Optional[_Iterable[float]] = ..., min: _Optional[_Union[Value, _Mapping]] = ..., max: _Optional[_Union[Value, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, str]] = ..., mu: _Optional[float] = ..., sigma: _Optional[float] = ..., q: _Optional[float] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., sequence: _Optional[_Union[Sequence, _Mapping]] = ..., when: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("name", "values")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: _containers.RepeatedCompositeFieldContainer[Value]
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class Sequence(_message.Message):
     __slots__ = ("values", "start", "times", "after", "at", "to", "over", "every", "shape", "period", "warmup", "steps_per_epoch")
