@@ -112,6 +112,11 @@ class Agent:
         # there it could be asked for more. Raises CannotCapture.
         self.end: Callable[[], tuple[int, Capture]] | None = None
         self.ends_otherwise = False  # the end is more than its last step, so it is saved anyway
+        # What a program has trained that has ended well, for people to load; it can't go on from
+        # there. None if there is nothing. Asked where there is no other end.
+        self.result: Callable[[], Capture | None] | None = None
+        # The step of the files of the end that people load, where it is later than the end's own.
+        self.result_step: int | None = None
         self.framework, self.trains = "none", False
         self.level, self.reason = "park-only", "no boundaries seen yet"
         # Run again from its first line, the program has not come to its checkpoint's place yet:
@@ -367,17 +372,32 @@ class Agent:
     def _save_end(self) -> None:
         """Save what the last step led to, unless that is done; that it cannot be saved is no
         failure of what was trained."""
-        if self.end is None or self.is_aside:
+        if self.is_aside:
             return
-        try:
-            step, capture = self.end()
-        except CannotCapture as error:
-            self.lacks(NOT_FURTHER, str(error))
+        found = None
+        if self.end is not None:
+            try:
+                found = self.end()
+            except CannotCapture as error:
+                self.lacks(NOT_FURTHER, str(error))
+        if found is None:
+            self._save_result()
             return
+        step, capture = found
         last, id = self._saver.last, f"end-s{step}"
         if last is not None and last["step"] == step and not self.ends_otherwise:
             return
-        self._write({"id": id, "wait": True}, lambda: capture, step)
+        later = {} if self.result_step is None else {"result_step": self.result_step}
+        self._write({"id": id, "wait": True}, lambda: capture, step, later)
+
+    def _save_result(self) -> None:
+        """Save what people load, if the program can't go on from its end."""
+        step, last = self.page.step, self._saver.last
+        if self.result is None or (last is not None and last["step"] == step):
+            return
+        if (result := self.result()) is not None:
+            form = {"form": "result"}
+            self._write({"id": f"result-s{step}", "wait": True}, lambda: result, step, form)
 
     def failed(self, error_kind: str, detail: str, signature: str) -> None:
         """The program ended badly; before it was restored, that is what failed."""
@@ -465,7 +485,14 @@ class Agent:
         else:
             self._write(request, self.capture, self.page.step)
 
-    def _write(self, request: Message, take: Callable[[], Capture], step: int) -> None:
+    def _write(
+        self,
+        request: Message,
+        take: Callable[[], Capture],
+        step: int,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a checkpoint, whose manifest says `more`."""
         if self.is_aside:
             return
         fields = {
@@ -480,6 +507,7 @@ class Agent:
             "temporary": temporary_paths.given(),
             "parameters": self.parameters,
             "metrics": dict(self.reporter.side.sources),
+            **(more or {}),
         }
         # What goes on from a checkpoint does not report again what came before it.
         self.report()

@@ -16,7 +16,7 @@ from hermesctl.commands.options import (
     TrialArgument,
 )
 from hermesctl.commands.running import NounGroup, chosen_study, run
-from hermesctl.render.loading import loading_lines
+from hermesctl.render.loading import loading_lines, step_for_people
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import checkpoints_table
 from hermesctl.sdk.async_client import AsyncClient
@@ -102,8 +102,9 @@ def download(
         for file in files:
             typer.echo(printable(str(file)))
         there = {str(file.relative_to(folder.absolute())) for file in files}
-        if newest is not None and known and newest.step < found.step:
-            say(f"note: this is the trial at step {newest.step}, and it came to step {found.step}")
+        step = step_for_people(folder) or (newest.step if newest and known else found.step)
+        if step < found.step:
+            say(f"note: this is the trial at step {step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):
             say("\n".join(["it loads without Hermes:", *(f"  {line}" for line in lines)]))
 

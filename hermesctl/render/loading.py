@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 KERAS, TORCH, LIGHTNING = "model.keras", "model.pt", "model.ckpt"
 PRETRAINED = "pretrained"
@@ -47,24 +48,37 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
     return lines
 
 
+def step_for_people(folder: Path) -> int | None:
+    """The step of the files that are meant to be loaded by themselves, where it is another than
+    that of the checkpoint."""
+    found = _said(folder / "manifest.json", "result_step")
+    return found if isinstance(found, int) else None
+
+
 def _architecture(folder: Path) -> str:
     """The class of the model that `save_pretrained` wrote; empty if the folder doesn't say."""
-    said = _said(folder / "config.json", "architectures")
+    said = _names(folder / "config.json", "architectures")
     return said[0] if said else ""
 
 
 def _objects(path: Path) -> list[str]:
     """What the program called the objects in a `tf.train.Checkpoint`; none if that isn't said."""
-    return _said(path, "state", "objects")
+    return _names(path, "state", "objects")
 
 
-def _said(path: Path, *keys: str) -> list[str]:
-    """The names that a list in a JSON file holds; none of a file that has no such list."""
+def _said(path: Path, *keys: str) -> Any:
+    """What a JSON file says at this place; None if it says nothing there."""
     try:
         found = json.loads(path.read_bytes())
         for key in keys:
             found = found[key]
     except (OSError, ValueError, LookupError, TypeError):
-        return []
+        return None
+    return found
+
+
+def _names(path: Path, *keys: str) -> list[str]:
+    """The names that a list in a JSON file holds; none of a file that has no such list."""
+    found = _said(path, *keys)
     names = found if isinstance(found, list) else []
     return [name for name in names if isinstance(name, str) and name.isidentifier()]

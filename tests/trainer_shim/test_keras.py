@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermesctl.render.loading import loading_lines
+from hermesd.node.storage import checkpoints
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
@@ -206,10 +207,13 @@ def test_other_data_than_at_the_checkpoint_are_refused(zygote: Zygote, tmp_path:
             trial.until("completed")
 
 
-def test_a_trained_model_loads_without_hermes(zygote: Zygote, tmp_path: Path) -> None:
-    body = """
+@pytest.mark.parametrize("is_eager", [False, True], ids=["goes-on", "parked-only"])
+def test_a_trained_model_loads_without_hermes(
+    zygote: Zygote, tmp_path: Path, is_eager: bool
+) -> None:
+    body = f"""
 model = keras.Sequential([layers.Input((6,)), layers.Dense(4, activation="relu"), layers.Dense(1)])
-model.compile(keras.optimizers.SGD(0.1), "mse")
+model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly={is_eager})
 model.fit(x, y, batch_size=8, epochs=1, verbose=0)
 print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
 """
@@ -218,6 +222,7 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
         trial.start()
         path = trial.until("completed")["checkpoint"]["path"]
         printed = (trial.directory / "output.log").read_text()
+    assert checkpoints.is_result(Path(path)) == is_eager
     lines = loading_lines(Path(path), ["keras.arrays", "model.keras"])
     shows = "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
     loaded = subprocess.run(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermesctl.render.loading import loading_lines
+from hermesd.node.storage import checkpoints
 from tests.trainer_shim import tf_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, suspend
@@ -59,11 +60,17 @@ print("ALIKE")
 """
 
 
-@pytest.mark.parametrize("is_suspended", [False, True])
+# A step of which no checkpoint can be taken.
+IN_PYTHON = "tf.numpy_function(lambda: np.float32(0), [], tf.float32)\n            loss = tf.red"
+
+
+@pytest.mark.parametrize("kind", ["whole", "suspended", "parked-only"])
 def test_what_was_trained_is_a_checkpoint_of_tensorflows(
-    zygote: Zygote, tmp_path: Path, is_suspended: bool
+    zygote: Zygote, tmp_path: Path, kind: str
 ) -> None:
-    runs = Runs(zygote, tmp_path, programs.program(MADE + TRAINED, seeded=True))
+    is_suspended = kind == "suspended"
+    body = TRAINED.replace("loss = tf.red", IN_PYTHON) if kind == "parked-only" else TRAINED
+    runs = Runs(zygote, tmp_path, programs.program(MADE + body, seeded=True))
     with runs.trial("trained") as trial:
         trial.start(limit=4 if is_suspended else None)
         if is_suspended:
@@ -73,6 +80,7 @@ def test_what_was_trained_is_a_checkpoint_of_tensorflows(
             trial.start(restore=checkpoint)
         saved = Path(trial.until("completed")["checkpoint"]["path"])
         work = trial.directory / "work"
+    assert checkpoints.is_result(saved) == (kind == "parked-only")
     lines = loading_lines(saved, [path.name for path in saved.iterdir()])
     assert lines[1].startswith("tf.train.Checkpoint(adam=adam, model=model, scale=scale).read(")
     lines[1] = lines[1].replace(")  #", ").assert_consumed()  #")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl.render.loading import loading_lines
+from hermesctl.render.loading import loading_lines, step_for_people
+from hermesd.node.storage import checkpoints
 from tests.trainer_shim import torch_programs as programs
 from tests.trainer_shim import trainer_programs
 from tests.trainer_shim.suspending import Runs, suspend
@@ -96,6 +97,87 @@ def test_the_last_weights_are_kept_whatever_copies_cost(tmp_path: Path) -> None:
         trial.start()
         ended = trial.until("completed")
     assert ended["checkpoint"]["step"] == ended["step"] > 0
+
+
+# In functions that are left, with a model before it that is not kept.
+LEFT = """
+def trained(width, epochs):
+    model = nn.Sequential(nn.Linear(6, width), nn.BatchNorm1d(width), nn.Linear(width, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    {loop}
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model({batch}), {target}).backward()
+        optimizer.step()
+    return [model.state_dict(), optimizer.state_dict()]
+
+trained(4, 2)
+torch.save(trained(7, 3), "own.pt")
+final()
+"""
+BY_EPOCHS = """loader, epoch = DataLoader(data, batch_size=8), 0
+    while True:
+      epoch += 1
+      if epoch > epochs: break
+      for one, other in loader:"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "batch", "target"),
+    [
+        pytest.param("for epoch in range(epochs):", "x", "y", id="whole"),
+        pytest.param(BY_EPOCHS, "one", "other", id="unknown-length"),
+    ],
+)
+def test_what_was_trained_last_is_kept_where_nothing_goes_on_from_the_end(
+    tmp_path: Path, loop: str, batch: str, target: str
+) -> None:
+    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
+    body = spent + LEFT.format(loop=loop, batch=batch, target=target)
+    runs = Runs(None, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("left") as trial:
+        trial.start()
+        ended = trial.until("completed")
+        saved, work = Path(ended["checkpoint"]["path"]), trial.directory / "work"
+    assert ended["checkpoint"]["step"] == ended["step"] > 0
+    assert checkpoints.is_result(saved)
+    names = {path.name for path in saved.iterdir() if path.name.partition(".")[0]}
+    assert names == {"manifest.json", "model.pt", "optimizer.pt"}
+    torch = pytest.importorskip("torch")
+    own = torch.load(work / "own.pt")
+    model, optimizer = (torch.load(saved / f"{name}.pt") for name in ("model", "optimizer"))
+    torch.testing.assert_close(model, own[0], rtol=0, atol=0)
+    torch.testing.assert_close(optimizer, own[1], rtol=0, atol=0)
+
+
+def test_an_end_that_is_of_an_earlier_step_has_the_last_weights_beside_it(tmp_path: Path) -> None:
+    """Only the first pass may be copied."""
+    body = """
+from trainer_shim.adapters import ends
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader, epoch = DataLoader(data, batch_size=8), 0
+while True:
+    for one, target in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(one), target).backward()
+        optimizer.step()
+    ends._ALLOWED_SECONDS = ends._SHARE = -1.0
+    epoch += 1
+    if epoch == 3:
+        break
+torch.save(model.state_dict(), "own.pt")
+final()
+"""
+    runs = Runs(None, tmp_path, programs.program(body, seeded=True))
+    with runs.trial("early") as trial:
+        trial.start()
+        ended = trial.until("completed")
+        saved, work = Path(ended["checkpoint"]["path"]), trial.directory / "work"
+    assert (ended["checkpoint"]["step"], ended["step"]) == (7, 21)
+    assert step_for_people(saved) == 21
+    torch = pytest.importorskip("torch")
+    model, own = torch.load(saved / "model.pt"), torch.load(work / "own.pt")
+    torch.testing.assert_close(model, own, rtol=0, atol=0)
 
 
 LIGHTNING = """

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hermesd import study as studies
 from hermesd.core.events import Extended
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Phase, Setting, StopRule, Study, StudyId, TrialId
+from hermesd.core.model import Fidelity, Phase, Setting, StopRule, Study, StudyId, TrialId
 from hermesd.core.progress import stop_reason
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -155,6 +155,8 @@ def extensible(study: Study, trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _has_no_end(trial: Trial) -> bool:
     """Whether it has a result and nothing from which that could go on."""
+    if trial.phase is Phase.COMPLETED and trial.fidelity is Fidelity.PARK_ONLY:
+        return True  # its checkpoint, if it has one, is only for people to load
     return trial.phase in (Phase.COMPLETED, Phase.STOPPED) and trial.checkpoint is None
 
 

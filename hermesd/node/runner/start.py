@@ -122,7 +122,8 @@ def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
 
 
 def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
-    """The directory of the wanted checkpoint, or of the one before it that verifies.
+    """The directory of the wanted checkpoint, or of the one before it that verifies and that a
+    program can go on from.
 
     From a later one the head would not know what was reported up to there.
     """
@@ -130,11 +131,14 @@ def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
         return None
     path = folder.checkpoints / wanted.id.rpartition("@")[2]
     try:
-        return checkpoints.verified(path).path
+        found = checkpoints.verified(path)
+        if not checkpoints.is_result(path):
+            return found.path
     except checkpoints.DamagedCheckpoint as error:
         log.warning("checkpoint damaged", error=str(error))
     for found in checkpoints.newest(folder.checkpoints):
-        if found.step <= wanted.step and found.attempt <= wanted.attempt:
+        is_known = found.step <= wanted.step and found.attempt <= wanted.attempt
+        if is_known and not checkpoints.is_result(found.path):
             return found.path
     log.error("no checkpoint is left: from the beginning", trial=folder.trial)
     return None

@@ -108,6 +108,11 @@ def is_image(path: Path) -> bool:
     return _manifest(path)[0].get("form") == "image"
 
 
+def is_result(path: Path) -> bool:
+    """Whether a checkpoint has only what people load, and no program goes on from it."""
+    return _manifest(path)[0].get("form") == "result"
+
+
 def lies_within(file: Path, folder: Path) -> bool:
     """Whether a path leads to a place below `folder`, its links followed; a circle of links is
     followed as far as it goes."""

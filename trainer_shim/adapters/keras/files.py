@@ -15,10 +15,10 @@ from typing import Any, Callable
 from trainer_shim.adapters.keras import private
 from trainer_shim.adapters.keras.state import State
 from trainer_shim.checkpoint_dir import Builder
-from trainer_shim.saver import OtherProgram
+from trainer_shim.saver import CannotCapture, OtherProgram
 
 _VERSION = 6
-_NAME = "keras"
+_NAME, _MODEL = "keras", "model.keras"
 
 
 class Part:
@@ -113,23 +113,43 @@ class FitSnapshot:
 
     def prepare(self, builder: Builder) -> None:
         """Save the trained model; all else was copied when this was made."""
-        if self._model is None:
-            return
-        path = os.path.join(builder.partial, "model.keras")
-        try:
-            self._model.save(path)
-        except Exception as error:  # a model that Keras cannot save is resumed all the same
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            self._unsaved(in_a_line(error))
-        else:
-            self._unsaved(None)
+        if self._model is not None:
+            _save(self._model, builder, self._unsaved)
 
     def write(self, builder: Builder) -> None:
         """Write what there is no file of yet."""
         for part in [*self._parts, self._whole]:
             part.write(builder)
         builder.adopt()
+
+
+class ModelAlone:
+    """`model.keras` of a program that can't go on from there."""
+
+    def __init__(self, model: Any, unsaved: Callable[[str | None], None]) -> None:
+        self._model, self._unsaved = model, unsaved
+
+    def prepare(self, builder: Builder) -> None:
+        """Save the model. Raises CannotCapture."""
+        _save(self._model, builder, self._unsaved)
+        if not os.path.exists(os.path.join(builder.partial, _MODEL)):
+            raise CannotCapture("Keras can't save the model")
+
+    def write(self, builder: Builder) -> None:
+        """Take up what was saved."""
+        builder.adopt()
+
+
+def _save(model: Any, builder: Builder, unsaved: Callable[[str | None], None]) -> None:
+    path = os.path.join(builder.partial, _MODEL)
+    try:
+        model.save(path)
+    except Exception as error:  # a model that Keras cannot save is resumed all the same
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        unsaved(in_a_line(error))
+    else:
+        unsaved(None)
 
 
 def in_a_line(error: Exception) -> str:

@@ -575,6 +575,11 @@ class KerasSession:
                 self.obstacle(str(found))
             raise found from error
 
+    def _result(self) -> files.ModelAlone | None:
+        if not self.is_obstructed or self._trained is None:
+            return None
+        return files.ModelAlone(self._trained, self._says_unsaved)
+
     def _says_unsaved(self, why: str | None) -> None:
         self.agent.lacks("there is no model.keras", why)
 
@@ -620,7 +625,7 @@ class KerasSession:
             if self._past.is_over_after(self._fits.records):
                 self.restored()
             return
-        self.fit, self._trained = None, fit.model
+        self.fit, self._trained, self.agent.result = None, fit.model, self._result
         self._lost = self._lost or fit.lost
         if not self.is_obstructed:
             self._keep(fit)

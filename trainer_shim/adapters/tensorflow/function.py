@@ -207,6 +207,7 @@ class Loop(ReplayedProgram):
             plan.is_known_as(trains)
             if trains:
                 self._named.update(self._named_objects(plan.written))
+                self.agent.result = self._result
         plan.is_skipped = plan.trains or not touched.isdisjoint(self.variables.stale)
         plan.changes = self.variables.changes
         if not plan.is_skipped:
@@ -361,6 +362,13 @@ class Loop(ReplayedProgram):
             snapshot.state["objects"] = [*self._named]
             snapshot.loadable = self._write_loadable
         return step, snapshot
+
+    def _result(self) -> store.LoopSnapshot | None:
+        self.is_off = True
+        state = {"objects": [*self._named]}
+        if not self._named:
+            return None
+        return store.LoopSnapshot(self._name, state, loadable=self._write_loadable)
 
     def _write_loadable(self, builder: Builder) -> None:
         why = None

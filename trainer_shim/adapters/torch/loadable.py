@@ -1,19 +1,25 @@
 """What PyTorch loads of an ended training without Hermes: plain state_dicts, and what a framework
 whose loop has trained makes of them.
 
-The values are the checkpoint's own copies, whatever has become of the models since. What
+The values are the checkpoint's own copies, whatever has become of the models since; where no
+checkpoint is of the last step, those that were trained are as the program has left them. What
 cannot be written so has no such file, and is resumed all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Callable
 
+from trainer_shim.adapters.torch.objects import Objects, saved_tensors
 from trainer_shim.adapters.torch.pack import Unpacker
 from trainer_shim.adapters.torch.state import Files, State
 from trainer_shim.adapters.torch.tensor_bytes import Raw
+from trainer_shim.checkpoint_dir import Builder
 
 # The state_dict of a model of the program's, of then; None of another one.
 Weights = Callable[[Any], "dict[str, Any] | None"]
@@ -43,20 +49,25 @@ def state_dict_files(
     """Names and contents: `model.pt` and `optimizer.pt`, of more than one with its number after the
     first (`model-2.pt`). Of each of the `models` the names are given, with the places of their
     tensors among the values of the state."""
+    objects = state["objects"]
+    optimizers = range(len(objects["optimizers"]))
+    yield from _written("model", [partial(_model, objects, names) for names in models])
+    yield from _written("optimizer", [partial(_optimizer, objects, one) for one in optimizers])
+
+
+def _written(
+    kind: str, made: Iterable[Callable[[], dict[str, Any]]]
+) -> Iterator[tuple[str, memoryview]]:
+    """The names and contents of what these make."""
     import torch
 
-    objects = state["objects"]
-    wanted = [("model", number) for number in range(len(models))]
-    wanted += [("optimizer", number) for number in range(len(objects["optimizers"]))]
-    for kind, number in wanted:
+    for number, make in enumerate(made, 1):
         written = io.BytesIO()
         try:
-            is_model = kind == "model"
-            made = _model(objects, models[number]) if is_model else _optimizer(objects, number)
-            torch.save(made, written)
+            torch.save(make(), written)
         except Exception:  # of what has no plain form; the training is well
             continue
-        yield f"{kind}-{number + 1}.pt" if number else f"{kind}.pt", written.getbuffer()
+        yield f"{kind}-{number}.pt" if number > 1 else f"{kind}.pt", written.getbuffer()
 
 
 class _OnProcessor(Unpacker):
@@ -84,3 +95,133 @@ def _optimizer(objects: State, number: int) -> dict[str, Any]:
         made.append({**found, "params": [numbers[place] for place in group]})
     slots = {numbers[unpacker.unpack(key)]: unpacker.unpack(slot) for key, slot in copy["slots"]}
     return {"state": slots, "param_groups": made}
+
+
+class Trained:
+    """What optimizers have trained last, for the files of a program that has ended.
+
+    Not the models and optimizers are held, as one that the program lets go of must not be found by
+    the next checkpoint, but their tensors. Those that lie on a device are copied from there as soon
+    as the program lets go of them: it may want the memory.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._models: dict[int, _Held] = {}
+        self._optimizers: dict[int, _Held] = {}
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer has changed its parameters."""
+        held = self._optimizers.get(id(optimizer))
+        if held is not None and held.one() is optimizer:
+            return
+        for kept in (self._models, self._optimizers):  # of an earlier training, in other objects
+            for key in [key for key, held in kept.items() if held.one() is None]:
+                del kept[key]
+        number = self._objects.order("optimizer", optimizer)
+        self._optimizers[id(optimizer)] = _Held(
+            optimizer, number, _parts_of_optimizer, _write_optimizer
+        )
+        own = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+        for model in self._objects.models():
+            if any(id(tensor) in own for tensor in model.parameters()):
+                number = self._objects.order("module", model)
+                held = _Held(model, number, _parts_of_model, _write_model)
+                self._models.setdefault(id(model), held)
+
+    def files(self) -> Files:
+        """`model.pt`, `optimizer.pt` and so on, as `state_dict_files` names them."""
+        for kind, kept in (("model", self._models), ("optimizer", self._optimizers)):
+            held = sorted(kept.values(), key=lambda one: one.number)
+            yield from _written(kind, [one.state_dict for one in held])
+
+    def result(self) -> Result | None:
+        """These files, to be written; None if nothing was trained."""
+        return Result(self.files) if self._optimizers else None
+
+
+class Result:
+    """Files for people, as a checkpoint from which no program goes on."""
+
+    def __init__(self, files: Callable[[], Files]) -> None:
+        self._files = files
+
+    def prepare(self, builder: Builder) -> None:
+        """Nothing: the program has ended."""
+
+    def write(self, builder: Builder) -> None:
+        """Write the files."""
+        for name, content in self._files():
+            builder.add(name, [content])
+
+
+class _Held:
+    """One model or optimizer, the `number`-th object that was made: what `parts_of` finds of it,
+    from which `write` makes a plain state_dict."""
+
+    def __init__(
+        self,
+        one: Any,
+        number: int,
+        parts_of: Callable[[Any], Any],
+        write: Callable[[Any], dict[str, Any]],
+    ) -> None:
+        self.number = number
+        self._parts_of, self._write = parts_of, write
+        self._parts = parts_of(one)
+        self.one = weakref.ref(one, self._gone)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As PyTorch loads it, on the processor."""
+        one = self.one()
+        return self._write(self._parts if one is None else self._parts_of(one))
+
+    def _gone(self, _: Any) -> None:
+        with contextlib.suppress(Exception):  # such as too little memory for a copy
+            if not _is_on_processor(self._parts):
+                self._parts, self._write = self._write(self._parts), dict
+
+
+def _parts_of_model(model: Any) -> dict[str, Any]:
+    return dict(saved_tensors(model))
+
+
+def _parts_of_optimizer(optimizer: Any) -> dict[str, Any]:
+    return {"groups": optimizer.param_groups, "state": optimizer.state}
+
+
+def _is_on_processor(parts: dict[str, Any]) -> bool:
+    groups = parts.get("groups", [])
+    tensors = [one for group in groups for one in group["params"]] or parts.values()
+    return all(one.is_cpu for one in tensors)
+
+
+def _write_model(parts: dict[str, Any]) -> dict[str, Any]:
+    copies = {id(one): _copy(one) for one in parts.values()}  # what two layers share stays one
+    return {name: copies[id(one)] for name, one in parts.items()}
+
+
+def _write_optimizer(parts: dict[str, Any]) -> dict[str, Any]:
+    numbers: dict[int, int] = {}  # by the parameter, as `state_dict` counts them
+    made = []
+    for group in parts["groups"]:
+        own = [numbers.setdefault(id(tensor), len(numbers)) for tensor in group["params"]]
+        plain = _copy({name: value for name, value in group.items() if name != "params"})
+        made.append({**plain, "params": own})
+    slots = {numbers[id(key)]: _copy(slot) for key, slot in parts["state"].items()}
+    return {"state": slots, "param_groups": made}
+
+
+def _copy(value: Any) -> Any:
+    """A copy, with tensors on the processor. Raises TypeError for what is no plain value."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {name: _copy(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_copy, value))
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{type(value).__name__} is no plain value")

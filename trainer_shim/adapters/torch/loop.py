@@ -25,7 +25,7 @@ from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.fidelity import TorchFidelity, refusing
 from trainer_shim.adapters.torch.frame_locals import of_program as program_frames
 from trainer_shim.adapters.torch.frame_locals import place
-from trainer_shim.adapters.torch.loadable import Weights
+from trainer_shim.adapters.torch.loadable import Trained, Weights
 from trainer_shim.adapters.torch.loaders import (
     begin_again,
     begun_with,
@@ -42,7 +42,7 @@ from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, Capture
 from trainer_shim.program.enclosing_loops import turn
 from trainer_shim.saver import OtherProgram
 
@@ -513,7 +513,8 @@ class TorchSession:
         self._is_opening = False
         self._end = TrainingEnd()
         self._planned = PlannedSteps(agent.planned)
-        self.standing = TorchFidelity(agent, self._capture, self._end.newest)
+        self._trained = Trained(self.objects)
+        self.standing = TorchFidelity(agent, self._capture, self._newest_end)
         self.obstacle = self.standing.obstacle
         self.left = PassVariables(self.objects.large)
         self.between = PassWeights(self.objects, self.obstacle)
@@ -650,6 +651,7 @@ class TorchSession:
         if self.is_aside or self.is_returning:
             return
         agent, run = self.agent, self.run
+        self._trained.stepped(optimizer)
         current = self._inside[-1] if self._inside and run is None else None
         self.iteration.stepped(optimizer)
         if run is None and self.ran:
@@ -661,7 +663,7 @@ class TorchSession:
                 self.obstacle(one.obstacle)
         if not (current and current.trained) and not agent.page.looping:
             self.standing.look()
-            agent.page.step = self.steps
+            agent.page.step, agent.result = self.steps, self._result
             agent.loop(True)
         if run is not None:
             run.stepped = True
@@ -734,6 +736,18 @@ class TorchSession:
         snapshot.is_end = True
         self.agent.ends_otherwise = True  # with files that no other checkpoint has
         return snapshot
+
+    def _newest_end(self) -> tuple[int, Capture]:
+        """The end to go on from. If that is an earlier step than the last, its files for people
+        are of what the program has left; those that a framework writes are not made anew."""
+        step, snapshot = self._end.newest()
+        if step < self.steps and not self.ran and isinstance(snapshot, TorchSnapshot):
+            snapshot.ends_with(self._trained.files)
+            self.agent.result_step = self.steps
+        return step, snapshot
+
+    def _result(self) -> Capture | None:
+        return None if self.is_aside or self.is_returning else self._trained.result()
 
     def _capture(self) -> TorchSnapshot:
         gradients = self.iteration.needs_gradients

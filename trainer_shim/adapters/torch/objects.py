@@ -62,6 +62,10 @@ class Objects:
         found = [(reference(), number) for reference, number in self._made[kind].values()]
         return [one for one, number in found if one is not None and since < number <= until]
 
+    def order(self, kind: str, one: Any) -> int:
+        """How many objects were made up to this one."""
+        return self._made[kind][id(one)][1]
+
     def forget(self) -> None:
         """Drop the places of those that are gone."""
         for kind, made in self._made.items():
@@ -88,7 +92,7 @@ def tensors_of(module: Any) -> list[tuple[str, Any]]:
     return [*module.named_parameters(), *module.named_buffers()]
 
 
-def _state_dict(model: Any) -> Iterator[tuple[str, Any]]:
+def saved_tensors(model: Any) -> Iterator[tuple[str, Any]]:
     """What `model.state_dict()` holds, without running what a program has made of that."""
     yield from model.named_parameters(remove_duplicate=False)
     for prefix, module in model.named_modules(remove_duplicate=False):
@@ -134,7 +138,7 @@ class Inventory:
         return [
             {
                 name: self.known[id(tensor)]
-                for name, tensor in _state_dict(model)
+                for name, tensor in saved_tensors(model)
                 if id(tensor) in self.known
             }
             for model in self.models

@@ -55,6 +55,10 @@ class TorchSnapshot:
     def prepare(self, builder: Builder) -> None:
         """Nothing: all was copied when this was made."""
 
+    def ends_with(self, files: Callable[[], Files]) -> None:
+        """Have these files written in the place of its own."""
+        self._at_end = files
+
     def write(self, builder: Builder) -> None:
         """Write all files."""
         sizes = json.dumps([_size(raw) for raw in self._raws]).encode()
