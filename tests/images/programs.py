@@ -301,6 +301,17 @@ for step in range(60):
     open("w", "w").write(str(step)); seen[os.stat("w").st_size] = step
     print(sorted(seen.items()), flush=True); rest()
 """),
+    "memory file": python("""
+import mmap, os
+fd = os.memfd_create("m"); os.ftruncate(fd, 8192)
+with mmap.mmap(fd, 8192) as m:
+    if os.fork() == 0:
+        for step in range(50): m[step] += 1; rest()
+        os._exit(0)
+    for step in range(60):
+        os.pwrite(fd, bytes([step]), 4096 + step); print(sum(m[4096:]), flush=True); rest()
+    os.wait(); print(sum(m[:4096]), flush=True)
+"""),
     "locks": python("""
 import fcntl
 with open("l", "w") as file:

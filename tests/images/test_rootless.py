@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -24,7 +26,7 @@ from tests.images.driving import (
     undisturbed,
     wait_for_more,
 )
-from tests.images.programs import PROGRAMS
+from tests.images.programs import PROGRAMS, Program, python
 from tests.trainer_shim.driving import ROOT
 
 NOBODY = 65534
@@ -38,9 +40,12 @@ class Theirs(WorldTrial):
     """A trial of another user."""
 
     python = PYTHON
+    is_roots = False  # for now
 
     def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
         """With nothing of root's."""
+        if self.is_roots:
+            return super().start_host(command, env, log)
         words = [PYTHON, "-I", "-S", str(self.shim / "detach.py"), *WORLD, *command]
         return int(
             subprocess.run(
@@ -67,12 +72,11 @@ def _give(folder: Path) -> None:
     folder.chmod(0o755)
 
 
-def _theirs(name: str, folder: Path, tool: str) -> Theirs:
-    program = PROGRAMS[name]
+def _theirs(program: Program, folder: Path, tool: str, *words: str) -> Theirs:
     if not Path(PYTHON).exists() or (lacks := missing(program)):
         pytest.skip(f"no {lacks or PYTHON} here")
-    words = [word.format(python=PYTHON) for word in program.argv]
-    trial = Theirs(folder / "t", words, criu=tool)
+    named = [word.format(python=PYTHON) for word in program.argv]
+    trial = Theirs(folder / "t", [*named, *words], criu=tool)
     trial.shim = folder / "shim"
     lay_out(program, trial.directory / "work")
     _give(folder)
@@ -81,34 +85,128 @@ def _theirs(name: str, folder: Path, tool: str) -> Theirs:
 
 @pytest.mark.parametrize(
     "name",
-    ["generator", "many threads", "sqlite", "subprocess", "deleted open file", "shell", "c"],
+    [
+        "generator",
+        "many threads",
+        "sqlite",
+        "subprocess",
+        "deleted open file",
+        "shell",
+        "c",
+        "pool of processes",
+        "shared array",
+        "memory file",
+    ],
 )
 def test_an_ordinary_user_needs_no_privileges(
     name: str, place: tuple[Path, str], tmp_path: Path
 ) -> None:
-    trial = _theirs(name, *place)
+    trial = _theirs(PROGRAMS[name], *place)
     output, files = undisturbed(PROGRAMS[name], tmp_path / "plain")
     suspended_again_and_again(trial, len(output))
     assert trial.output == output
     assert files_in(trial.directory / "work") == files
 
 
-def test_what_only_root_can_keep_is_parked_and_named(place: tuple[Path, str]) -> None:
-    trial = _theirs("pool of processes", *place)
+def test_a_trial_has_shared_memory_of_its_own(place: tuple[Path, str]) -> None:
+    trial = _theirs(python("import os; print(os.listdir('/dev/shm'))"), *place)
+    stranger = Path("/dev/shm", trial.directory.parent.name)
+    stranger.touch()
     try:
         trial.launch()
         trial.start()
-        trial.until("started")
-        wait_for_more(trial, 10)
-        trial.suspend("checkpoint")
-        failed = trial.until("checkpoint_failed")
-        assert "semaphore" in failed["reason"]
-        fidelity = [event for event in trial.events if event["kind"] == "fidelity"][-1]
-        assert fidelity["level"] == "park-only"
-        assert "semaphore" in fidelity["reason"]
-        trial.until("parked")
-        trial.resume()
         trial.until("completed")
         trial.quit()
     finally:
         trial.end()
+        stranger.unlink()
+    assert trial.output == "[]\n"
+
+
+def test_the_clock_that_only_measures_does_not_count_the_time_away(
+    place: tuple[Path, str],
+) -> None:
+    source = """
+import time
+begun = time.time() - time.monotonic()
+while True:
+    print(time.time() - time.monotonic() - begun, flush=True); time.sleep(0.02)
+"""
+    trial = _theirs(python(source), *place)
+    try:
+        path = _suspended(trial)
+        before = trial.output
+        trial.end()
+        trial.launch()
+        trial.start(restore=path)
+        since = _printed_since(trial, before)
+    finally:
+        trial.end()
+    assert all(abs(float(line)) < 0.01 for line in before.split())
+    assert float(since) > 0.05  # a host was started meanwhile
+
+
+# What root's own image is worth to a user who gets hold of one: the memory of a process that had
+# every right, told to use them again and again.
+GREEDY = """
+import json, os, socket, sys, time
+secret, keeps = sys.argv[1], open(sys.argv[1]) if sys.argv[2] == "open" else None
+def tell(attempt):
+    try:
+        attempt()
+    except OSError as error:
+        return error.strerror
+    return "done"
+while True:
+    told = {
+        "read": tell(lambda: open(secret)), "written": tell(lambda: open(secret, "a")),
+        "given": tell(lambda: os.chown(sys.argv[0], 1, 1)),
+        "named": tell(lambda: socket.sethostname(socket.gethostname())),
+    }
+    print(json.dumps(told), flush=True); time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("secret_is", ["shut", "open"])
+def test_an_image_of_a_root_gives_a_user_nothing_that_is_roots(
+    secret_is: str, place: tuple[Path, str], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    trial = _theirs(python(GREEDY), *place, str(secret), secret_is)
+    trial.is_roots = True
+    try:
+        path = _suspended(trial)
+        before = trial.output
+        assert set(json.loads(before.splitlines()[0]).values()) == {"done"}
+        trial.end()
+        trial.is_roots = False
+        _give(trial.directory)
+        trial.launch()
+        trial.start(restore=path)
+        if secret_is == "open":
+            with pytest.raises(AssertionError, match="its image cannot be brought back"):
+                trial.until("started")
+            return
+        told = json.loads(_printed_since(trial, before))
+    finally:
+        trial.end()
+    assert "done" not in told.values(), told
+
+
+def _suspended(trial: Theirs, restore: str | None = None) -> str:
+    trial.launch()
+    trial.start(restore=restore)
+    trial.until("started")
+    wait_for_more(trial, 20)
+    trial.suspend("checkpoint")
+    return str(trial.until("suspended")["checkpoint"]["path"])
+
+
+def _printed_since(trial: Theirs, before: str) -> str:
+    """The line after the one that the program was printing when its image was taken."""
+    trial.until("started")
+    while len(lines := trial.output[len(before) :].split("\n")) < 3:
+        select.select([trial.daemon], [], [], 0.02)
+    return lines[1]

@@ -15,19 +15,20 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import Message
+from trainer_shim.host import deleted_files, world
+from trainer_shim.host.deleted_files import SHARED_MEMORY
 from trainer_shim.host.freeze import descendants
 from trainer_shim.rerun.workdir_baseline import scan
 
 FORM = "image"
 PROMISE = "images of its processes hold all that it is, on machines of one kind"
 _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
-_SHARED_MEMORY = "/dev/shm"
 _LOG = "criu.log"
 # CRIU at work on a terabyte would still be done; one that takes longer hangs.
 _LIMIT_SECONDS = 600.0
@@ -40,11 +41,7 @@ _HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
 _REASONS = (
     ("Connected TCP socket", "it has an open network connection (TCP)"),
     ("inet: ", "it has a network socket that cannot be kept"),
-    (
-        "Can't open mapped",
-        "it has mapped a file that is deleted, such as a semaphore of multiprocessing, which only"
-        " a node of root's can keep",
-    ),
+    ("Can't open mapped", "it has mapped a file that is deleted"),
     ("io_uring", "it uses io_uring"),
     ("tty", "it has a terminal open"),
     ("/dev/nvidia", "it uses a GPU"),
@@ -137,12 +134,15 @@ def take(
     with builder.or_nothing():
         processes = os.path.join(builder.partial, _PROCESSES)
         os.mkdir(processes, 0o700)
-        _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
-        files = _keep_files(source, os.path.join(builder.partial, _FILES))
-        _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
+        clocks = world.enter_clocks(source.pid)  # CRIU, too
+        with _named(source.pid):
+            _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
+            files = _keep_files(source, os.path.join(builder.partial, _FILES))
+            _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
         dumped()
         builder.adopt()
-        said = {"form": FORM, "machine": machine(), "kept": files, "laid_out": source.laid_out}
+        said = {"form": FORM, "machine": machine(), "clocks": clocks}
+        said |= {"kept": files, "laid_out": source.laid_out}
         return builder.finish({**fields, **said})
 
 
@@ -175,6 +175,15 @@ def _command(words: list[str], scratch: str) -> list[str]:
         os.unlink(os.path.join(scratch, _LOG))
     rootless = () if is_root() else ("--unprivileged",)
     return [*words, *rootless, *_COMMON, "-W", scratch, "-o", _LOG]
+
+
+@contextlib.contextmanager
+def _named(root: int) -> Iterator[None]:
+    try:
+        with deleted_files.named(_tree(root)):
+            yield
+    except deleted_files.HalfDone as error:
+        raise ImageBroken(str(error)) from error
 
 
 def _dump(words: list[str], scratch: str) -> None:
@@ -262,9 +271,16 @@ def _keep_segments(root: int, kept: str) -> None:
         shutil.copy2(path, kept)
 
 
+def tidy_up(path: str) -> None:
+    """The program of the image at `path` is there again: it needs the files no more that were
+    given a name only for the image."""
+    kept = os.path.join(path, _SEGMENTS)
+    deleted_files.forget(os.listdir(kept) if os.path.isdir(kept) else ())
+
+
 def _return_segments(kept: str) -> None:
     for name in os.listdir(kept) if os.path.isdir(kept) else ():
-        shutil.copy2(os.path.join(kept, name), os.path.join(_SHARED_MEMORY, name))
+        shutil.copy2(os.path.join(kept, name), os.path.join(SHARED_MEMORY, name))
 
 
 def _tree(root: int) -> set[int]:
@@ -274,5 +290,5 @@ def _tree(root: int) -> set[int]:
 def _mapped(pid: int) -> set[str]:
     """The files in shared memory that a process has mapped and that are still there."""
     with open(f"/proc/{pid}/maps") as file:
-        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if _SHARED_MEMORY in line}
-    return {path for path in paths if os.path.dirname(path) == _SHARED_MEMORY}
+        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if SHARED_MEMORY in line}
+    return {path for path in paths if os.path.dirname(path) == SHARED_MEMORY}

@@ -32,12 +32,12 @@ class _Child:
     """A fork of the host that does `work`; it says {"dumped": true}, then {"done": ...} or
     {"error": ..., "broken": ...}, unless it has become another program."""
 
-    def __init__(self, work: Callable[[Tell], Message]) -> None:
+    def __init__(self, work: Callable[[Tell], Message], fork: Callable[[], int] = os.fork) -> None:
         self.fd, ours = os.pipe()
         os.set_blocking(self.fd, False)
         self._said = b""
         self.has_ended = False  # by its own words
-        self.pid = os.fork()
+        self.pid = fork()
         if self.pid == 0:
             self._work(work, ours)
         os.close(ours)
@@ -151,11 +151,11 @@ class Images:
             enter_cgroup(spec.cgroup_work)
             image.bring_back(spec.criu, path, ends, spec.cwd, memory)
 
-        return self._begin(work)
+        return self._begin(work, lambda: world.fork(manifest.get("clocks")))
 
-    def _begin(self, work: Callable[[Tell], Message]) -> int:
+    def _begin(self, work: Callable[[Tell], Message], fork: Callable[[], int] = os.fork) -> int:
         self._asked_at = boottime()
-        self._child = _Child(work)
+        self._child = _Child(work, fork)
         return self._child.pid
 
     def words(self) -> list[Message]:

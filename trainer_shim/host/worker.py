@@ -11,6 +11,7 @@ from trainer_shim.channel.agent_channel import HOST_GONE
 from trainer_shim.channel.frames import FrameConnection, Message
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import Pipes, pipe_pair
+from trainer_shim.host import world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import die_with_parent, enter_cgroup
 from trainer_shim.host.output import Output
@@ -132,7 +133,7 @@ def fork_worker(
     outside = Outside(theirs, write_end) if memory is not None else None
     page.limit = NO_LIMIT if limit is None else limit
     host = os.getpid()
-    pid = os.fork()
+    pid = os.fork() if memory is None else world.fork()
     if pid != 0:
         theirs.close()
         os.close(write_end)

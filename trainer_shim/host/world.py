@@ -7,10 +7,18 @@ a world where only its host and CRIU run, they are free.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import os
+import time
+from collections.abc import Mapping
 
 FIRST_PID = 1000
+_NEWTIME = 0x80
+_CLOCKS = "/proc/{}/ns/time"
+_KINDS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
+Clocks = Mapping[str, float]  # in seconds
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC = 2, 4, 4096, 16384
 _LAST_PID = "/proc/sys/kernel/ns_last_pid"
 
@@ -32,6 +40,44 @@ def show(directory: str, place: str) -> None:
     if os.path.realpath(directory) != os.path.realpath(place):
         os.makedirs(place, exist_ok=True)
         _mount(directory, place, "", _MS_BIND | _MS_REC, "")
+
+
+def fork(shown: Clocks | None = None) -> int:
+    """Fork a process with clocks of its own, which show this if anything is given: what was brought
+    back from an image finds them where they were. Where clocks cannot be had it has those of this
+    process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        home = os.open(_CLOCKS.format("self"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.fork()
+    # Only who can come back goes.
+    is_away = libc.setns(home, _NEWTIME) == 0 and libc.unshare(_NEWTIME) == 0
+    if is_away and shown:
+        _set_clocks(shown)
+    pid = os.fork()
+    if pid != 0 and is_away and libc.setns(home, _NEWTIME) != 0:
+        raise OSError(ctypes.get_errno(), "cannot come back from the program's clocks")
+    os.close(home)
+    return pid
+
+
+def enter_clocks(pid: int) -> Clocks:
+    """Have the clocks of a process from now on, and what they show."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(_CLOCKS.format(pid), os.O_RDONLY | os.O_CLOEXEC)
+        ctypes.CDLL(None).setns(fd, _NEWTIME)  # if it fails, they are the same
+        os.close(fd)
+    return {name: time.clock_gettime(number) for name, number in _KINDS.items()}
+
+
+def _set_clocks(shown: Clocks) -> None:
+    """Before the first process has them."""
+    with open("/proc/self/timens_offsets", "w") as file:
+        for name, number in _KINDS.items():
+            offset = shown[name] - time.clock_gettime(number)
+            whole = math.floor(offset)
+            file.write(f"{name} {whole} {int((offset - whole) * 1e9)}\n")
 
 
 def _mount(source: str, target: str, kind: str, flags: int, options: str) -> None:

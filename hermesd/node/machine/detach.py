@@ -3,15 +3,16 @@
 An asyncio child is killed when its transport is collected, but hosts outlive their daemon. Run
 as a file, so that it imports little; the program's output goes where our errors go.
 
-With `--world` before it the program gets namespaces of its own, of processes, mounts and, unless
-root starts it, users, in which it is process 1; with `--world --init` its parent is, and ends with
-the last process there.
+With `--world` before it the program gets namespaces of its own, of processes, mounts, clocks and,
+unless root starts it, users, and shared memory of its own. It is process 1 there; with
+`--world --init` its parent is, and ends with the last process there.
 """
 
+import contextlib
 import os
 import sys
 
-_NEWNS, _NEWUSER, _NEWPID = 0x00020000, 0x10000000, 0x20000000
+_NEWTIME, _NEWNS, _NEWUSER, _NEWPID = 0x80, 0x00020000, 0x10000000, 0x20000000
 _REC, _SLAVE, _NOSUID, _NODEV, _NOEXEC = 1 << 14, 1 << 19, 2, 4, 8
 
 
@@ -61,6 +62,7 @@ def _enter() -> None:
     if user == 0:
         try:
             _call("unshare", _NEWNS | _NEWPID)
+            _enter_time()
             return
         except PermissionError:  # a root that is none outside of its container
             pass
@@ -68,6 +70,14 @@ def _enter() -> None:
     _write("/proc/self/setgroups", "deny")
     for name, own in (("uid_map", user), ("gid_map", group)):
         _write(f"/proc/self/{name}", f"0 {own} 1")
+    _enter_time()
+
+
+def _enter_time() -> None:
+    """Clocks of the world's own, so that a trial's may be set back to when an image of it was made:
+    who is in the first ones may not go back to these."""
+    with contextlib.suppress(OSError):  # a kernel without them
+        _call("unshare", _NEWTIME)
 
 
 def _be_first(command: list[str], is_below: bool, tells: int) -> None:
@@ -77,6 +87,8 @@ def _be_first(command: list[str], is_below: bool, tells: int) -> None:
         os.dup2(2, 1)
         _call("mount", None, b"/", None, _REC | _SLAVE, None)
         _call("mount", b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)
+        if os.path.isdir("/dev/shm"):
+            _call("mount", b"shm", b"/dev/shm", b"tmpfs", _NOSUID | _NODEV, b"mode=1777")
         if is_below:
             os.posix_spawnp(command[0], command, os.environ, setsid=True)
         else:
