@@ -12,7 +12,7 @@ from hermesctl.errors import UsageError
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.user_views import audit_table
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import audit as entries_of
+from hermesctl.sdk.people import audit as entries_of
 from hermesctl.study_file.load import seconds
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable

@@ -27,7 +27,8 @@ from hermesctl.render.output import Format, emit, write
 from hermesctl.render.tables import facts_table
 from hermesctl.sdk.address import state_directory
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import Invited, invite, take_back
+from hermesctl.sdk.people import invite, take_back
+from hermesctl.sdk.records import Invited
 from hermesctl.terminal import say, stdout
 from hermesctl.text import cut, one_line, printable
 from hermesctl.yaml_text import Data

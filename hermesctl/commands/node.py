@@ -33,7 +33,8 @@ from hermesctl.render.node_views import (
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import facts_table
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import Node, invite, revoke
+from hermesctl.sdk.people import invite, revoke
+from hermesctl.sdk.records import Node
 from hermesctl.terminal import say, stdout
 from hermesctl.text import nearest, one_line, printable
 from hermesctl.waiting import progress

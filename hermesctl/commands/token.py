@@ -16,7 +16,7 @@ from hermesctl.invocation import command
 from hermesctl.render.output import Format, emit, row, write
 from hermesctl.render.user_views import tokens_table
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import issue_token, revoke_token, tokens
+from hermesctl.sdk.people import issue_token, revoke_token, tokens
 from hermesctl.sdk.token import TOKEN_VARIABLE
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable

@@ -19,7 +19,7 @@ from hermesctl.render.tables import cell, facts_table, grid
 from hermesctl.render.user_views import user_facts, users_table
 from hermesctl.sdk import contexts
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import invite, members, revoke, users
+from hermesctl.sdk.people import invite, members, revoke, users
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.yaml_text import Data

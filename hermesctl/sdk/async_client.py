@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 from google.protobuf.message import Message
 
 from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
-from hermesctl.sdk import from_wire, local, notebook, records
+from hermesctl.sdk import local, notebook, people
 from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
@@ -27,6 +27,7 @@ from hermesctl.sdk.events import Event
 from hermesctl.sdk.expand import expanded
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
+from hermesctl.sdk.from_wire import enum_word, leaderboard, record
 from hermesctl.sdk.likeness import program, ran_meanwhile
 from hermesctl.sdk.records import (
     ChangedTrials,
@@ -149,8 +150,8 @@ class AsyncClient:
     async def server_info(self) -> ServerInfo:
         """The head's version and abilities."""
         request = pb.ServerInfoRequest()
-        return from_wire.server_info(
-            await self.connection.call(self.connection.stub.ServerInfo, request)
+        return record(
+            ServerInfo, await self.connection.call(self.connection.stub.ServerInfo, request)
         )
 
     async def studies(self) -> AsyncGenerator[Study, None]:
@@ -160,7 +161,7 @@ class AsyncClient:
             request = asked(pb.ListStudiesRequest, page_size=_PAGE_SIZE, page_token=token)
             page = await self.connection.call(self.connection.stub.ListStudies, request)
             for message in page.studies:
-                yield from_wire.study(message)
+                yield record(Study, message)
             token = page.next_page_token
             if not token:
                 return
@@ -183,8 +184,8 @@ class AsyncClient:
             NotFound: no study has this id, or several begin so.
         """
         request = asked(pb.GetStudyRequest, study=study_id(study))
-        return from_wire.study_detail(
-            await self.connection.call(self.connection.stub.GetStudy, request)
+        return record(
+            StudyDetail, await self.connection.call(self.connection.stub.GetStudy, request)
         )
 
     async def trials(self, study: StudyRef) -> AsyncGenerator[Trial, None]:
@@ -203,7 +204,7 @@ class AsyncClient:
             )
             page = await self.connection.call(self.connection.stub.ListTrials, request)
             for message in page.trials:
-                yield from_wire.trial(message)
+                yield record(Trial, message)
             token = page.next_page_token
             if not token:
                 return
@@ -218,8 +219,8 @@ class AsyncClient:
             NotFound: there is no such trial.
         """
         request = asked(pb.GetTrialRequest, trial=trial_id(trial))
-        return from_wire.trial_detail(
-            await self.connection.call(self.connection.stub.GetTrial, request)
+        return record(
+            TrialDetail, await self.connection.call(self.connection.stub.GetTrial, request)
         )
 
     async def best(
@@ -243,7 +244,7 @@ class AsyncClient:
             name = metric or (await self.study(study)).study.metric
             request.metric.CopyFrom(ranking(name, goal, by))
         response = await self.connection.call(self.connection.stub.BestTrials, request)
-        return from_wire.leaderboard(response)
+        return leaderboard(response)
 
     async def curve(self, trial: TrialRef, metric: str = "", max_points: int = 0) -> Curve:
         """A metric of a trial by step.
@@ -259,7 +260,7 @@ class AsyncClient:
         request = asked(
             pb.GetCurveRequest, trial=trial_id(trial), metric=metric, max_points=max_points
         )
-        found = from_wire.curve(await self.connection.call(self.connection.stub.GetCurve, request))
+        found = record(Curve, await self.connection.call(self.connection.stub.GetCurve, request))
         known = found.metrics_available
         if metric and known and metric not in known:
             near = nearest(metric, known)
@@ -278,8 +279,8 @@ class AsyncClient:
             NotFound: there is no such trial.
         """
         request = asked(pb.ExplainTrialRequest, trial=trial_id(trial))
-        return from_wire.explanation(
-            await self.connection.call(self.connection.stub.ExplainTrial, request)
+        return record(
+            Explanation, await self.connection.call(self.connection.stub.ExplainTrial, request)
         )
 
     async def why_study(self, study: StudyRef) -> Explanation:
@@ -308,7 +309,7 @@ class AsyncClient:
         """The nodes with their devices."""
         request = pb.ListNodesRequest()
         response = await self.connection.call(self.connection.stub.ListNodes, request)
-        return [from_wire.node(message) for message in response.nodes]
+        return [record(Node, message) for message in response.nodes]
 
     # --- following -----------------------------------------------------------------------------
 
@@ -954,7 +955,7 @@ class AsyncClient:
         answer = await self.connection.call(
             self.connection.stub.AddTrials, request, timeout_seconds=_SUBMIT_TIMEOUT_SECONDS
         )
-        trials = tuple(map(from_wire.trial, answer.trials))
+        trials = tuple(record(Trial, each) for each in answer.trials)
         return Submission(answer.study, trials, "", tuple(answer.notes))
 
     async def fork(
@@ -986,7 +987,7 @@ class AsyncClient:
         await self._check_version()
         request.request_id = new_request_id()
         answer = await self.connection.call(self.connection.stub.ForkTrial, request)
-        return from_wire.trial(answer.trial)
+        return record(Trial, answer.trial)
 
     async def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""
@@ -1011,8 +1012,8 @@ class AsyncClient:
         await self._check_version()
         request = asked(pb.SetMetricRequest, request_id=new_request_id(), study=study_id(study))
         request.metric.CopyFrom(ranking(metric, goal, by))
-        return from_wire.metric_choice(
-            await self.connection.call(self.connection.stub.SetMetric, request)
+        return record(
+            MetricChoice, await self.connection.call(self.connection.stub.SetMetric, request)
         )
 
     async def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
@@ -1036,7 +1037,7 @@ class AsyncClient:
         wanted = ranking(metric, goal, "")
         request.signal.CopyFrom(Signal(name=wanted.name, goal=wanted.goal))
         response = await self.connection.call(self.connection.stub.SetSignal, request)
-        return from_wire.enum_word(Goal.DESCRIPTOR, response.signal.goal)
+        return enum_word(Goal.DESCRIPTOR, response.signal.goal)
 
     async def remove(self, study: StudyRef) -> None:
         """Delete a study with all that it left on disks.
@@ -1055,11 +1056,11 @@ class AsyncClient:
 
     async def users(self) -> list[User]:
         """What each user has, has used lately and may have; to a user only themselves."""
-        return await records.users(self.connection)
+        return await people.users(self.connection)
 
     async def members(self) -> list[Member]:
         """The nodes and people with a certificate, by name; to a user only themselves."""
-        return await records.members(self.connection)
+        return await people.members(self.connection)
 
     async def invite(self, name: str, role: str = "user", days: float = 1.0) -> Invited:
         """Invite a person to log in, once.
@@ -1076,7 +1077,7 @@ class AsyncClient:
             UsageError: the name or the role won't do.
             Refused: the head has no certificates of its own.
         """
-        return await records.invite(self.connection, _person(role), name, days * _DAY_SECONDS)
+        return await people.invite(self.connection, _person(role), name, days * _DAY_SECONDS)
 
     async def revoke(self, name: str, role: str | None = None) -> None:
         """End a person's access at once.
@@ -1089,7 +1090,7 @@ class AsyncClient:
             NotFound: they have no access.
         """
         roles = [_person(each) for each in ([role] if role else PERSON_ROLES)]
-        await records.revoke(self.connection, roles, name)
+        await people.revoke(self.connection, roles, name)
 
     async def drain(self, node: str) -> Node:
         """Give a node nothing new, and have it give up what it has.
@@ -1108,7 +1109,7 @@ class AsyncClient:
         """
         request = asked(pb.DrainNodeRequest, request_id=new_request_id(), node=node)
         answer = await self.connection.call(self.connection.stub.DrainNode, request)
-        return from_wire.node(answer.node)
+        return record(Node, answer.node)
 
     async def undrain(self, node: str) -> Node:
         """Use a draining node again.
@@ -1122,7 +1123,7 @@ class AsyncClient:
         """
         request = asked(pb.UndrainNodeRequest, request_id=new_request_id(), node=node)
         answer = await self.connection.call(self.connection.stub.UndrainNode, request)
-        return from_wire.node(answer.node)
+        return record(Node, answer.node)
 
     async def lose(self, node: str, for_good: bool = False) -> Node:
         """Have a silent node's trials go on elsewhere now, not only when its lease is out.
@@ -1142,7 +1143,7 @@ class AsyncClient:
             pb.LoseNodeRequest, request_id=new_request_id(), node=node, for_good=for_good
         )
         answer = await self.connection.call(self.connection.stub.LoseNode, request)
-        return from_wire.node(answer.node)
+        return record(Node, answer.node)
 
     async def release(self, place: str) -> Node:
         """Take a node with its devices, or a device, out of quarantine.
@@ -1162,7 +1163,7 @@ class AsyncClient:
         node, _, device = place.partition("/")
         request = pb.ReleaseNodeRequest(request_id=new_request_id(), node=node, device=device)
         answer = await self.connection.call(self.connection.stub.ReleaseNode, request)
-        return from_wire.node(answer.node)
+        return record(Node, answer.node)
 
     async def wait_drained(self, node: str) -> Node:
         """Return once nothing runs or is parked on a draining node, or it is to be used again.
@@ -1212,7 +1213,7 @@ def _person(role: str) -> Role:
 def _submission(response: pb.SubmitStudyResponse) -> Submission:
     return Submission(
         study=response.study or response.identical_to,
-        trials=tuple(map(from_wire.trial, response.trials)),
+        trials=tuple(record(Trial, each) for each in response.trials),
         identical_to=response.identical_to,
         notes=tuple(response.notes),
         policy=plugin_label(response.policy, response.placement),

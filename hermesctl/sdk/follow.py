@@ -11,9 +11,9 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from hermesctl.errors import Unreachable
-from hermesctl.sdk import from_wire
 from hermesctl.sdk.connection import Backoff, Connection
 from hermesctl.sdk.events import Event, EventKind
+from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.requests import asked
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -53,7 +53,7 @@ async def watch(
                     backoff = Backoff(reconnect_seconds)
                     if response.events:
                         after = response.events[-1].sequence
-                        yield tuple(map(from_wire.event, response.events))
+                        yield tuple(record(Event, each) for each in response.events)
             if once:
                 return
         except Unreachable as error:

@@ -6,22 +6,17 @@ knows the wire; from_wire.py makes these from its messages. A record's repr is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from hermesctl.errors import NotFound
 from hermesctl.sdk import notebook
-from hermesctl.sdk.connection import Connection
 from hermesctl.text import count
 from hermesctl.yaml_text import Data
-from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
-from hermesd.security.identity import ROLES, Role
+from hermesd.security.identity import Role
 
-# What the SDK hands out about machines: nodes, their devices, and how much of these is used.
-#
-# As in records.py.
+# About machines: nodes, their devices, and how much of these is used.
 
 # Of the nodes that no other pool claims, and of the studies that name none.
 DEFAULT_POOL = "default"
@@ -561,7 +556,7 @@ def share(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest > 0 else 0.0
 
 
-# Why a trial runs or waits, as the SDK hands it out. As in records.py.
+# Why a trial runs or waits.
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,8 +594,6 @@ class Explanation:
 
 
 # Who may use a head from other machines, and how those who do share its devices.
-
-_NUMBERS = {role: number for number, role in ROLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,153 +664,3 @@ class AuditEntry:
     result: str
     reason: str
     times: int
-
-
-_AUDIT_PAGE_SIZE = 1_000
-
-
-async def audit(
-    connection: Connection,
-    last: int,
-    within_seconds: float = 0.0,
-    name: str = "",
-    refusals_only: bool = False,
-) -> list[AuditEntry]:
-    """The newest `last` entries of the head's audit that are asked for, the oldest of them first.
-
-    Raises Forbidden for who is no admin.
-    """
-    found: list[AuditEntry] = []
-    token = ""
-    while len(found) < last:
-        request = control_pb2.ListAuditRequest(
-            page_size=min(last - len(found), _AUDIT_PAGE_SIZE),
-            page_token=token,
-            within_seconds=within_seconds,
-            name=name,
-            refusals_only=refusals_only,
-        )
-        page = await connection.call(connection.stub.ListAudit, request)
-        found += [
-            AuditEntry(*(getattr(one, field.name) for field in fields(AuditEntry)))
-            for one in page.entries
-        ]
-        token = page.next_page_token
-        if not token:
-            break
-    return found[::-1]
-
-
-async def invite(
-    connection: Connection,
-    role: Role,
-    name: str,
-    valid_seconds: float,
-    uses: int = 1,
-    pool: str = "",
-    most_devices: int = 0,
-    own: bool = False,
-) -> Invited:
-    """A new invitation; an empty `name` is any, and may be for several nodes, which it can grant a
-    pool, limit in their devices (0: it does not), and keep to the caller's `own` trials. Raises
-    Refused, Forbidden."""
-    request = enrol_pb2.InviteRequest(
-        role=_NUMBERS[role],
-        name=name,
-        valid_seconds=valid_seconds,
-        uses=uses,
-        pool=pool,
-        most_devices=most_devices,
-        own=own,
-    )
-    answer = await connection.call(connection.enrol_stub.Invite, request)
-    return Invited(answer.token, answer.address)
-
-
-async def take_back(connection: Connection, invited: Invited) -> None:
-    """Have an invitation redeemed no more. Raises NotFound where it is not open."""
-    request = enrol_pb2.RevokeRequest(token=invited.token)
-    await connection.call(connection.enrol_stub.Revoke, request)
-
-
-async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> None:
-    """End what was issued to it in these roles, and the tokens that are for it. Raises NotFound
-    where there is nothing in any of them."""
-    missing: list[NotFound] = []
-    for role in roles:
-        request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
-        try:
-            await connection.call(connection.enrol_stub.Revoke, request)
-        except NotFound as error:
-            missing.append(error)
-    if len(missing) == len(roles):
-        raise missing[0]
-
-
-async def members(connection: Connection) -> list[Member]:
-    """All of them, by name; to a user only themselves."""
-    request = enrol_pb2.ListIdentitiesRequest()
-    answer = await connection.call(connection.enrol_stub.ListIdentities, request)
-    return [
-        Member(ROLES[one.role], one.name, one.expires_unix_seconds) for one in answer.identities
-    ]
-
-
-async def issue_token(
-    connection: Connection, name: str, user: str, role: Role, valid_seconds: float
-) -> str:
-    """A new token of a person's, as a file has it. Raises Refused."""
-    request = enrol_pb2.IssueTokenRequest(
-        name=name, user=user, role=_NUMBERS[role], valid_seconds=valid_seconds
-    )
-    return (await connection.call(connection.enrol_stub.IssueToken, request)).text
-
-
-async def tokens(connection: Connection) -> list[IssuedToken]:
-    """All that are good, the newest last; to a user their own."""
-    request = enrol_pb2.ListTokensRequest()
-    answer = await connection.call(connection.enrol_stub.ListTokens, request)
-    return [
-        IssuedToken(
-            one.name,
-            one.user,
-            ROLES[one.role],
-            one.by,
-            one.made_unix_seconds,
-            one.expires_unix_seconds,
-        )
-        for one in answer.tokens
-    ]
-
-
-async def revoke_token(connection: Connection, name: str) -> None:
-    """End a token. Raises NotFound."""
-    request = enrol_pb2.RevokeTokenRequest(name=name)
-    await connection.call(connection.enrol_stub.RevokeToken, request)
-
-
-async def users(connection: Connection) -> list[User]:
-    """Everybody who has studies, used devices or has terms of their own; to a user themselves."""
-    answer = await connection.call(connection.stub.ListUsers, control_pb2.ListUsersRequest())
-    return [_user(one) for one in answer.users]
-
-
-def _user(one: control_pb2.User) -> User:
-    limits = {
-        name: getattr(one, name) if one.HasField(name) else None
-        for name in ("max_devices", "max_unfinished_trials", "max_studies")
-    }
-    return User(
-        name=one.name,
-        weight=one.weight,
-        max_devices=limits["max_devices"],
-        max_unfinished_trials=limits["max_unfinished_trials"],
-        max_studies=limits["max_studies"],
-        devices=one.devices,
-        unfinished_trials=one.unfinished_trials,
-        studies=one.studies,
-        decayed_device_seconds=one.decayed_device_seconds,
-        share=one.share,
-        fair_share=one.fair_share,
-        half_life_seconds=one.half_life_seconds,
-    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from hermesd import __version__, wire
+from hermesd.codec import Malformed
 from hermesd.core.commands import Release
 from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.node.messages import Attached, LeaseExtended, OutcomeAcknowledged
@@ -97,7 +98,7 @@ class HeadMessages:
     def _ordered(self, response: pb.AttachResponse) -> None:
         try:
             order = wire.command_from_proto(response, self.context.config.name)
-        except wire.Malformed as error:
+        except Malformed as error:
             log.error("the head makes no sense", error=str(error))
             return
         if order is not None:

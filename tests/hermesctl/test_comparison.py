@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermesctl.render.comparison_views import comparison_view
-from hermesctl.sdk import from_wire
 from hermesctl.sdk.comparison import StudyTrace, compared, traced
-from hermesctl.sdk.records import Curve, Leaderboard
+from hermesctl.sdk.events import Event
+from hermesctl.sdk.from_wire import record
+from hermesctl.sdk.records import Curve, Leaderboard, Study, Trial
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, event, trial
@@ -35,15 +36,16 @@ def trace(
 ) -> StudyTrace:
     """A study with a best trial of this curve, and what its trials reported after how many
     seconds."""
-    study = from_wire.study(
-        pb.Study(id=name, spec=message or spec(), submitted_unix_seconds=BEGIN, **fields)
+    study = record(
+        Study, pb.Study(id=name, spec=message or spec(), submitted_unix_seconds=BEGIN, **fields)
     )
-    best = from_wire.trial(trial(1, name, metric=min(curve.values(), default=0.0)))
+    best = record(Trial, trial(1, name, metric=min(curve.values(), default=0.0)))
     told = [
-        from_wire.event(
+        record(
+            Event,
             event(
                 at, pb.PUBLIC_EVENT_KIND_REPORTED, metrics=[pb.MetricValue(name="acc", last=value)]
-            )
+            ),
         )
         for at, value in reports
     ]
@@ -95,7 +97,7 @@ def test_what_differs_is_named_by_its_key() -> None:
 def test_a_comparison_is_shown_whatever_is_known() -> None:
     text = StringIO()
     nothing = StudyTrace(
-        from_wire.study(pb.Study(id="new", spec=spec())),
+        record(Study, pb.Study(id="new", spec=spec())),
         Leaderboard([], "acc", "maximize", "last"),
         Curve("", (), (), ()),
         (),

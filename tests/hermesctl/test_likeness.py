@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hermesctl.sdk.from_wire import study as study_of
+from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.likeness import NONE_EARLIER, Wanted, nearest, overlap, program, signal_of
 from hermesctl.sdk.records import Study, TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -35,7 +35,7 @@ def earlier(
         program_sha256=sha256,
         reported=reported,
     )
-    return replace(study_of(one), counts={TrialState.COMPLETED: trained})
+    return replace(record(Study, one), counts={TrialState.COMPLETED: trained})
 
 
 def said(*studies: Study, **changes: Any) -> tuple[str, str]:

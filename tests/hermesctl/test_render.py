@@ -29,17 +29,20 @@ from hermesctl.render.views import (
     status_view,
     top_view,
 )
-from hermesctl.sdk import from_wire
 from hermesctl.sdk.events import Event
+from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import (
     Checkpoint,
+    Curve,
     Device,
     Explanation,
     Node,
     Ranked,
+    Study,
     StudyDetail,
     Submission,
     Trial,
+    TrialDetail,
     TrialState,
     Usage,
 )
@@ -62,7 +65,7 @@ def detail(*trials: pb.Trial, **fields: object) -> StudyDetail:
     message = pb.GetStudyResponse(
         study=head.studies["digits"], trials=trials, next_up=[t.id for t in trials]
     )
-    return from_wire.study_detail(message)
+    return record(StudyDetail, message)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_a_curve() -> None:
 
 def line(**fields: object) -> str:
     fields.setdefault("kind", pb.PUBLIC_EVENT_KIND_SUSPENDED)
-    one: Event = from_wire.event(event(12, **fields))  # type: ignore[arg-type]
+    one: Event = record(Event, event(12, **fields))  # type: ignore[arg-type]
     return " ".join(event_line(one).plain.split())
 
 
@@ -192,11 +195,11 @@ def test_the_metric_that_ranks_is_named_everywhere() -> None:
         best_trial="digits/1", ranking=pb.Ranking(metric=types.Metric(name="acc"), reason="seen")
     )
     told.best_metric = 0.25
-    assert "acc · seen" in shown(status_view(replace(study, study=from_wire.study(told)), {}))
+    assert "acc · seen" in shown(status_view(replace(study, study=record(Study, told)), {}))
     for one, name in (
         (study.study, "val_loss"),
-        (from_wire.study(unnamed), "loss"),
-        (from_wire.study(told), "acc"),
+        (record(Study, unnamed), "loss"),
+        (record(Study, told), "acc"),
     ):
         same = replace(study, study=one)
         for view in (
@@ -253,7 +256,7 @@ def test_who_looks_outside_of_a_trials_copy_is_told_that_it_is_one(
 ) -> None:
     one = trial(1, state=types.TRIAL_STATE_FAILED)
     one.failures.add(error_kind="exception", detail=said)
-    view = shown(trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=one))))
+    view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=one))))
     assert ("runs in a copy" in view) is is_outside
 
 
@@ -266,7 +269,7 @@ def test_a_traceback_is_shown_once_and_as_lines() -> None:
         one.failures.append(failure)
     output = f"begin\n{TRACEBACK}begin\n{TRACEBACK}end\n"
     answer = pb.GetTrialResponse(trial=one, output_tail=output)
-    view = shown(trial_view(from_wire.trial_detail(answer)))
+    view = shown(trial_view(record(TrialDetail, answer)))
     assert "\\n" not in view
     assert view.count("Traceback") == 1
     assert '\n    File "train.py", line 3, in <module>\n      1 / 0\n' in view
@@ -278,7 +281,7 @@ def test_a_traceback_is_shown_once_and_as_lines() -> None:
 def test_of_a_long_output_the_last_lines_are_shown_and_how_to_see_the_others() -> None:
     output = "".join(f"line {number}\n" for number in range(40))
     view = shown(
-        trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=trial(1), output_tail=output)))
+        trial_view(record(TrialDetail, pb.GetTrialResponse(trial=trial(1), output_tail=output)))
     )
     assert "line 39" in view
     assert "line 20" not in view
@@ -288,14 +291,14 @@ def test_of_a_long_output_the_last_lines_are_shown_and_how_to_see_the_others() -
 def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:
     words = "what can only be parked on box, this trial among it, holds 2.0 GiB of its memory"
     answer = pb.GetTrialResponse(trial=trial(1), parked_memory=words)
-    assert f"\nparked       {words}\n" in shown(trial_view(from_wire.trial_detail(answer))) + "\n"
+    assert f"\nparked       {words}\n" in shown(trial_view(record(TrialDetail, answer))) + "\n"
 
 
 def test_the_metrics_of_a_trial_have_their_range_and_the_one_that_ranks_its_name() -> None:
     one = trial(1, metric=0.25, last_run_reason="digits/2 went first")
     one.metrics.add(name="val_loss", last=0.5, best=0.25, low=0.25, high=2.0)
     one.metrics.add(name="accuracy", last=0.9)
-    view = shown(trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=one))))
+    view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=one))))
     assert "\nval_loss     0.25\n" in view
     assert "val_loss 0.5 (0.25 … 2), accuracy 0.9\n" in view
     assert "last run     digits/2 went first" in view
@@ -338,7 +341,7 @@ def test_a_trial_whose_extension_only_exited_is_told_by_its_last_words() -> None
     drawn = " ".join(shown(final_view(study, study.trials, {"digits/1": last})).split())
     assert f"{why}: {last} " in drawn
     answer = pb.GetTrialResponse(trial=kept, output_tail=f"usage: train.py\n{last}\n")
-    assert f"it said      {last}" in shown(trial_view(from_wire.trial_detail(answer)))
+    assert f"it said      {last}" in shown(trial_view(record(TrialDetail, answer)))
     kept.not_extended = "its program had nothing more to do"
     assert unexplained(detail(kept).trials) == [], "that failure is another, older one"
 
@@ -349,13 +352,13 @@ def test_a_trial_that_only_exited_is_told_by_its_last_words() -> None:
     output = "usage: train.py\r\n\x1b[31mtrain.py: error: unrecognized arguments: --wrong=1\r\n\n"
     answer = pb.GetTrialResponse(trial=failed, output_tail=output)
     words = "it said      train.py: error: unrecognized arguments: --wrong=1\n"
-    assert words in shown(trial_view(from_wire.trial_detail(answer)))
+    assert words in shown(trial_view(record(TrialDetail, answer)))
     assert "it said" not in shown(
-        trial_view(from_wire.trial_detail(pb.GetTrialResponse(trial=failed)))
+        trial_view(record(TrialDetail, pb.GetTrialResponse(trial=failed)))
     )
     failed.failures[0].error_kind = "exception"
     answer = pb.GetTrialResponse(trial=failed, output_tail=output)
-    assert "it said" not in shown(trial_view(from_wire.trial_detail(answer)))
+    assert "it said" not in shown(trial_view(record(TrialDetail, answer)))
 
 
 def test_records_have_short_reprs() -> None:
@@ -364,12 +367,12 @@ def test_records_have_short_reprs() -> None:
     assert repr(study.trials[0]) == "<Trial digits/1: running, step 5/9, metric 0.25>"
     assert repr(study) == ("<StudyDetail of <Study digits: 1 running, 1 waiting; best digits/1>>")
     curve = pb.GetCurveResponse(metric="loss", steps=[1, 2], values=[2.0, 1.0])
-    assert repr(from_wire.curve(curve)) == "<Curve loss: 2 points from step 1 to 2>"
+    assert repr(record(Curve, curve)) == "<Curve loss: 2 points from step 1 to 2>"
     assert repr(Submission("digits", study.trials, "", ())) == "<Submission digits: 2 trials>"
-    node = from_wire.node(pb.Node(id="box", devices=[pb.DeviceStatus()]))
+    node = record(Node, pb.Node(id="box", devices=[pb.DeviceStatus()]))
     assert repr(node) == "<Node box: silent, 1 device>"
-    assert repr(from_wire.trial_detail(pb.GetTrialResponse(trial=one))).startswith("<TrialDetail")
-    assert len(repr(from_wire.event(event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="a/1")))) < 80
+    assert repr(record(TrialDetail, pb.GetTrialResponse(trial=one))).startswith("<TrialDetail")
+    assert len(repr(record(Event, event(1, pb.PUBLIC_EVENT_KIND_STARTED, trial="a/1")))) < 80
 
 
 def test_a_paused_trial_is_called_so() -> None:
@@ -634,7 +637,7 @@ def test_a_parameter_that_only_extended_trials_have_is_a_dash_for_the_others() -
     extended, other = trial(1, metric=0.1, rank=1), trial(2, metric=0.2, rank=2)
     epochs = types.NamedValue(name="epochs", value=types.Value(int_value=20))
     extended.parameters.append(epochs)
-    trials = [from_wire.trial(each) for each in (extended, other)]
+    trials = [record(Trial, each) for each in (extended, other)]
     for table in (leaderboard(trials, "loss", True), trials_table(trials, "loss", True)):
         drawn = shown(table, 200)
         assert "None" not in drawn

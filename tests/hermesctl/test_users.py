@@ -13,10 +13,11 @@ from hermesctl.errors import ExitCode, UsageError
 from hermesctl.render.node_views import devices_table, nodes_table
 from hermesctl.render.tables import facts_table, studies_table
 from hermesctl.render.user_views import user_facts, users_table
-from hermesctl.sdk import contexts, from_wire
+from hermesctl.sdk import contexts
 from hermesctl.sdk.address import find_head
 from hermesctl.sdk.contexts import Context
-from hermesctl.sdk.records import Member, User
+from hermesctl.sdk.from_wire import record
+from hermesctl.sdk.records import Member, Node, Study, User
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.security.enrolment import Membership
@@ -138,7 +139,7 @@ def test_a_token_need_not_stand_on_the_command_line(
 def test_owners_of_studies_are_told_where_there_are_several(
     owners: list[str], wide: bool, told: bool
 ) -> None:
-    studies = [from_wire.study(pb.Study(id=f"s{i}", owner=o)) for i, o in enumerate(owners)]
+    studies = [record(Study, pb.Study(id=f"s{i}", owner=o)) for i, o in enumerate(owners)]
     table = shown(studies_table(studies, wide=wide), 200)
     assert ("owner" in table, "ann" in table) == (told, told)
 
@@ -146,7 +147,7 @@ def test_owners_of_studies_are_told_where_there_are_several(
 def test_a_device_that_another_has_is_not_shown_as_idle() -> None:
     device = types.Device(id="box/0", node="box", kind="cpu")
     status = pb.DeviceStatus(device=device, healthy=True, others=True)
-    node = from_wire.node(pb.Node(id="box", connected=True, draining=True, devices=[status]))
+    node = record(Node, pb.Node(id="box", connected=True, draining=True, devices=[status]))
     assert "of another user" in shown(devices_table(node.devices))
     assert "1/1" in shown(nodes_table([node], wide=False))
     assert not node.drained

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd import wire
+from hermesd.codec import Malformed
 from hermesd.core.commands import Kill, Launch, Release, Renew, Stop, Suspend, WriteDown
 from hermesd.core.events import DeviceFailed, NodeJoined, Reclaimed, Reported, RunEvent, Yielded
 from hermesd.core.losses import Chunk
@@ -234,7 +235,7 @@ def test_hello_survives_the_wire() -> None:
     ],
 )
 def test_what_cannot_be_understood_is_named(message: pb.AttachRequest, words: str) -> None:
-    with pytest.raises(wire.Malformed, match=words):
+    with pytest.raises(Malformed, match=words):
         wire.event_from_proto(message)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from hermesd import study as studies
+from hermesd.codec import value_of
 from hermesd.core.events import (
     Added,
     Event,
@@ -42,7 +43,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
 from hermesd.refusal import FieldError, Refused, shown
-from hermesd.wire import GOALS, value_of
+from hermesd.wire import GOALS
 
 T = TypeVar("T")
 NEXT_UP = 10

@@ -14,6 +14,7 @@ from statistics import median
 from google.protobuf.message import Message
 
 from hermesd import wire
+from hermesd.codec import named_value
 from hermesd.core.decide.explanation import PAUSED
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study, StudyId, TrialId
@@ -25,7 +26,7 @@ from hermesd.head.reader import Pieces
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import spec_of
-from hermesd.wire import FIDELITIES, GOALS, TIERS, named_value, plugin_to_proto
+from hermesd.wire import FIDELITIES, GOALS, TIERS, plugin_to_proto
 
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,

@@ -17,6 +17,7 @@ import structlog
 
 import hermesd
 from hermesd import wire
+from hermesd.codec import Malformed
 from hermesd.core.bounds import implausible
 from hermesd.core.commands import Command
 from hermesd.core.events import (
@@ -88,7 +89,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
         )
     try:
         joined = wire.event_from_proto(first)
-    except wire.Malformed as error:
+    except Malformed as error:
         raise Refused(FieldError("hello", "malformed", str(error))) from None
     assert isinstance(joined, NodeJoined)
     if wrong := implausible(joined.node, joined):
@@ -324,7 +325,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         sequence = request.sequence
         try:
             event = wire.event_from_proto(request)
-        except wire.Malformed as error:
+        except Malformed as error:
             log.error("malformed message dropped", node=session.node, error=str(error))
             session.passed_over(sequence)
             return

@@ -16,6 +16,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from hermesd import wire
+from hermesd.codec import Malformed
 from hermesd.core.events import Reported
 from hermesd.core.fast_replace import replace
 from hermesd.core.losses import Chunk, chunked_points, extend
@@ -85,7 +86,7 @@ def is_block(points: bytes) -> bool:
     """Whether these bytes are a block: a disk may have changed them."""
     try:
         joined([points])
-    except (DecodeError, wire.Malformed, ValueError, TypeError):
+    except (DecodeError, Malformed, ValueError, TypeError):
         return False
     return True
 

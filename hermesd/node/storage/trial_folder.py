@@ -22,6 +22,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from hermesd import wire
+from hermesd.codec import Malformed
 from hermesd.core.model import TrialId
 from hermesd.core.node.messages import Assignment
 from hermesd.node import deep_trees
@@ -119,7 +120,7 @@ class TrialFolder:
             found = wire.launch_from_proto(pb.Launch.FromString(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (IsADirectoryError, DecodeError, wire.Malformed) as error:
+        except (IsADirectoryError, DecodeError, Malformed) as error:
             raise UnreadableFolder(f"{path}: {error}") from None
         if found.run.trial != self.trial:
             raise UnreadableFolder(f"{path}: it speaks of {found.run}")

@@ -1,9 +1,8 @@
 """Frozen values as protobuf messages and back, field by field of the same name.
 
 A `MessageForm` says of a type which message it is and what is not plain about it; everything else
-follows
-from the types of its fields. What a message does not carry is refused when the type is first used,
-so that no field can be dropped on the way.
+follows from the types of its fields. What a message does not carry is refused when the type is
+first used, so that no field can be dropped on the way.
 
 A message from an older or newer peer is read as far as it goes: a field that it lacks has its
 zero (or what `MessageForm.absent` says), one that is not known here is passed over. What no
@@ -12,20 +11,23 @@ version would send raises `Malformed`, naming the field.
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hermesd.core.model import Scalar, Setting
 from hermesd.pb.hermes.v1 import types_pb2 as types
+
+if TYPE_CHECKING:
+    from hermesd.core.model import Scalar, Setting
 
 Convert = Callable[[Any], Any]
 Word = TypeVar("Word", bound=Enum)
@@ -173,7 +175,8 @@ class MessagePlan:
         self._reads: list[tuple[int, Convert]] = []
         self._inserts: list[tuple[int, Convert]] = []
         self._here: int | None = None
-        hints = get_type_hints(kind)
+        # An alias in quotes is resolved here, and names what its own module has imported.
+        hints = get_type_hints(kind, localns=vars(collections.abc))
         for index, (name, default) in enumerate(_fields(kind)):
             self._add(index, name, hints[name], default)
         self._get = _all_of([name for name, _ in self._sent])

@@ -1,6 +1,8 @@
 """The node stream's messages, from and to the core's events and orders.
 
-`FORMS` says which type is which message, and what is not plain about it.
+Pure, and shared by both ends. `FORMS` says which type is which message, and what is not plain about
+it. A message that the core cannot represent (an unknown enum value, an unset oneof, an attempt
+below 1) raises `Malformed`, which names the field.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 
 from google.protobuf.message_factory import GetMessageClass
 
+from hermesd.codec import Codec, Malformed, MessageForm, words
 from hermesd.core import commands, events, model
 from hermesd.core.events import NodeJoined, Reported, RunEvent
 from hermesd.core.losses import Chunk
@@ -20,7 +23,6 @@ from hermesd.core.node import messages
 from hermesd.core.node.messages import Assignment, Order, Series
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.wire.codec import Codec, Malformed, MessageForm, words
 
 NodeEvent: TypeAlias = (
     RunEvent
