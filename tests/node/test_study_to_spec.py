@@ -32,7 +32,6 @@ project: ours
 entity: us
 program: train.py
 command: [python, "${program}", --verbose, "${args}"]
-method: random
 run_cap: 2
 seed: 11
 metric: {name: gain, goal: maximize, mode: smoothed}
@@ -62,10 +61,13 @@ requires: {paths: [/usr]}
 # What excludes another, in one study each.
 OTHERS = {
     "conda": """
+method: random
 conda: vision
 schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
 """,
     "venv": """
+method: genetic
+search: {ahead: 2, startup: 1, population: 4}
 python: /usr/bin/python3
 requirements: demo
 early_terminate: {type: hyperband, min_iter: 2, max_iter: 9, s: 2, eta: 4, strict: true}
@@ -75,7 +77,7 @@ PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
 # What a study cannot say, but what happens to it and its trials afterwards.
 LATER = {
-    Study: {"metric_chosen", "signal_chosen"},
+    Study: {"metric_chosen", "signal_chosen", "devices"},
     Assignment: {
         "checkpoint", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds",
     },
