@@ -53,11 +53,48 @@ def turns(tmp_path: Path, body: str) -> list[Turn | None]:
         "for epoch in range(config['epochs']):",
         "for epoch in range(int(config['text'])):",
         "for epoch in range(len(names)):",
+        "for name in names:",
+        "for rate in [0.1, 0.2, 0.4]:",
+        "for number, pair in enumerate(names, start=5):",
+        "for epoch in range(entries.epochs):",
+        "for epoch in range(omega.train['epochs']):",
     ],
 )
 def test_the_usual_loops_over_epochs(tmp_path: Path, loop: str) -> None:
-    body = f"config, names = dict(epochs=3, text='3'), ['a', 'b', 'c']\n{loop}\n    here()\n"
+    body = f"""
+class Config:
+    def __init__(self, **entries):
+        self.__dict__["_content"] = entries
+    def __getattr__(self, name):
+        found = self._content[name]
+        return found._val if isinstance(found, Leaf) else found
+    __getitem__ = __getattr__
+class Leaf:
+    def __init__(self, value):
+        self._val = value
+config, names = dict(epochs=3, text="3"), ["a", "b", "c"]
+entries, omega = Config(epochs=3), Config(train=Config(epochs=Leaf(3)))
+{loop}
+    here()
+"""
     assert turns(tmp_path, body) == [Turn(0, 3), Turn(1, 3), Turn(2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("epoch = 0\nwhile epoch < 3:\n    here()\n    epoch += 1\n", [3, 2, 1]),
+        ("epoch = 0\nwhile epoch < 3:\n    epoch += 1\n    here()\n", [3, 2, 1]),
+        (
+            "epoch = 1\nwhile args.epochs >= epoch and not done:\n    here()\n    epoch += 1\n",
+            [3, 2, 1],
+        ),
+        ("at = 0\nwhile at < 10:\n    here()\n    at += 4\n", [3, 2, 1]),
+    ],
+)
+def test_a_loop_that_counts_by_itself(tmp_path: Path, body: str, expected: list[int]) -> None:
+    found = [one and one.times - one.done for one in turns(tmp_path, "done = False\n" + body)]
+    assert found == expected
 
 
 def test_a_place_lies_in_the_loops_of_all_functions_that_led_there(tmp_path: Path) -> None:
@@ -84,6 +121,10 @@ for outer in range(2):
     "body",
     [
         "while len(seen) < 1:\n    here()\n",
+        "at = 0\nwhile at < 1:\n    here()\n    for _ in range(2):\n        at += 1\n",
+        "at = 0\nwhile at < 1:\n    here()\n    if seen:\n        at += 1\n",
+        "for same in [1, 1][:1]:\n    here()\n",
+        "for one in {1: 'a'}.values():\n    here()\n",
         "for epoch in iter([1]):\n    here()\n",
         "for epoch in range(compute()):\n    here()\n",
         "for epoch in range(1):\n    epoch = 'first'\n    here()\n",
@@ -130,6 +171,21 @@ final()
 """
 
 
+COUNTED = """
+model = nn.Linear(6, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, batch_size=10)
+epoch = 0
+while epoch < 4:
+    for data, target in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data), target).backward()
+        optimizer.step()
+    epoch += 1
+final()
+"""
+
+
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -137,6 +193,7 @@ final()
     [
         pytest.param(torch_programs.USUAL, 21, True, id="usual"),
         pytest.param(ACCUMULATED, 8, True, id="accumulated"),
+        pytest.param(COUNTED, 20, True, id="counted"),
         pytest.param(WITHOUT_LOADER, 12, False, id="without-loader"),
     ],
 )

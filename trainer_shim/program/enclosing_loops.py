@@ -22,6 +22,7 @@ _OPERATIONS = {
     ast.Mult: int.__mul__,
     ast.FloorDiv: int.__floordiv__,
 }
+_HELD = (list, tuple, range, dict, str)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
@@ -88,15 +89,21 @@ def _has(node: ast.AST, line: int) -> bool:
 
 def _turn(loop: ast.AST, frame: types.FrameType) -> Turn | None:
     """Where a function is in one of its loops."""
+    if isinstance(loop, ast.While):
+        return _turn_of_counted(loop, frame)
     if not isinstance(loop, ast.For):
         return None
     source, target = loop.iter, loop.target
+    first: Any = None  # what an enumerate begins with; None: there is none
     while isinstance(source, ast.Call) and source.args:
         name = source.func.attr if isinstance(source.func, ast.Attribute) else _id(source.func)
         if name in _BARS:
             source = source.args[0]
         elif name == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-            source, target = source.args[0], target.elts[1]
+            given = [*source.args[1:], *(one.value for one in source.keywords)]
+            first = _value(given[0], frame) if given else 0
+            counter, target = target.elts
+            source = source.args[0]
         elif name in ("range", "trange"):
             numbers = [_value(one, frame) for one in source.args]
             now = frame.f_locals.get(_id(target))
@@ -109,7 +116,70 @@ def _turn(loop: ast.AST, frame: types.FrameType) -> Turn | None:
                 return None
         else:
             return None
-    return None
+    if first is None:
+        return _turn_among(_value(source, frame), frame.f_locals.get(_id(target)))
+    held, now = _value(source, frame), frame.f_locals.get(_id(counter))
+    if type(held) not in _HELD or type(now) is not int or type(first) is not int:
+        return None
+    return Turn(now - first, len(held)) if 0 <= now - first < len(held) else None
+
+
+def _turn_among(held: Any, now: Any) -> Turn | None:
+    """Where a loop over values that lie there is, if they are plain and each is there once."""
+    if type(held) not in _HELD:
+        return None
+    values = list(held)
+    is_plain = all(type(one) in (int, float, str) for one in [*values, now])
+    if not is_plain or len(set(values)) < len(values) or now not in values:
+        return None
+    return Turn(values.index(now), len(values))
+
+
+def _turn_of_counted(loop: ast.While, frame: types.FrameType) -> Turn | None:
+    """Where a loop is that goes on while a number of its own is below another: by how often it is
+    to be raised still. What else may end the loop ends it earlier."""
+    test = loop.test
+    while isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        test = next((one for one in test.values if isinstance(one, ast.Compare)), test.values[0])
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    below, bound = test.left, test.comparators[0]
+    if isinstance(test.ops[0], (ast.Gt, ast.GtE)):
+        below, bound = bound, below
+    elif not isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+        return None
+    name, is_even = _id(below), isinstance(test.ops[0], (ast.LtE, ast.GtE))
+    now, end, step = frame.f_locals.get(name), _value(bound, frame), _raised(loop, name)
+    if type(now) is not int or type(end) is not int or step is None:
+        return None
+    # Those to come, with the one under way if it has not raised the number yet.
+    is_raised = any(one.lineno < frame.f_lineno for one in loop.body if _raises(one, name))
+    left = max(0, -((now - end - is_even) // step)) + is_raised
+    done = max(0, now // step - is_raised)
+    return Turn(done, done + left)
+
+
+def _raised(loop: ast.While, name: str) -> int | None:
+    """By how much each turn of a loop raises a number; None if that does not stand there."""
+    raising = [one for one in loop.body if _raises(one, name)]
+    setting = [
+        one
+        for one in ast.walk(loop)
+        if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store)
+    ]
+    if not name or len(raising) != 1 or len(setting) != 1:
+        return None
+    by = raising[0].value.value  # type: ignore[attr-defined]
+    return by if type(by) is int and by > 0 else None
+
+
+def _raises(node: ast.stmt, name: str) -> bool:
+    return (
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and _id(node.target) == name
+        and isinstance(node.value, ast.Constant)
+    )
 
 
 def _id(node: ast.AST) -> str:
@@ -123,11 +193,15 @@ def _value(node: ast.AST, frame: types.FrameType) -> Any:
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
-        return inspect.getattr_static(_value(node.value, frame), node.attr, None)
+        held = _value(node.value, frame)
+        found = inspect.getattr_static(held, node.attr, None)
+        return _entry(held, node.attr) if found is None else found
     if isinstance(node, ast.Subscript):
         held, key = _value(node.value, frame), _value(node.slice, frame)
-        if type(held) is dict and isinstance(key, (str, int)):
-            return held.get(key)
+        if isinstance(key, (str, int)):
+            return _entry(held, key)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_value(one, frame) for one in node.elts]
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         both = _value(node.left, frame), _value(node.right, frame)
         if all(type(one) is int for one in both) and (both[1] or type(node.op) is not ast.FloorDiv):
@@ -139,6 +213,20 @@ def _value(node: ast.AST, frame: types.FrameType) -> Any:
                 return int(given)
             except (ValueError, OverflowError):
                 return None
-        if _id(node.func) == "len" and type(given) in (list, tuple, range, dict, str):
+        if _id(node.func) == "len" and type(given) in _HELD:
             return len(given)
     return None
+
+
+def _entry(held: Any, key: str | int) -> Any:
+    """An entry of a dict, or of what keeps its entries in one of its own: the configurations of
+    OmegaConf, ml_collections and the like, which say `config.epochs`."""
+    if isinstance(held, dict):
+        return dict.get(held, key)
+    try:
+        own = vars(held)
+    except TypeError:
+        return None
+    entries = (dict.get(one, key) for one in list(own.values()) if isinstance(one, dict))
+    found = next((one for one in entries if one is not None), None)
+    return getattr(found, "__dict__", {}).get("_val", found)  # a leaf of OmegaConf's
