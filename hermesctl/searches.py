@@ -17,12 +17,14 @@ is free for the next as soon as it ends.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import shutil
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +39,8 @@ from hermesctl.text import nearest
 Function = Callable[..., object]
 Axis = Mapping[str, object] | Sequence[object]
 RESULT = "result"
+# A live table is shown anew at most so often.
+TABLE_SECONDS = 1.0
 
 
 class Results:
@@ -50,9 +54,18 @@ class Results:
         """Return once all its trials are over.
 
         Args:
-            progress: show a bar meanwhile, on stderr or in the notebook.
+            progress: show the leaderboard meanwhile in a notebook, and a bar on stderr elsewhere.
         """
-        return self.client.wait(self.study, progress=progress)
+        display = _notebook_display() if progress else None
+        if display is None:
+            return self.client.wait(self.study, progress=progress)
+        shown, told = display(self, display_id=True), time.monotonic()
+        for _ in self.client.follow(self.study, reports=False):
+            if time.monotonic() - told >= TABLE_SECONDS:
+                shown.update(self)
+                told = time.monotonic()
+        shown.update(self)
+        return self.client.study(self.study)
 
     def leaderboard(self, count: int = 1_000_000) -> Leaderboard:
         """Its trials, the best first."""
@@ -157,7 +170,9 @@ def search(
     """Call a function at the points of any search that a study file can name.
 
     Args:
-        method: as in a study file.
+        method: as in a study file: `grid`, `random`, or a searcher such as `tpe`, `genetic` or
+            `random_walk`, with `run_cap=` trials in all. `hyperband` draws points at random, and
+            schedules them by the policy of that name.
         function, parameters, metric, goal, wait, client, study: as of `random_search`, which also
             says what is raised.
     """
@@ -166,6 +181,8 @@ def search(
             "a search was begun inside of a trial: where the function is in a script, begin it"
             ' below `if __name__ == "__main__":`'
         )
+    if method == "hyperband":
+        method, study = "random", {"schedule": {"policy": "hyperband"}, **study}
     _see_that_it_takes(function, parameters)
     axes = {name: _axis(value) for name, value in parameters.items()}
     with _sent(function) as (directory, target):
@@ -187,6 +204,16 @@ def search(
     if wait:
         results.wait()
     return results
+
+
+def _notebook_display() -> Callable[..., Any] | None:
+    """What shows something in the notebook that this runs in; None elsewhere."""
+    shell = sys.modules.get("IPython")
+    running = shell.get_ipython() if shell is not None else None
+    if getattr(running, "kernel", None) is None:
+        return None
+    display: Callable[..., Any] = importlib.import_module("IPython.display").display
+    return display
 
 
 def _see_that_it_takes(function: Function, parameters: Mapping[str, object]) -> None:

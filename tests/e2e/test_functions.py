@@ -8,13 +8,15 @@ import os
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from hermesctl import Client, UsageError, experiment
+from hermesctl import Client, UsageError, experiment, search, searches
+from hermesctl.searches import Results
 from tests.e2e.cluster import running
 
 HELPER = "def doubled(x):\n    return 2 * x\n"
@@ -141,6 +143,43 @@ def test_several_metrics_are_drawn_and_what_is_none_is_a_failure(local: Client) 
     ended = results.wait(progress=False).trials
     assert [str(trial.state) for trial in ended] == ["completed", "failed"]
     assert "expected a number, a dict of numbers or None" in ended[1].reason
+
+
+@pytest.mark.timeout(180)
+def test_points_are_proposed_and_shown_live_in_a_notebook(
+    local: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[str] = []
+
+    class Shown:
+        def update(self, results: Results) -> None:
+            tables.append(results._repr_html_())
+
+    def display(results: Results, *, display_id: bool) -> Shown:
+        assert display_id
+        return Shown()
+
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=True))
+    monkeypatch.setitem(sys.modules, "IPython", cast(Any, notebook))
+    page = types.SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", cast(Any, page))
+    monkeypatch.setattr(searches, "TABLE_SECONDS", 0.0)
+
+    def squared(x: float) -> float:
+        return (x - 0.3) ** 2
+
+    bounds = {"x": {"min": 0.0, "max": 1.0}}
+    results = search(
+        squared, bounds, method="random_walk", run_cap=6, goal="minimize", client=local
+    )
+    board = results.leaderboard()
+    assert len(board) == 6
+    assert [trial.metric for trial in board] == [(t.params["x"] - 0.3) ** 2 for t in board]
+    assert len(tables) > 2
+    assert "<table" in tables[-1]
+
+    banded = search(squared, bounds, method="hyperband", run_cap=3, client=local, wait=False)
+    assert "hyperband" in str(banded.wait(progress=False).study.spec["schedule"])
 
 
 def test_arguments_that_the_function_does_not_take_are_found_before_anything_is_sent() -> None:
