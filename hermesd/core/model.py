@@ -332,6 +332,8 @@ class Searcher:
     trials: int
     #: So many that have not begun are to be there, so that no device waits for a proposal.
     ahead: int = 1
+    #: Earlier studies whose trials it knows of, as long as they are there.
+    warm_start: tuple[StudyId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

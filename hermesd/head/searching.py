@@ -10,7 +10,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -149,7 +149,16 @@ def ask(state: State, study: Study, wanted: int) -> Ask:
     """The question, with what the leaderboard knows of each trial."""
     trials = [state.trials[trial] for trial in state.members[study.id]]
     by = measure(study, trials)
-    known = tuple(_known(trial, by) for trial in trials)
+    assert study.searcher is not None
+    before = (
+        replace(_known(state.trials[trial], by), note="")
+        for earlier in study.searcher.warm_start
+        for trial in state.members.get(earlier, ())
+    )
+    known = (
+        *(each for each in before if each.standing is Standing.VALUED),
+        *(_known(trial, by) for trial in trials),
+    )
     return Ask(study.source, by.goal, len(trials) + 1, wanted, known)
 
 

@@ -12,6 +12,7 @@ from hermesd.core.model import Goal
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.search import evolution
 from hermesd.search.ask import ASK, REPLY, Ask, Proposal, SearchReply, Standing
+from hermesd.search.coordinates import Coordinates, place
 from hermesd.study import space
 from hermesd.study.searchers import population, startup
 from hermesd.study.space import Axis, Point
@@ -42,7 +43,7 @@ def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterat
         return
     random = np.random.default_rng(seed)
     taken = {_key(known.point) for known in ask.known}
-    ranked = _ranked(ask)
+    ranked = _ranked(ask, axes)
     for number in range(ask.number, ask.number + ask.count):
         if section.method == "qmc":
             yield Proposal(evolution.sobol(axes, section.seed, number))
@@ -58,8 +59,14 @@ def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterat
         yield Proposal(point)
 
 
-def _ranked(ask: Ask) -> list[Point]:
-    valued = [known for known in ask.known if known.standing is Standing.VALUED]
+def _ranked(ask: Ask, axes: dict[str, Axis]) -> list[Point]:
+    """The points of the space that have a value, best first."""
+    lies = {name: Coordinates(axis) for name, axis in axes.items()}
+    valued = [
+        known
+        for known in ask.known
+        if known.standing is Standing.VALUED and place(axes, lies, known.point) is not None
+    ]
     valued.sort(key=lambda known: known.value, reverse=ask.goal is Goal.MAXIMIZE)
     return [known.point for known in valued]
 

@@ -8,11 +8,12 @@ likely, and a searcher needs to know nothing of distributions.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
 
 from hermesd.core.model import Setting
 from hermesd.study import space
-from hermesd.study.space import Axis
+from hermesd.study.space import Axis, Point
 
 # So many values are still an index.
 INDEXED = 10_000
@@ -43,6 +44,21 @@ class Coordinates:
             return None
         share = _share(self._axis, value)
         return share if share is not None and 0 <= share <= 1 else None
+
+
+def place(
+    axes: Mapping[str, Axis], lies: Mapping[str, Coordinates], point: Point
+) -> dict[str, float] | None:
+    """Where a point lies on each axis that it has; None if it is not in the space."""
+    values = dict(point)
+    found: dict[str, float] = {}
+    for name, axis in axes.items():
+        if axis.is_in(values):
+            at = lies[name].of(values[name]) if name in values else None
+            if at is None:
+                return None
+            found[name] = at
+    return found
 
 
 def _is_ordered(values: list[Setting]) -> bool:

@@ -21,7 +21,7 @@ from optuna.distributions import (
 
 from hermesd.core.model import Goal, Setting
 from hermesd.search.ask import Ask, Known, Proposal, Standing
-from hermesd.search.coordinates import Coordinates
+from hermesd.search.coordinates import Coordinates, place
 from hermesd.study.space import Axis
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -75,15 +75,13 @@ def _tell(
     valued = [known.value for known in ask.known if known.standing is Standing.VALUED]
     worst = (max if ask.goal is Goal.MINIMIZE else min)(valued, default=0.0)
     for known in ask.known:
-        point = dict(known.point)
-        there = [name for name, axis in axes.items() if axis.is_in(point)]
-        at = {name: lies[name].of(point[name]) for name in there if name in point}
-        if len(at) < len(there) or None in at.values():
+        at = place(axes, lies, known.point)
+        if at is None:
             continue
-        told = {name: distributions[name] for name in there if name in distributions}
+        told = {name: distributions[name] for name in at if name in distributions}
         study.add_trial(
             optuna.trial.create_trial(
-                params={name: _as(each, at[name] or 0) for name, each in told.items()},
+                params={name: _as(each, at[name]) for name, each in told.items()},
                 distributions=told,
                 system_attrs=json.loads(known.note or "{}"),
                 **_outcome(known, worst),

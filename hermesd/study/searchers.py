@@ -45,7 +45,8 @@ def searcher(section: StudySection) -> Searcher | None:
     """What proposes the study's trials; None if it has them all from the start."""
     if section.method not in METHODS:
         return None
-    return Searcher(section.method, section.run_cap or RUN_CAP, section.search.ahead)
+    trials = section.run_cap or RUN_CAP
+    return Searcher(section.method, trials, section.search.ahead, section.warm_start)
 
 
 def population(section: StudySection) -> int:
@@ -55,8 +56,9 @@ def population(section: StudySection) -> int:
 
 
 def startup(section: StudySection) -> int:
-    """How many of the study's trials are drawn at random, before it searches."""
-    usual = METHODS[section.method].startup
+    """How many of the study's trials are drawn at random, before it searches: one, if it knows of
+    others."""
+    usual = 1 if section.warm_start else METHODS[section.method].startup
     chosen = section.search.startup or (population(section) if usual is None else usual)
     return min(chosen, section.run_cap or RUN_CAP)
 
@@ -65,6 +67,9 @@ def errors(section: StudySection) -> Iterable[FieldError]:
     """What is set that the method does not have."""
     if section.method in METHODS:
         return
+    if section.warm_start:
+        expected = f"none with method {section.method}, which proposes nothing"
+        yield FieldError("warm_start", ", ".join(section.warm_start), expected)
     given = section.search.model_fields_set
     for name in ("ahead", "startup", "population"):
         if name in given:

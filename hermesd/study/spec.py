@@ -257,6 +257,7 @@ class StudySection(Section):
         "grid", "random", "tpe", "gp", "cmaes", "nsgaii", "qmc", "genetic", "random_walk"
     ] = "grid"
     search: SearchSection = SearchSection()
+    warm_start: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     signal: SignalSection = SignalSection()
     metric: MetricSection = MetricSection()
     metrics: Annotated[dict[Name, Pattern], Field(max_length=100)] = Field(default_factory=dict)

@@ -138,6 +138,30 @@ async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
         node.call.cancel()
 
 
+async def test_a_search_knows_the_trials_of_earlier_studies(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random", run_cap=3))
+        for _ in range(3):
+            await train(head, node)
+        await node.settle()
+        warm = search("random_walk", warm_start=["dig"], name="more")
+        submitted = await head.submit(warm)
+        assert "warm start: 3 trials of digits have a loss" in submitted.notes
+        assert len(submitted.trials) == 1
+        question = searching.ask(head.state, head.state.studies["more"], 1)
+        assert [each.standing for each in question.known] == ["valued"] * 3 + ["open"]
+        assert question.number == 2
+        for wrong, words in (
+            (search("tpe", warm_start=["other"], name="x"), "no study other"),
+            (search("grid", warm_start=["digits"], name="x"), "warm_start"),
+        ):
+            _, said = await status(head.submit(wrong))
+            assert words in said
+        node.call.cancel()
+
+
 async def test_what_a_method_lacks_is_said_before_anything_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from hermesd.core.events import (
     SignalChosen,
     Submitted,
 )
-from hermesd.core.model import DeviceId, Study, StudyId, Time
+from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
@@ -99,10 +99,12 @@ class StudiesService:
         draft = await self.head.reader.do(
             who.user, lambda: _in_one(partial(studies.draft, submitted))
         )
+        warmth: list[str] = []
         if draft.study.searcher is not None:
             submission_checks.see_that_it_is_installed(draft.study.searcher.name)
+            draft, warmth = self._warmed(draft, draft.study.searcher, who)
         draft = replace(draft, study=submission_checks.in_pool_of(who.user, draft.study))
-        notes = [*draft.notes, *submission_checks.notes(self.head.state, draft.study)]
+        notes = [*draft.notes, *warmth, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = submission_checks.fitting(self.head.state, draft.study)
         notes += submission_checks.note(suited, notes)
@@ -144,6 +146,22 @@ class StudiesService:
             policy=submission_checks.policy(self.head.state, draft.study),
             placement=submission_checks.placement(self.head.state, draft.study),
         )
+
+    def _warmed(
+        self, draft: studies.Draft, searcher: Searcher, who: Asker
+    ) -> tuple[studies.Draft, list[str]]:
+        """The draft with the ids of the studies that its searcher is to know, and what those tell.
+        Raises NotFound, Refused."""
+        state = self.head.state
+        ids = tuple(names.study_id(state, name, who) for name in searcher.warm_start)
+        by = measure(draft.study, ())
+        notes = []
+        for each in ids:
+            trials = [state.trials[trial] for trial in state.members[each]]
+            valued = sum(by.standing(trial)[0] == 0 for trial in trials)
+            notes.append(f"warm start: {valued} trials of {each} have a {by.metric}")
+        searcher = replace(searcher, warm_start=ids)
+        return replace(draft, study=replace(draft.study, searcher=searcher)), notes
 
     def _stored(self, code_sha256: str) -> None:
         """See that the code is here. Raises Refused."""
