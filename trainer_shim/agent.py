@@ -100,6 +100,7 @@ class Agent:
         self._stages = Stages(stages)
         # At this step the next stage begins; at first 0, for then nothing is known to be in effect.
         self._turn = 0 if stages else NO_LIMIT
+        self._in_force: Mapping[str, Any] | None = None
         # Puts a value into effect from the next iteration on; says whether it is. Of an adapter.
         self.put: Callable[[str, Any], bool] | None = None
         # The same by the program itself, by the name of the parameter.
@@ -435,18 +436,22 @@ class Agent:
             self._hold(step, "limit")
         # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
         if step >= self._turn:
-            if 0 < self._turn < step:
-                self._cannot_put(f"{self._stages.names[0]} at step {self._turn}", _NO_BOUNDARY)
+            if self._stages.forks(step):
+                self._save({"id": f"a{self.attempt}-fork-s{step}", "wait": True})
             self._put(step)
 
     def _put(self, step: int) -> None:
         """Have the next iteration train with the values of its stage, or end the process: no step
         is trained under a value that is not true of it."""
-        for name, value in self._stages.at(step).items():
+        values = self._stages.at(step)
+        if 0 < self._turn < step and self._stages.at(self._turn) != self._in_force:
+            self._cannot_put(f"{self._stages.names[0]} at step {self._turn}", _NO_BOUNDARY)
+        for name, value in values.items() if values != self._in_force else ():
             if name in self.setters:
                 self.setters[name](value)
             elif self.put is None or not self.put(name, value):
                 self._cannot_put(f"{name} to {value} at step {step}", _NOT_TAKEN.format(name))
+        self._in_force = values
         end = self._stages.end(step)
         self._turn = NO_LIMIT if end is None else end
 

@@ -34,7 +34,9 @@ class Spec:
     cgroup_host: str | None
     parameters: dict[str, Any]
     lengths: list[str]  # those of the parameters that say how long to train
-    stages: list[Any]  # of those that change: until which step (None: the end), and the values
+    # Of those that change: until which step (None: the end), the values, whether a checkpoint is
+    # written as it ends.
+    stages: list[Any]
     socket: str
     directory: str
     criu: str = ""  # where CRIU is, if images are to be made of the program

@@ -9,10 +9,12 @@ __all__ = ["Stages"]
 
 
 class Stages:
-    """Stages in order, each a pair: until which step it lasts (None: to the end), its values."""
+    """Stages in order: until which step each lasts (None: to the end), its values, and whether a
+    checkpoint is written as it ends, from which other trials go on."""
 
     def __init__(self, stages: Sequence[Sequence[Any]] = ()) -> None:
-        self._stages = [(until, dict(values)) for until, values in stages]
+        self._stages = [(until, dict(values)) for until, values, *_ in stages]
+        self._forks = {until for until, _, *forks in stages if any(forks)}
 
     @property
     def names(self) -> list[str]:
@@ -26,3 +28,7 @@ class Stages:
     def end(self, step: int) -> int | None:
         """Until which step those values are in force; None: to the end."""
         return next((until for until, _ in self._stages if until is None or step < until), None)
+
+    def forks(self, step: int) -> bool:
+        """Whether other trials go on from where so many steps are done."""
+        return step in self._forks

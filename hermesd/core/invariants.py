@@ -54,6 +54,9 @@ def check(state: Tables) -> None:
     known = state.copies
     _require(tables.rebuilt(state) == known, "the index of copies")
     state.copies = known  # in the order in which it has grown
+    riding = state.riding
+    _require(tables.riding_of(state) == riding, "the index of riders")
+    state.riding = riding
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}
@@ -108,7 +111,8 @@ def _check_slot(state: Tables, device_id: DeviceId) -> None:
 
 def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     run = trial.run
-    if trial.phase is Phase.WAITING and not (run or trial.ending or trial.checkpoint):
+    plain = not (run or trial.ending or trial.checkpoint or trial.carrier)
+    if trial.phase is Phase.WAITING and plain:
         return  # nothing that could contradict itself
     _require(
         (run is not None) == trial.phase.on_device, "{} is {} with {}", trial_id, trial.phase, run
@@ -150,6 +154,10 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     _require(trial.copied is None or trial.copied.nodes != (), "{}: a copy on no node", trial_id)
     if trial.kept is not None and trial.kept.leaving:
         _require(trial.kept.tier.in_process, "{} is to be written down twice", trial_id)
+    if trial.carrier is not None:
+        carrier = state.trials.get(trial.carrier)
+        rides = trial.phase is Phase.WAITING and carrier is not None and carrier.carrier is None
+        _require(rides, "{} is {}, and rides on {}", trial_id, trial.phase, trial.carrier)
     _require(trial.ending is None or trial.phase.on_device, "{} should have ended", trial_id)
     _require(
         trial.checkpoint is None or trial.checkpoint.trial == trial_id,

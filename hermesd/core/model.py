@@ -99,6 +99,14 @@ class OnStall(StrEnum):
     FAIL = "fail"
 
 
+class Share(StrEnum):
+    """Whether trials that begin alike train what they have in common once: none, or by a tree of
+    stages, with those of the same user's other studies that are alike."""
+
+    NO = "no"
+    TREE = "tree"
+
+
 class RetryAction(StrEnum):
     """What a rule does about a failure: no run of the trial on that device again, none on a device
     of no more memory, no further run at all, or no run of any trial of the study on that node."""
@@ -394,6 +402,7 @@ class Study(RunTerms):
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON
     # None: it was submitted with all its trials.
     searcher: Searcher | None = None
+    share: Share = Share.NO
 
     @property
     def reads(self) -> str:
@@ -434,7 +443,8 @@ class TrialSpec:
     """One point of a study's space.
 
     Of the parameters, those of `shape` only say how its sequences run: the program is not given
-    them. `proposal` is what the searcher that proposed it wants to know of it later.
+    them. `proposal` is what the searcher that proposed it wants to know of it later. Trials of the
+    same `root` train the same until their sequences part; one without a root shares nothing.
     """
 
     id: TrialId
@@ -445,6 +455,7 @@ class TrialSpec:
     seed: int
     shape: tuple[str, ...] = ()
     proposal: str = ""
+    root: str = ""
 
     @property
     def parameters(self) -> tuple[tuple[str, Setting], ...]:

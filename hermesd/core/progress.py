@@ -275,6 +275,7 @@ def ended(trial: Trial, now: Time, ending: Ending) -> Trial:
         result=trial.result if ending.phase is Phase.CANCELLED else None,
         finished=now,
         home=None,
+        carrier=None,
     )
     before = trial.result
     if before is None or (ending.phase is not Phase.FAILED and _gained(trial, ending, before)):

@@ -43,6 +43,7 @@ from hermesd.core.events import (
 from hermesd.core.fold.checkpoints import fold_copy_command, fold_copy_event
 from hermesd.core.fold.commands import fold_command
 from hermesd.core.fold.nodes import fold_node_event, fold_upkeep_event, fold_yield_event
+from hermesd.core.fold.riding import settle
 from hermesd.core.fold.runs import fold_run_event
 from hermesd.core.fold.studies import fold_selection_event, fold_study_event
 from hermesd.core.invariants import check
@@ -66,6 +67,8 @@ class State(Tables):
             self._fold_command(entry, now)
         else:
             self._fold_event(entry, now)
+        if self.riding.moved:
+            settle(self, now)
         self.now = max(self.now, now)
 
     def _fold_command(self, command: Command, now: Time) -> None:

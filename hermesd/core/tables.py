@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
@@ -30,7 +31,10 @@ from hermesd.core.model import (
 from hermesd.core.policy import Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
+from hermesd.core.tree import parting, path_of
 from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial
+
+T = TypeVar("T")
 
 # Which checkpoints lie on too few nodes, found without looking at every trial.
 #
@@ -72,7 +76,7 @@ def note(state: Tables, before: Trial | None, trial: Trial) -> None:
     """A trial has changed: keep the index true."""
     if trial.awaits_fork:
         state.copies.forks[trial.id] = None
-    elif trial.forked is not None:
+    elif (before or trial).forked is not None:
         state.copies.forks.pop(trial.id, None)
     old, new = before.checkpoint if before else None, trial.checkpoint
     flight = before.copying if before else None
@@ -113,12 +117,12 @@ def _forget_wish(copies: CopyIndex, trial: TrialId) -> None:
         _take_out(copies.wanting, known, trial)
 
 
-def _take_out(table: dict[NodeId, dict[TrialId, None]], node: NodeId, trial: TrialId) -> None:
-    trials = table.get(node)
+def _take_out(table: dict[str, dict[TrialId, T]], key: str, trial: TrialId) -> None:
+    trials = table.get(key)
     if trials is not None:
         trials.pop(trial, None)
         if not trials:
-            del table[node]
+            del table[key]
 
 
 def wants_copy(state: Tables, trial: Trial) -> bool:
@@ -173,9 +177,67 @@ def node_changed(state: Tables, node: NodeId) -> None:
 def forget(state: Tables, trial: Trial) -> None:
     """The trial is removed, with all its files wherever they are."""
     note(state, trial, replace(trial, checkpoint=None, copying=None, forked=None))
+    if trial.spec.root:
+        _forget_riding(state, trial)
     state.copies.forks.pop(trial.id, None)
     for key in [key for key in state.leftover if key[0] == trial.id]:
         del state.leftover[key]
+
+
+# Which trials ride on which, found without looking at every trial.
+
+
+@dataclass(slots=True)
+class RidingIndex:
+    """All of it follows from the trials: nothing of it is kept anywhere.
+
+    `kin` are the trials of each root, `leading` those of them that are unfinished and ride on
+    nobody; `riders` are those that ride on a trial, each with the step where it parts from that.
+    `moved` are those that changed and that nobody has looked at since.
+    """
+
+    kin: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    leading: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    riders: dict[TrialId, dict[TrialId, int | None]] = field(default_factory=dict)
+    moved: dict[TrialId, None] = field(default_factory=dict)
+
+
+def riding_of(state: Tables) -> RidingIndex:
+    """The index of tables that came without it."""
+    state.riding = RidingIndex()
+    for trial in state.trials.values():
+        if trial.spec.root:
+            _note_riding(state, None, trial)
+    state.riding.moved.clear()
+    return state.riding
+
+
+def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
+    """A trial that has a root, or had one, has changed: keep the index true."""
+    riding, root = state.riding, trial.spec.root
+    if before is not None and (before.spec.root, before.carrier) != (root, trial.carrier):
+        _forget_riding(state, before)
+    if not root:
+        return
+    riding.moved[trial.id] = None
+    riding.kin.setdefault(root, {})[trial.id] = None
+    if trial.carrier is None and not trial.phase.final:
+        riding.leading.setdefault(root, {})[trial.id] = None
+    else:
+        _take_out(riding.leading, root, trial.id)
+    if trial.carrier is not None and trial.id not in riding.riders.get(trial.carrier, ()):
+        carrier = state.trials[trial.carrier]
+        parts = parting(path_of(carrier.spec), path_of(trial.spec))
+        riding.riders.setdefault(trial.carrier, {})[trial.id] = parts
+
+
+def _forget_riding(state: Tables, trial: Trial) -> None:
+    riding = state.riding
+    for table in (riding.kin, riding.leading):
+        _take_out(table, trial.spec.root, trial.id)
+    if trial.carrier is not None:
+        _take_out(riding.riders, trial.carrier, trial.id)
+    riding.moved.pop(trial.id, None)
 
 
 REQUESTS_KEPT = 10_000
@@ -205,9 +267,9 @@ class Tables:
     `quarantined` are the places that it is held against. `excluded` says which studies are to
     have no more of which nodes, and why. `terms` are those of users who have other than the
     usual ones, `accounts` what users have and had. `pools` are those of the configuration, in
-    its order (another dictionary after each change). `copies` is an index, `severed` are the
-    ways between two nodes that no copy could go, until when that is believed, `leftover` is
-    what nodes have of checkpoints to which nothing refers (True: they were told, and have not
+    its order (another dictionary after each change). `copies` and `riding` are indexes, `severed`
+    are the ways between two nodes that no copy could go, until when that is believed, `leftover`
+    is what nodes have of checkpoints to which nothing refers (True: they were told, and have not
     answered), `sights` what each node says of paths (see `sights`). `served` is when a trial of
     each study was last given a quantum. `searching` has how many trials a searcher is to bring each
     study to that has fewer, `unsearched` why the searchers of others failed. `paces` is what is
@@ -245,6 +307,7 @@ class Tables:
         self.leftover: dict[tuple[TrialId, NodeId], bool] = {}
         self.sights: dict[NodeId, dict[str, str]] = {}
         self.copies = CopyIndex()
+        self.riding = RidingIndex()
         self.dirty: dict[TrialId, None] = {}
         self.ended: dict[StudyId, None] = {}
         self.free: dict[DeviceId, None] = {}
@@ -380,6 +443,8 @@ class Tables:
         before = self.trials.get(trial_id)
         self.trials[trial_id] = trial
         note(self, before, trial)
+        if trial.spec.root or (before is not None and before.spec.root):
+            _note_riding(self, before, trial)
         self.versions[trial_id] = self.versions.get(trial_id, 0) + 1
         self.dirty[trial_id] = None
         active = self.active[trial.spec.study]

@@ -7,20 +7,50 @@ places where paths part; a trial is a path from a root to the node where it ends
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
-from hermesd.core.model import Stage, TrialId
+from hermesd.core.model import Stage, TrialId, TrialSpec
 
 Path: TypeAlias = tuple[Stage, ...]
+
+
+@lru_cache(1 << 16)
+def _path(stages: Path) -> Path:
+    # By their words, as 1 and 1.0 and True are equal, and need not be the same to a program.
+    return tuple(
+        Stage(until, tuple((name, repr(value)) for name, value in values))
+        for until, values in stages
+    )
+
+
+def path_of(spec: TrialSpec) -> Path:
+    """What a trial does from its beginning on, as far as it changes: stage by stage."""
+    return _path(spec.sequences)
+
+
+def ending_at(stages: Path, steps: Iterable[int]) -> Path:
+    """The same stages, of which one ends at each of these steps as well."""
+    found: list[Stage] = []
+    begin, ends = 0, sorted(steps)
+    for stage in stages or (Stage(None, ()),) * bool(ends):
+        last = math.inf if stage.until_step is None else stage.until_step
+        found += [stage._replace(until_step=end) for end in ends if begin < end < last]
+        found.append(stage)
+        begin = int(last) if stage.until_step is not None else begin
+    return tuple(found)
 
 
 def parting(one: Path, other: Path) -> int | None:
     """The step at which two paths part: what comes after so many steps differs. None: nowhere.
 
-    Where one of them ends before, it is its end.
+    Where one of them ends before, it is its end. An empty one never changes.
     """
+    if not one or not other:
+        return next((path[0].until_step for path in (one, other) if path), None)
     mine, theirs = iter(one), iter(other)
     here, there = next(mine, None), next(theirs, None)
     step = 0

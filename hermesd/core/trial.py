@@ -299,6 +299,8 @@ class Trial:
     `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
     `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
     `forked` is the checkpoint of another trial from which this one began, as its first.
+    `carrier` is the trial that trains for this one as long as both are alike (see `fold.riding`);
+    of its steps, others have trained `carried_steps` for it.
     `tags` and `note` are what people have made of it, for themselves.
     `last_node` is where it was launched last: what it printed lies there when all else is over.
     `step_seconds` are those of an iteration on each kind of device, as of the device of that kind
@@ -356,6 +358,8 @@ class Trial:
     tags: tuple[str, ...] = ()
     note: str = ""
     forked: Checkpoint | None = None
+    carrier: TrialId | None = None
+    carried_steps: int = 0
 
     @property
     def id(self) -> TrialId:
@@ -395,7 +399,8 @@ class Trial:
     def candidate(self) -> bool:
         """Whether the next decision may give this trial a device or a new quantum."""
         if self.phase is Phase.WAITING:
-            return not self.paused and self.ending is None and not self.awaits_fork
+            is_held = self.paused or self.ending is not None or self.carrier is not None
+            return not (is_held or self.awaits_fork)
         return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
 
     @property

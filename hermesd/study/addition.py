@@ -63,7 +63,7 @@ def addition(
     stages, shape = staged(section, points)
     lines = argv.build_all(section, environment, given(stages, shape))
     first = len(trials) + 1
-    return Addition(numbered(study.id, stages, shape, lines, section.seed, first), notes)
+    return Addition(numbered(study, stages, shape, lines, section.seed, first), notes)
 
 
 def proposed(
@@ -75,7 +75,7 @@ def proposed(
     points, notes = zip(*proposals, strict=True)
     stages, shape = staged(section, points)
     lines = argv.build_all(section, dict(study.program.environment), given(stages, shape))
-    specs = numbered(study.id, stages, shape, lines, section.seed, first)
+    specs = numbered(study, stages, shape, lines, section.seed, first)
     return tuple(replace(spec, proposal=note) for spec, note in zip(specs, notes, strict=True))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hermesd.core.model import Study, TrialId, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, one_of
-from hermesd.study import argv, space
+from hermesd.study import argv, sharing, space
 from hermesd.study.addition import addition
 from hermesd.study.spec import StudySection, leaves, plain, read
 from hermesd.study.submission import TRIALS_LIMIT, given, spec_of, staged
@@ -106,5 +106,6 @@ def _redrawn(
         (now,), shape = staged(after, [point])
         if trial.stages == was != now:
             line = argv.build(after, environment, next(iter(given((now,), shape))))
-            found.append(replace(trial, stages=now, argv=line, shape=shape))
+            other = replace(trial, stages=now, argv=line, shape=shape)
+            found.append(sharing.rooted(study, other))
     return tuple(found)

@@ -7,6 +7,7 @@ axes like any others, for any search. They are the sequence's shape, and not the
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Annotated, Literal, Self, TypeAlias, cast
@@ -118,9 +119,10 @@ def stages(given: Mapping[str, Sequence], point: Point) -> tuple[Stage, ...]:
         raise Refused(*errors)
     ends = sorted({until for each in spans.values() for until, _ in each if until is not None})
     found = []
+    own = {name: [until for until, _ in each if until is not None] for name, each in spans.items()}
     for begin, until in pairwise([0, *ends, None]):
         assert begin is not None
-        now = tuple((name, _at(each, begin)) for name, each in spans.items())
+        now = tuple((n, each[bisect_right(own[n], begin)][1]) for n, each in spans.items())
         found.append(Stage(until, now if begin else (*point, *now)))
     return tuple(found)
 
@@ -247,7 +249,3 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
         last = span
     if last is not None:
         yield (None, last[1])
-
-
-def _at(spans: Iterable[Span], step: int) -> Scalar:
-    return next(value for until, value in spans if until is None or step < until)

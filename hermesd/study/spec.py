@@ -33,6 +33,7 @@ from hermesd.core.model import (
     OnThirdFailure,
     RetryAction,
     Setting,
+    Share,
     Tier,
 )
 from hermesd.pb.hermes.v1 import types_pb2 as pb
@@ -287,6 +288,7 @@ class StudySection(Section):
     nested: frozenset[str] = frozenset()
     requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
     conda: Annotated[str, Field(max_length=200), AfterValidator(_conda)] = ""
+    share: Share = Share.NO
 
     @field_validator("metric")
     @classmethod

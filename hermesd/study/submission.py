@@ -19,6 +19,7 @@ from hermesd.core.model import (
     Program,
     RetryRule,
     Setting,
+    Share,
     Stage,
     StopRule,
     Study,
@@ -31,7 +32,7 @@ from hermesd.core.policy import BadSetting
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown, under
-from hermesd.study import argv, searchers, sequences, space
+from hermesd.study import argv, searchers, sequences, sharing, space
 from hermesd.study.spec import (
     EarlyTerminateSection,
     PluginSection,
@@ -176,30 +177,35 @@ class Draft:
     ) -> tuple[Study, tuple[TrialSpec, ...]]:
         """The study as it is journalled, and its trials, numbered from 1."""
         study = replace(self.study, id=study_id, owner=owner, submitted=now)
-        return study, numbered(study_id, self.stages, self.shape, self.argvs, self.seed)
+        return study, numbered(study, self.stages, self.shape, self.argvs, self.seed)
 
 
 def numbered(
-    study_id: StudyId,
+    study: Study,
     stages: Iterable[tuple[Stage, ...]],
     shape: tuple[str, ...],
     argvs: Iterable[tuple[str, ...]],
     seed: int,
     first: int = 1,
 ) -> tuple[TrialSpec, ...]:
-    """The trials of a study with these stages, numbered from `first`."""
-    return tuple(
+    """The trials of a study with these stages, numbered from `first`.
+
+    Where they share what they can they all have the seed of the first: they would compute the same
+    in nothing else.
+    """
+    specs = (
         TrialSpec(
-            id=f"{study_id}/{number}",
-            study=study_id,
+            id=f"{study.id}/{number}",
+            study=study.id,
             number=number,
             stages=each,
             argv=line,
-            seed=trial_seed(seed, number),
+            seed=trial_seed(seed, 1 if study.share is Share.TREE else number),
             shape=shape,
         )
         for number, (each, line) in enumerate(zip(stages, argvs, strict=True), first)
     )
+    return tuple(sharing.rooted(study, spec) for spec in specs)
 
 
 def draft(submission: Submission) -> Draft:
@@ -225,7 +231,10 @@ def draft(submission: Submission) -> Draft:
     lines = argv.build_all(section, environment, given(stages, shape))
     study = _study(submission, section, schedule, tuple(environment.items()))
     notes += (*schedule.notes, *_notes(section))
-    return Draft(study, stages, shape, lines, section.seed, notes)
+    drafted = Draft(study, stages, shape, lines, section.seed, notes)
+    if section.sequences or section.share is Share.TREE:
+        notes += tuple(sharing.notes(section, drafted.accepted("", "", 0.0)[1]))
+    return replace(drafted, notes=notes)
 
 
 Stages: TypeAlias = tuple[tuple[Stage, ...], ...]
@@ -300,6 +309,7 @@ def _study(
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
         priority=section.priority,
+        share=section.share,
         program_sha256=submission.program_sha256,
         searcher=searchers.searcher(section),
     )

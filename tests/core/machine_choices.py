@@ -6,16 +6,27 @@ Only what is drawn from or compared with; what is done with it stays with the ma
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import combinations
 from typing import Any
 
 from hypothesis import strategies as st
 
 from hermesd.core.decide.relocation import arriving
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Plugin, Pool, RetryAction, RetryRule, Slot
+from hermesd.core.model import (
+    Fidelity,
+    Plugin,
+    Pool,
+    RetryAction,
+    RetryRule,
+    Slot,
+    Stage,
+    TrialSpec,
+)
 from hermesd.core.placement import avoided, fits
 from hermesd.core.policy import Policy, Score
 from hermesd.core.state import State
+from hermesd.core.tree import parting, path_of
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
 from hermesd.policy.fifo import Fifo
@@ -62,6 +73,33 @@ requests = st.integers(0, 40).map("r{}".format)
 steps = st.integers(0, 12)
 # An event speaks of the present attempt, mostly; of the one before, or of one never made.
 attempts = st.sampled_from([0, 0, 0, 0, 0, 0, -1, 1])
+
+
+def staged(spec: TrialSpec) -> TrialSpec:
+    """The trial with a sequence that begins as those of all of its study do."""
+    of = (("a", "b"), ("a", "c", "b"), ("a", "c"), ("a", "b"))[spec.number % 4]
+    ends = (*(4, 8)[: len(of) - 1], None)
+    stages = tuple(Stage(end, (("lr", value),)) for end, value in zip(ends, of, strict=True))
+    return replace(spec, stages=stages, root=f"root of {spec.study}")
+
+
+def doing_the_same(state: State) -> list[tuple[str, str]]:
+    """Pairs of trials that are on devices to train the same, though one could do it for both."""
+    there = [
+        trial
+        for trial in state.trials.values()
+        if trial.phase.on_device and trial.spec.root and not (trial.paused or trial.ending)
+    ]
+    return [
+        (one.id, other.id)
+        for one, other in combinations(there, 2)
+        if one.spec.root == other.spec.root
+        and all(t.fidelity is Fidelity.UNKNOWN or t.fidelity.restorable for t in (one, other))
+        and (
+            (parts := parting(path_of(one.spec), path_of(other.spec))) is None
+            or parts > max(one.step, other.step)
+        )
+    ]
 
 
 class Moody(Fifo):

@@ -93,12 +93,14 @@ from tests.core.machine_choices import (
     RULES,
     TRIALS,
     attempts,
+    doing_the_same,
     nodes,
     plugins,
     policy_named,
     requests,
     snapshot,
     some_trials,
+    staged,
     steps,
     stranded,
 )
@@ -224,6 +226,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         replicas=st.sampled_from([0, 1, 1, 2]),
         alike=st.sampled_from(OnSameFailure),
         devices=st.sampled_from([1, 1, 2, 3]),
+        is_tree=st.booleans(),
     )
     def submit(
         self,
@@ -236,23 +239,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         replicas: int,
         alike: OnSameFailure,
         devices: int,
+        is_tree: bool,
     ) -> None:
-        self.tell(
-            submitted(
-                3,
-                name,
-                owner=f"user of {name}",
-                policy=policy,
-                placement=placement,
-                tier=tier,
-                stop=StopRule(max_steps=max_steps),
-                retry_rules=RULES,
-                pool=pool,
-                replicas=replicas,
-                on_same_failure=alike,
-                devices=devices,
-            )
+        event = submitted(
+            3,
+            name,
+            owner=f"user of {name}",
+            policy=policy,
+            placement=placement,
+            tier=tier,
+            stop=StopRule(max_steps=max_steps),
+            retry_rules=RULES,
+            pool=pool,
+            replicas=replicas,
+            on_same_failure=alike,
         )
+        trials = tuple(map(staged, event.trials)) if is_tree else event.trials
+        self.tell(replace(event, trials=trials))
 
     @rule(
         kind=st.sampled_from([Paused, Unpaused, Cancelled, Retried]),
@@ -267,10 +270,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         given, taken = ((tag,), ()) if add else ((), (tag,))
         self.tell(Marked(trials, given, taken, tag if add else None, request))
 
-    @rule(trials=some_trials, request=requests)
-    def add(self, trials: tuple[TrialId, ...], request: str) -> None:
+    @rule(trials=some_trials, request=requests, is_tree=st.booleans())
+    def add(self, trials: tuple[TrialId, ...], request: str, is_tree: bool) -> None:
         """Trials that its study has not, or has already, or that are another study's."""
         specs = tuple(trial_spec(trial) for trial in trials)
+        specs = tuple(map(staged, specs)) if is_tree else specs
         self.tell(Added(trials[0][0], specs, request))
 
     @rule(trials=some_trials, request=requests)
@@ -735,6 +739,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 if giver and node.open and way and new:
                     busy = giver in self.state.copies.giving or node.id in self.state.copies.taking
                     assert busy, f"{trial.checkpoint.id} is not copied to {node.id}"
+
+    @invariant()
+    def no_two_do_the_same(self) -> None:
+        assert not doing_the_same(self.state)
 
     @invariant()
     def questions_are_answered(self) -> None:

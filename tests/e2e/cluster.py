@@ -9,14 +9,16 @@ import signal
 import sys
 import tarfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc, types_pb2
+from tests.study_specs import parameter
 
 POLL_SECONDS = 0.05
 
@@ -98,7 +100,11 @@ class Cluster:
             await asyncio.sleep(POLL_SECONDS)
 
     async def submit(
-        self, name: str, files: dict[str, str], grid: dict[str, list[float]], **spec: object
+        self,
+        name: str,
+        files: dict[str, str],
+        grid: Mapping[str, list[float] | Mapping[str, Any]],
+        **spec: object,
     ) -> str:
         """Upload the files, run `train.py` over the grid; the study's id."""
         sheet = types_pb2.StudySpec(
@@ -107,9 +113,7 @@ class Cluster:
             method=types_pb2.SEARCH_METHOD_GRID,
             metric=types_pb2.Metric(name="loss", goal=types_pb2.GOAL_MINIMIZE),
             parameters=[
-                types_pb2.Parameter(
-                    name=axis, values=[types_pb2.Value(double_value=value) for value in values]
-                )
+                parameter(axis, {"values": values} if isinstance(values, list) else values)
                 for axis, values in grid.items()
             ],
             **{"python": sys.executable, **spec},  # type: ignore[arg-type]

@@ -176,7 +176,7 @@ def test_what_another_node_asks_for_stays_until_it_asks_for_another(tmp_path: Pa
 
 def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: Path) -> None:
     result, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
-    checkpoints.prune(tmp_path, "s5")
+    checkpoints.prune(tmp_path, ["s5"])
     assert [path.exists() for path in (result, *later)] == [True, False, True, True]
     assert checkpoints.is_as_far(later[2], result)
     assert checkpoints.is_as_far(result, result)

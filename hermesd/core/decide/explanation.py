@@ -100,6 +100,17 @@ def stalled(trial: Trial, now: Time) -> str:
     return f"; it has stalled: no step after {trial.step} for {_lasting(now - since)}{before}"
 
 
+def rides(state: State, trial: Trial, carrier: TrialId) -> str:
+    """What to say of a trial that another trains for."""
+    parts = state.riding.riders[carrier][trial.id]
+    until = "to the end" if parts is None else f"until step {parts}"
+    at = state.trials[carrier]
+    return (
+        f"{trial.id} rides on {carrier}, which is the same {until} and is trained for both: it is"
+        f" {at.phase} at step {at.step}"
+    )
+
+
 def crowded(state: State, trial: Trial) -> str:
     """What to say of a trial that is one of those which hold more memory, parked on their node,
     than parked trials are to have there: nothing but their processes has what they have learnt."""
@@ -181,6 +192,8 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
     elif trial.paused:
         summary = f"{trial.id} is {PAUSED}"
+    elif trial.carrier is not None:
+        summary = rides(state, trial, trial.carrier)
     elif trial.awaits_fork and trial.forked is not None:
         nodes = ", ".join(trial.forked.nodes)
         summary = (

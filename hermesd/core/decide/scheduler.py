@@ -52,6 +52,7 @@ from hermesd.core.model import (
     PoolId,
     Quantum,
     StudyId,
+    Tier,
     Time,
     TrialId,
     UserId,
@@ -397,7 +398,9 @@ class Scheduler:
             if not (trial.phase is Phase.SUSPENDING and run.asked):
                 issue(Stop(run.id, _patience(trial, deadline), trial.ending.reason))
         elif trial.phase is Phase.RUNNING and trial.paused:
-            issue(Suspend(run.id, study.tier, deadline, None, PAUSED))
+            # What rides on it goes on from where it is.
+            tier = Tier.CHECKPOINT if trial.id in self.state.riding.riders else study.tier
+            issue(Suspend(run.id, tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             kept = gathered(self.state)
             if not any(device in kept for device in run.devices):

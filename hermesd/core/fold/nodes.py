@@ -181,6 +181,7 @@ def fold_node_event(
                 _left(state, node_id)
             node_changed(state, node_id)
             _forget_runs(state, node_id, {}, f"node {node_id} was lost", now)
+            state.riding.moved.update(state.copies.forks)
         case DeviceFailed(device_id, reason):
             if device_id not in state.slots:
                 raise Rejected(f"no device {device_id!r}")

@@ -23,6 +23,7 @@ from hermesd.core.events import (
 from hermesd.core.failure_effects import settle
 from hermesd.core.failures import is_own_end
 from hermesd.core.fast_replace import replace
+from hermesd.core.fold import riding
 from hermesd.core.fold.checkpoints import with_places
 from hermesd.core.model import Phase, RunId, Tier, Time
 from hermesd.core.placement import prospects
@@ -171,6 +172,7 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
             if checkpoint.step > _heard_of(trial, run):
                 return  # what was reported up to there was refused: its curve would have a gap
             state.put(progress.with_checkpoint(trial, checkpoint))
+            riding.leave_at(state, trial, checkpoint)
         case FidelityKnown(_, fidelity, reason, framework):
             state.put(
                 replace(trial, fidelity=fidelity, fidelity_reason=reason, framework=framework)

@@ -22,6 +22,7 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.fast_replace import replace
+from hermesd.core.fold import riding
 from hermesd.core.losses import QuantumLosses, truncate
 from hermesd.core.model import (
     Checkpoint,
@@ -168,10 +169,13 @@ def _extend(state: Tables, event: Extended, now: Time) -> None:
         spec = state.trials[trial_id].spec
         values = {**dict(spec.parameters), **dict(event.parameters)}
         stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
-        spec = replace(spec, stages=stages, argv=argv)
+        spec = replace(spec, stages=stages, argv=argv, root="")
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
     for spec in event.redrawn:
-        state.put(replace(state.trials[spec.id], spec=spec))
+        if (trial := state.trials[spec.id]).spec.root:
+            riding.redrawn(state, trial, spec)
+        else:
+            state.put(replace(trial, spec=spec))
     _enter(state, study, event.added, now)
     for trial_id, reason in event.ended:
         _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
@@ -207,6 +211,8 @@ def _enter(
     begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
     for spec, begin in zip(specs, begins, strict=True):
         state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up, forked=begin))
+        if spec.root:
+            riding.settle(state, now)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
         state.searching.pop(study.id, None)
 

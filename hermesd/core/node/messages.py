@@ -5,6 +5,7 @@ All are frozen values. What comes out is in `actions`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
@@ -37,7 +38,8 @@ class Work:
     """What a trial's process is made from; the machine only passes it on.
 
     `program.argv` is the trial's own command line. `stages` are of the parameters that change while
-    it trains.
+    it trains. When so many steps are done as one of `forks` says, a checkpoint is written in
+    passing, from which other trials go on.
     """
 
     program: Program
@@ -46,6 +48,7 @@ class Work:
     signal_goal: Goal
     seed: int
     stages: tuple[Stage, ...] = ()
+    forks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,15 @@ class Assignment:
         return self.terms.identity
 
 
-def assignment(launch: Launch, study: Study, trial: Trial) -> Assignment:
-    """The Launch of a trial of `study`, ready for its node."""
+def assignment(
+    launch: Launch, study: Study, trial: Trial, parts: Iterable[int | None] = ()
+) -> Assignment:
+    """The Launch of a trial of `study`, ready for its node; others part from it at these steps."""
     spec, result = trial.spec, trial.result
     held = result.checkpoint if result is not None else None
     program = replace(study.program, argv=spec.argv)
     work = Work(program, spec.given, study.signal, study.signal_goal, spec.seed, spec.sequences)
+    work = replace(work, forks=tuple(sorted({each for each in parts if each is not None})))
     return Assignment(
         launch,
         trial.checkpoint if launch.checkpoint else None,
@@ -119,8 +125,9 @@ class Upcoming:
 class Fetch:
     """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
 
-    Without a source it is this node's own, for its shared directory, or for another trial of the
-    study, `into`, that begins from it. `identity` is the study's.
+    Without a source it is this node's own, for its shared directory, or for another trial, `into`,
+    that begins from it. `identity` is the study's for which it is done, `parent_identity` that of
+    the study that has the checkpoint (empty: it is the same).
     """
 
     checkpoint: Checkpoint
@@ -129,6 +136,7 @@ class Fetch:
     node: NodeId
     identity: str
     into: TrialId = ""
+    parent_identity: str = ""
 
     @property
     def trial(self) -> TrialId:

@@ -25,7 +25,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.fold.checkpoints import remembered
-from hermesd.core.model import Checkpoint, NodeId
+from hermesd.core.model import Checkpoint, NodeId, study_of
 from hermesd.core.node.messages import (
     CheckpointSource,
     DropCopies,
@@ -228,7 +228,8 @@ class NodeSessions:
         match command:
             case Launch():
                 trial = state.trials[command.run.trial]
-                order = assignment(command, state.studies[trial.spec.study], trial)
+                parts = state.riding.riders.get(trial.id, {}).values()
+                order = assignment(command, state.studies[trial.spec.study], trial, parts)
                 return replace(order, sources=self._sources(command, order.checkpoint))
             case Copy(trial_id, _, source):
                 return self._fetch(state.trials[trial_id], source)
@@ -247,8 +248,11 @@ class NodeSessions:
             return None
         keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
         givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
-        into = trial.id if flight.checkpoint.trial != trial.id else ""
-        return Fetch(flight.checkpoint, givers, keep, flight.target, study.identity, into)
+        fetch = Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
+        if flight.checkpoint.trial == trial.id:
+            return fetch
+        parent = self.head.state.studies.get(study_of(flight.checkpoint.trial), study)
+        return replace(fetch, into=trial.id, parent_identity=parent.identity)
 
     def _sources(
         self, launch: Launch, checkpoint: Checkpoint | None

@@ -33,7 +33,7 @@ from hermesd.core.policy import Facts
 from hermesd.core.sharing import Account, Terms
 from hermesd.core.speeds import Evidence
 from hermesd.core.state import Rejected, State
-from hermesd.core.tables import rebuilt
+from hermesd.core.tables import rebuilt, riding_of
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
 from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
@@ -132,6 +132,7 @@ def read(parts: tuple[str, ...]) -> State:
         table, _, body = part.partition(" ")
         getattr(state, table).update(_form(table).read(body))
     rebuilt(state)
+    riding_of(state)
     return state
 
 

@@ -423,6 +423,9 @@ class HostEvents:
 
     async def _prune(self) -> None:
         try:
-            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints, self._held)
+            # Those of its result, and those from which other trials go on.
+            forks = (f"a*-fork-s{step}" for step in self.assignment.work.forks)
+            held = {self._held, *forks}
+            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints, held)
         except (OSError, ValueError) as error:
             log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

@@ -17,6 +17,7 @@ from hermesd.core.lengths import is_length
 from hermesd.core.model import Checkpoint, Program
 from hermesd.core.node.actions import Rebuild, Spawn
 from hermesd.core.node.messages import Assignment, ProcessStarted
+from hermesd.core.tree import ending_at
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.node.frames import Frame
 from hermesd.node.machine.conda import NoConda
@@ -184,7 +185,10 @@ def _spec(
         "cgroup_host": str(groups.host) if groups else None,
         "parameters": dict(work.parameters),
         "lengths": [name for name, _ in work.parameters if is_length(name)],
-        "stages": [[stage.until_step, dict(stage.values)] for stage in work.stages],
+        "stages": [
+            [stage.until_step, dict(stage.values), stage.until_step in work.forks]
+            for stage in ending_at(work.stages, work.forks)
+        ],
         "socket": str(folder.socket),
         "criu": context.provisions.images.criu,
     }

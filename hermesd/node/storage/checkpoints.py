@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -151,15 +152,16 @@ def furthest(folder: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def prune(folder: Path, held: str = "") -> None:
-    """Remove what is older than the two newest checkpoints that verify, except the one that is
-    `held` and the one that is lent."""
+def prune(folder: Path, held: Collection[str] = ()) -> None:
+    """Remove what is older than the two newest checkpoints that verify, except those that are
+    `held`, by their names or patterns of these, and the one that is lent."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
     order = _by_age(folder)
     for path in order[order.index(kept[-1]) + 1 :]:
-        if path.name != held and not (path / LENT).exists():
+        is_held = any(fnmatchcase(path.name, each) for each in held)
+        if not is_held and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
 
 

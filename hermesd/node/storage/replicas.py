@@ -160,7 +160,7 @@ class Replicas:
         await self._disk.room()
         parent, child = map(self._disk.folders.of, (order.checkpoint.trial, order.into))
         name = directory_of(order.checkpoint.id)
-        if name is None or parent.identity != order.identity:
+        if name is None or parent.identity != (order.parent_identity or order.identity):
             raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
         async with self._fetching.lock(child.checkpoints):
             await asyncio.to_thread(child.belong_to, order.identity)

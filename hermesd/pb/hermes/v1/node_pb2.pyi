@@ -264,18 +264,20 @@ class Source(_message.Message):
     def __init__(self, node: _Optional[str] = ..., address: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class CopyCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "sources", "keep", "identity", "into")
+    __slots__ = ("checkpoint", "sources", "keep", "identity", "into", "parent_identity")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     INTO_FIELD_NUMBER: _ClassVar[int]
+    PARENT_IDENTITY_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _types_pb2.Checkpoint
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     keep: _containers.RepeatedScalarFieldContainer[str]
     identity: str
     into: str
-    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ..., into: _Optional[str] = ...) -> None: ...
+    parent_identity: str
+    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ..., into: _Optional[str] = ..., parent_identity: _Optional[str] = ...) -> None: ...
 
 class DropCheckpoints(_message.Message):
     __slots__ = ("trial", "identity")
@@ -308,7 +310,7 @@ class Venv(_message.Message):
     def __init__(self, name: _Optional[str] = ..., python: _Optional[str] = ..., requirements: _Optional[str] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements", "conda", "metrics", "keep", "stages")
+    __slots__ = ("argv", "python", "code_sha256", "environment", "parameters", "signal", "signal_goal", "seed", "submit_directory", "data", "requirements", "conda", "metrics", "keep", "stages", "forks")
     ARGV_FIELD_NUMBER: _ClassVar[int]
     PYTHON_FIELD_NUMBER: _ClassVar[int]
     CODE_SHA256_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +326,7 @@ class Program(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    FORKS_FIELD_NUMBER: _ClassVar[int]
     argv: _containers.RepeatedScalarFieldContainer[str]
     python: str
     code_sha256: str
@@ -339,7 +342,8 @@ class Program(_message.Message):
     metrics: _containers.RepeatedCompositeFieldContainer[_types_pb2.NamedValue]
     keep: _containers.RepeatedScalarFieldContainer[str]
     stages: _containers.RepeatedCompositeFieldContainer[Stage]
-    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+    forks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, argv: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., code_sha256: _Optional[str] = ..., environment: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., signal: _Optional[str] = ..., signal_goal: _Optional[_Union[_types_pb2.Goal, str]] = ..., seed: _Optional[int] = ..., submit_directory: _Optional[str] = ..., data: _Optional[_Iterable[str]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., forks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("until_step", "values")

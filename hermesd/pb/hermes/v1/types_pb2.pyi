@@ -112,6 +112,12 @@ class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RETRY_ACTION_NO_RETRY: _ClassVar[RetryAction]
     RETRY_ACTION_EXCLUDE_NODE: _ClassVar[RetryAction]
     RETRY_ACTION_MORE_MEMORY: _ClassVar[RetryAction]
+
+class Share(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SHARE_UNSPECIFIED: _ClassVar[Share]
+    SHARE_NO: _ClassVar[Share]
+    SHARE_TREE: _ClassVar[Share]
 SEARCH_METHOD_UNSPECIFIED: SearchMethod
 SEARCH_METHOD_GRID: SearchMethod
 SEARCH_METHOD_RANDOM: SearchMethod
@@ -182,6 +188,9 @@ RETRY_ACTION_NOT_HERE: RetryAction
 RETRY_ACTION_NO_RETRY: RetryAction
 RETRY_ACTION_EXCLUDE_NODE: RetryAction
 RETRY_ACTION_MORE_MEMORY: RetryAction
+SHARE_UNSPECIFIED: Share
+SHARE_NO: Share
+SHARE_TREE: Share
 
 class Value(_message.Message):
     __slots__ = ("string_value", "int_value", "double_value", "bool_value", "list_value")
@@ -408,7 +417,7 @@ class Search(_message.Message):
     def __init__(self, ahead: _Optional[int] = ..., startup: _Optional[int] = ..., population: _Optional[int] = ...) -> None: ...
 
 class StudySpec(_message.Message):
-    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search", "warm_start")
+    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search", "warm_start", "share")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -438,6 +447,7 @@ class StudySpec(_message.Message):
     KEEP_FIELD_NUMBER: _ClassVar[int]
     SEARCH_FIELD_NUMBER: _ClassVar[int]
     WARM_START_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     project: str
@@ -467,7 +477,8 @@ class StudySpec(_message.Message):
     keep: _containers.RepeatedScalarFieldContainer[str]
     search: Search
     warm_start: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., search: _Optional[_Union[Search, _Mapping]] = ..., warm_start: _Optional[_Iterable[str]] = ...) -> None: ...
+    share: Share
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., search: _Optional[_Union[Search, _Mapping]] = ..., warm_start: _Optional[_Iterable[str]] = ..., share: _Optional[_Union[Share, str]] = ...) -> None: ...
 
 class Quantum(_message.Message):
     __slots__ = ("seconds", "until_step", "loss", "exact", "milestones")

@@ -1,0 +1,214 @@
+"""Trials that ride on another, which trains for all that are alike so far and in what comes next.
+
+Of those, one is a candidate for devices, the carrier; the others have what it has, as it comes to
+the end of a quantum. Where a rider's path parts from its carrier's, the carrier writes a checkpoint
+in passing (see `Work.forks`), from which the rider goes on: itself, or as the rider of another that
+parts there. Without that checkpoint a rider trains what it lacks, from the furthest one that any
+trial like it has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hermesd.core import progress
+from hermesd.core.fast_replace import replace
+from hermesd.core.fold.checkpoints import remembered
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Time, TrialSpec
+from hermesd.core.tables import Tables
+from hermesd.core.tree import parting, path_of
+from hermesd.core.trial import Ending, Trial
+
+# What trials that are alike so far have in common.
+_SHARED = (
+    "step", "planned_steps", "passes", "curve", "metrics", "quanta", "first", "before", "latest",
+    "current", "milestone_percent", "milestones_passed", "not_finite", "fidelity",
+    "fidelity_reason", "framework", "step_seconds", "paces", "costs",
+)  # fmt: skip
+
+
+def settle(state: Tables, now: Time) -> None:
+    """Bring all in line with the trials that have changed."""
+    moved = state.riding.moved
+    while moved:
+        trial_id = next(iter(moved))
+        del moved[trial_id]
+        trial = state.trials.get(trial_id)
+        if trial is None or not trial.spec.root:
+            continue
+        for rider in _riders(state, trial):
+            _carry(state, trial, rider, now)
+        if trial.carrier is not None:
+            _carry(state, state.trials[trial.carrier], trial, now)
+        elif trial.phase is Phase.WAITING and not trial.paused:
+            _stand(state, trial, seeks=not trial.step)
+            if state.trials[trial_id].carrier is None:
+                _call(state, state.trials[trial_id])
+
+
+def leave_at(state: Tables, carrier: Trial, checkpoint: Checkpoint) -> None:
+    """A carrier has written a checkpoint: the riders that part there go on from it."""
+    for rider in _riders(state, carrier):
+        if state.riding.riders[carrier.id][rider.id] == checkpoint.step:
+            _place(state, _begun(rider, carrier, checkpoint))
+
+
+def redrawn(state: Tables, trial: Trial, spec: TrialSpec) -> None:
+    """A trial that has not begun is another one: what others have trained for it is of no use."""
+    for rider in _riders(state, trial):
+        state.put(progress.rewound(replace(rider, carrier=None)))
+    fresh = Trial(spec, trial.submitted, trial.rested, paused=trial.paused)
+    fresh = replace(fresh, maximized=trial.maximized, tags=trial.tags, note=trial.note)
+    state.put(fresh)
+
+
+def _riders(state: Tables, carrier: Trial) -> list[Trial]:
+    riders = [state.trials[each] for each in state.riding.riders.get(carrier.id, ())]
+    return sorted(riders, key=_rank)
+
+
+def _rank(trial: Trial) -> tuple[Any, ...]:
+    """Who is to carry those that are alike: the least of them."""
+    on_device = trial.phase.on_device
+    return not on_device, -trial.step, trial.submitted, trial.spec.number, trial.id
+
+
+def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
+    """What has become of a rider by what has become of its carrier."""
+    parts = state.riding.riders[carrier.id][rider.id]
+    limit = math.inf if parts is None else parts
+    there = next((each for each in remembered(carrier) if each.step == parts), None)
+    if carrier.carrier is not None:
+        _dismount(state, rider)
+    elif carrier.phase is Phase.COMPLETED and limit >= carrier.step:
+        _end_alike(state, carrier, rider, Ending(Phase.COMPLETED, _same(carrier)), now)
+    elif there is not None:
+        _place(state, _begun(rider, carrier, there))
+    elif carrier.phase is Phase.STOPPED and limit >= carrier.step:
+        study = state.studies[rider.spec.study]
+        if reason := progress.stop_reason(_as(rider, carrier), study):
+            _end_alike(state, carrier, rider, Ending(Phase.STOPPED, reason), now)
+        else:
+            _dismount(state, rider)
+    elif carrier.phase is Phase.FAILED and (other := _failed_alike(state, carrier, rider)):
+        reason = f"as {other.id} and {carrier.id} before it: {carrier.reason}"
+        state.put(progress.ended(replace(rider, carrier=None), now, Ending(Phase.FAILED, reason)))
+    elif carrier.phase.final or carrier.step > limit or not _carries(carrier, parts):
+        _dismount(state, rider)
+    elif (carrier.phase is Phase.WAITING or carrier.candidate) and (
+        same := _as(rider, carrier)
+    ) != rider:
+        state.put(same)
+
+
+def _same(carrier: Trial) -> str:
+    return f"{carrier.id} is the same, and was trained for both"
+
+
+def _carries(trial: Trial, parts: int | None) -> bool:
+    """Whether one that parts there may ride on a trial, as far as the trial is concerned."""
+    if trial.paused and not trial.phase.on_device:
+        return False
+    return parts is None or trial.fidelity is Fidelity.UNKNOWN or trial.fidelity.restorable
+
+
+def _as(trial: Trial, other: Trial) -> Trial:
+    """The trial with what another has come to, which has done all the same."""
+    return replace(trial, **{name: getattr(other, name) for name in _SHARED})
+
+
+def _begun(trial: Trial, parent: Trial, checkpoint: Checkpoint) -> Trial:
+    """The trial where it is to go on from a checkpoint of another."""
+    trial = progress.back_at(_as(trial, parent), checkpoint.step)
+    fresh: dict[str, Any] = {
+        "carrier": None, "forked": checkpoint, "checkpoint": None, "copied": None, "copying": None,
+        "copy_after": 0.0, "carried_steps": checkpoint.step,
+    }  # fmt: skip
+    return replace(trial, **fresh)
+
+
+def _end_alike(state: Tables, carrier: Trial, rider: Trial, ending: Ending, now: Time) -> None:
+    """A rider has come to its end with its carrier. Asked to go on, it goes on from there."""
+    same = replace(_as(rider, carrier), carrier=None, carried_steps=carrier.step)
+    state.put(progress.ended(replace(same, forked=carrier.checkpoint), now, ending))
+
+
+def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
+    """Another that had failed for good as its carrier has, at the same step of what it does."""
+    if not carrier.failures:
+        return None
+    last = carrier.failures[-1]
+    for each in state.riding.kin[rider.spec.root]:
+        other = state.trials[each]
+        if each == carrier.id or other.phase is not Phase.FAILED or not other.failures:
+            continue
+        parts = parting(path_of(other.spec), path_of(rider.spec))
+        before = other.failures[-1]
+        alike = (before.signature, before.step) == (last.signature, last.step)
+        if alike and last.programs and (parts is None or parts >= last.step):
+            return other
+    return None
+
+
+def _call(state: Tables, trial: Trial) -> None:
+    """Others that wait by themselves may ride on this one from now on."""
+    for each in list(state.riding.leading[trial.spec.root]):
+        other = state.trials[each]
+        if each != trial.id and other.phase is Phase.WAITING and not other.paused:
+            _place(state, other)
+
+
+def _dismount(state: Tables, rider: Trial) -> None:
+    """A rider is by itself again, with what it has of its own."""
+    _stand(state, progress.rewound(replace(rider, carrier=None)), seeks=True)
+
+
+def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
+    """See to one that waits and rides on nobody; if it `seeks` what others have done of what it is
+    to do, it goes on from the furthest checkpoint of that."""
+    if trial.awaits_fork and trial.forked is not None:
+        if _is_there(state, trial.forked):
+            return
+        trial, seeks = progress.rewound(replace(trial, forked=None, copying=None)), True
+    best: tuple[Trial, Checkpoint] | None = None
+    for each in state.riding.kin[trial.spec.root] if seeks and trial.kept is None else ():
+        other = state.trials[each]
+        if each == trial.id or not other.fidelity.restorable:
+            continue
+        parts = parting(path_of(other.spec), path_of(trial.spec))
+        for known in remembered(other):
+            further = known.step > (best[1].step if best else trial.step)
+            if further and (parts is None or known.step <= parts) and _is_there(state, known):
+                best = other, known
+    _place(state, _begun(trial, *best) if best else trial)
+
+
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
+    known = (state.nodes.get(node) for node in checkpoint.nodes)
+    return any(node is not None and not node.lost for node in known)
+
+
+def _place(state: Tables, trial: Trial) -> None:
+    """Have one that waits ride on the one that does the same, if there is one."""
+    carrier: Trial | None = None
+    for each in state.riding.leading.get(trial.spec.root, ()):
+        other = state.trials[each]
+        if each == trial.id or other.ending is not None or _rank(other) > _rank(carrier or trial):
+            continue
+        parts = parting(path_of(other.spec), path_of(trial.spec))
+        if (parts is None or parts > max(other.step, trial.step)) and _carries(other, parts):
+            carrier = other
+    if carrier is not None:
+        trial = _boarded(state, trial, carrier)
+    if trial != state.trials.get(trial.id):
+        state.put(trial)
+
+
+def _boarded(state: Tables, trial: Trial, carrier: Trial) -> Trial:
+    """The trial as a rider: it needs no process of its own, nor a device."""
+    if trial.kept is not None and (node := state.parked_on(trial)) is not None:
+        state.strays[node, trial.kept.run] = None
+    if (device := state.reserved.get(trial.id)) is not None:
+        state.put_slot(replace(state.slots[device], reserved=None))
+    return replace(_as(trial, carrier), carrier=carrier.id, forked=None, kept=None, copying=None)

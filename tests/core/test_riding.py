@@ -1,0 +1,272 @@
+"""Trials that are alike so far: one trains for all, and where they part each goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hermesd.core.events import (
+    Added,
+    Cancelled,
+    Copied,
+    Extended,
+    FidelityKnown,
+    NodeLost,
+    NodeSilent,
+    NotCopied,
+    Paused,
+    Retried,
+    Submitted,
+    Unpaused,
+)
+from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
+from hermesd.core.node.messages import assignment
+from hermesd.core.tables import riding_of
+from tests.core.playbook import (
+    Playbook,
+    checkpointed,
+    completed,
+    crashed,
+    joined,
+    quantum_ended,
+    reported,
+    run,
+    started,
+    study,
+    trial_spec,
+    written,
+)
+
+A, B, C, D = "abcd"
+
+
+def spec(number: int, *values: str, ends: Sequence[int] = (10, 20), name: str = "s") -> TrialSpec:
+    """A trial with these values one after the other."""
+    stages = zip([*ends[: len(values) - 1], None], values, strict=True)
+    found = tuple(Stage(end, (("lr", value),)) for end, value in stages)
+    return replace(trial_spec(f"{name}/{number}"), stages=found, root="root")
+
+
+def tree(*specs: TrialSpec, devices: int = 1, **changes: Any) -> Playbook:
+    book = Playbook().tell(Submitted(study(replicas=0, **changes), specs, "submit s"))
+    book.tell(joined(devices)).heard()
+    return book
+
+
+def three(devices: int = 1, **changes: Any) -> Playbook:
+    """s/0 and s/1 part at 10, s/2 parts from s/1 at 20; s/0 trains."""
+    specs = spec(0, A, B), spec(1, A, C), spec(2, A, C, D)
+    book = tree(*specs, devices=devices, **changes)
+    assert (book.busy("n/0"), book.state.free.keys() & {"n/0"}) == ("s/0#1", set())
+    return book
+
+
+def trained(book: Playbook, name: str, first: int, last: int) -> Playbook:
+    """A run has reported these steps."""
+    present = book.trial(name.partition("#")[0]).run
+    fidelity = FidelityKnown(run(name), Fidelity.EXACT, "", "keras")
+    begun = [] if present is None or present.started else [started(name, first)]
+    losses = [1.0 / step for step in range(first + 1, last + 1)]
+    return book.tell(*begun, fidelity, reported(name, last, losses))
+
+
+def copied(trial: str, of: str, step: int) -> Copied:
+    return Copied("n", trial, f"{of}@{step}")
+
+
+def test_one_of_those_that_are_alike_trains_and_the_others_are_no_candidates() -> None:
+    book = three(devices=2)
+    assert [book.trial(f"s/{n}").carrier for n in range(3)] == [None, "s/0", "s/0"]
+    summary = book.scheduler.explain("s/2", 0.0).summary
+    assert summary.startswith("s/2 rides on s/0, which is the same until step 10")
+
+
+def test_its_node_hears_where_others_part_from_it() -> None:
+    book = three()
+    parts = book.state.riding.riders["s/0"].values()
+    launch, _ = next(e for e in book.entries if type(e[0]).__name__ == "Launch")
+    order = assignment(launch, book.state.studies["s"], book.trial(), parts)  # type: ignore[arg-type]
+    assert order.work.forks == (10,)
+
+
+def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
+    book = trained(three(devices=2), "s/0#1", 0, 10)
+    book.tell(checkpointed("s/0#1", 10)).expect("copy s/0#1@10 from n to n")
+    assert book.trial().run, "the first goes on in its process"
+    assert [book.trial(f"s/{n}").carrier for n in (1, 2)] == [None, "s/1"]
+    book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#1 on n/1 from s/1@10")
+    fork = book.trial("s/1")
+    assert (fork.step, fork.curve) == (10, book.trial().curve)
+    trained(book, "s/1#1", 10, 20).tell(checkpointed("s/1#1", 20))
+    book.expect("copy s/1#1@20 from n to n")
+    book.tell(completed("s/0#1", 30)).expect()
+    book.tell(copied("s/2", "s/1#1", 20)).expect("launch s/2#1 on n/0 from s/2@20")
+    assert book.trial("s/2").carried_steps == 20
+
+
+def test_riders_have_what_their_carrier_has_at_the_end_of_a_quantum() -> None:
+    book = tree(spec(0, A, B), spec(1, A, C), policy=Plugin("round_robin"))
+    trained(book, "s/0#1", 0, 4)
+    assert book.trial("s/1").step == 0
+    book.tell(quantum_ended("s/0#1", 0, 4)).heard()
+    rider = book.trial("s/1")
+    assert (rider.step, rider.quanta) == (4, 1)
+    assert rider.curve is book.trial().curve
+
+
+def test_a_trial_that_is_the_same_ends_with_it_and_can_be_asked_to_go_on() -> None:
+    book = trained(tree(spec(0, A, B), spec(1, A, B)), "s/0#1", 0, 30)
+    book.tell(checkpointed("s/0#1", 30), completed("s/0#1", 30)).heard()
+    same = book.trial("s/1")
+    assert (same.phase, same.step, same.metrics) == (Phase.COMPLETED, 30, book.trial().metrics)
+    assert same.reason == "s/0 is the same, and was trained for both"
+    assert same.carried_steps == 30
+    more = Extended("s", ("s/1",), StopRule(), (("epochs", 9),), (("more",),), "extend")
+    book.tell(more).expect("copy s/0#1@30 from n to n")
+    book.tell(copied("s/1", "s/0#1", 30)).expect("launch s/1#1 on n/0 from s/1@30")
+
+
+def test_where_the_training_ends_before_they_part_they_are_the_same() -> None:
+    book = trained(tree(spec(0, A, B), spec(1, A, C)), "s/0#1", 0, 8)
+    book.tell(completed("s/0#1", 8)).expect()
+    assert book.trial("s/1").phase is Phase.COMPLETED
+
+
+def test_a_loss_that_is_not_finite_ends_all_that_have_it() -> None:
+    book = trained(three(), "s/0#1", 0, 3)
+    book.tell(reported("s/0#1", 4, [1.0], not_finite=True)).expect("stop s/0#1")
+    book.tell(written("s/0#1", 4)).expect()
+    assert {book.trial(f"s/{n}").phase for n in range(3)} == {Phase.STOPPED}
+
+
+def test_a_stop_rule_at_which_one_ends_is_no_rule_for_another_study() -> None:
+    book = trained(three(stop=StopRule(max_steps=6)), "s/0#1", 0, 6).expect("stop s/0#1")
+    longer = spec(0, A, B, name="t")
+    other = Submitted(study("t", replicas=0), (longer,), "submit t")
+    book.tell(other).expect()
+    assert book.trial("t/0").carrier is None, "one that is about to end carries nobody"
+    book.tell(written("s/0#1", 6)).heard()
+    assert book.trial("t/0").phase is not Phase.STOPPED
+
+
+def test_when_the_carrier_is_cancelled_the_next_goes_on_from_its_checkpoint() -> None:
+    book = trained(three(), "s/0#1", 0, 6)
+    book.tell(Cancelled(("s/0",), "cancel")).expect("stop s/0#1")
+    book.tell(written("s/0#1", 6)).expect("copy s/0#1@6 from n to n")
+    assert [book.trial(f"s/{n}").carrier for n in (1, 2)] == [None, "s/1"]
+    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#1 on n/0 from s/1@6")
+
+
+def test_when_the_carrier_is_paused_the_next_goes_on_and_it_rides_later() -> None:
+    book = trained(three(), "s/0#1", 0, 6)
+    book.tell(Paused(("s/0",), "pause")).expect("suspend s/0#1 by checkpoint")
+    book.tell(written("s/0#1", 6)).expect("copy s/0#1@6 from n to n")
+    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#1 on n/0 from s/1@6")
+    book.tell(Unpaused(("s/0",), "go on")).expect()
+    assert book.trial("s/0").carrier == "s/1"
+    trained(book, "s/1#1", 6, 10).tell(checkpointed("s/1#1", 10))
+    book.expect("copy s/1#1@10 from n to n")
+    assert book.trial("s/0").forked == book.trial("s/1").checkpoint
+
+
+def test_a_rider_that_is_cancelled_only_ends() -> None:
+    book = three()
+    book.tell(Cancelled(("s/1",), "cancel")).expect()
+    assert book.trial("s/1").phase is Phase.CANCELLED
+    assert book.trial("s/1").carrier is None
+
+
+def test_a_lost_node_costs_what_every_trial_loses_and_nothing_twice() -> None:
+    book = trained(three(), "s/0#1", 0, 6)
+    book.tell(checkpointed("s/0#1", 5), NodeSilent("n", "gone")).expect()
+    book.tell(NodeLost("n", "lost"), joined(2, node="m", boot="c")).heard()
+    assert {book.trial(f"s/{n}").step for n in range(3)} == {5}
+    assert [book.trial(f"s/{n}").carrier for n in (1, 2)] == ["s/0", "s/0"]
+
+
+def test_a_lost_checkpoint_is_trained_again_once_and_only_if_somebody_needs_it() -> None:
+    book = trained(three(), "s/0#1", 0, 10).tell(checkpointed("s/0#1", 10))
+    book.tell(completed("s/0#1", 30)).expect("copy s/0#1@10 from n to n")
+    book.tell(NodeSilent("n", "gone"), NodeLost("n", "lost"))
+    assert book.trial("s/1").forked is None
+    assert (book.trial("s/1").step, book.trial("s/2").carrier) == (0, "s/1")
+    book.tell(joined(2, node="m", boot="c")).expect("launch s/1#1 on m/0")
+
+
+def test_without_the_checkpoint_where_it_parts_a_rider_goes_on_from_an_earlier_one() -> None:
+    book = trained(three(), "s/0#1", 0, 7).tell(checkpointed("s/0#1", 7))
+    trained(book, "s/0#1", 7, 11).expect("copy s/0#1@7 from n to n")
+    assert book.trial("s/1").step == 7
+    assert book.trial("s/2").carrier == "s/1"
+
+
+def test_a_checkpoint_that_cannot_be_given_is_no_failure() -> None:
+    book = trained(three(), "s/0#1", 0, 10).tell(checkpointed("s/0#1", 10), completed("s/0#1", 30))
+    book.heard()
+    book.tell(NotCopied("n", "s/1", "s/0#1@10", "it is damaged", False))
+    book.expect("launch s/1#1 on n/0")
+    assert (book.trial("s/1").step, book.trial("s/2").carrier) == (0, "s/1")
+
+
+def test_the_carrier_s_failure_is_not_its_riders_unless_it_comes_again() -> None:
+    book = trained(three(max_failures=1), "s/0#1", 0, 6)
+    book.tell(crashed("s/0#1", 6, "boom")).expect("launch s/1#1 on n/0")
+    assert not book.trial("s/1").failures
+    trained(book, "s/1#1", 0, 6).tell(crashed("s/1#1", 6, "boom")).expect()
+    assert book.trial("s/2").phase is Phase.FAILED
+    assert book.trial("s/2").reason.startswith("as s/0 and s/1 before it:")
+
+
+def test_another_failure_is_not_the_same() -> None:
+    book = trained(three(max_failures=1), "s/0#1", 0, 6)
+    book.tell(crashed("s/0#1", 6, "boom")).heard()
+    trained(book, "s/1#1", 0, 6).tell(crashed("s/1#1", 3, "other"))
+    assert "launch s/2#1 on n/0" in book.heard()
+
+
+def test_a_trial_that_can_only_be_parked_carries_nobody_who_parts_from_it() -> None:
+    book = three(devices=2).tell(started("s/0#1"))
+    park = FidelityKnown(run("s/0#1"), Fidelity.PARK_ONLY, "no optimizer", "torch")
+    book.tell(park).expect("launch s/1#1 on n/1")
+
+
+def test_a_retried_trial_rides_with_those_that_do_the_same() -> None:
+    book = trained(three(max_failures=1), "s/0#1", 0, 6)
+    book.tell(crashed("s/0#1", 6, "boom")).expect("launch s/1#1 on n/0")
+    book.tell(Retried(("s/0",), "retry")).expect()
+    assert book.trial("s/0").carrier == "s/1"
+
+
+def test_a_trial_that_is_drawn_anew_has_nothing_of_what_was_trained_for_it() -> None:
+    book = three()
+    other = replace(spec(1, B, C), root="other")
+    book.tell(Extended("s", (), StopRule(), (), (), "redraw", redrawn=(other,))).expect()
+    assert (book.trial("s/1").carrier, book.trial("s/2").carrier) == (None, "s/0")
+
+
+def test_trials_that_are_added_later_ride_as_well() -> None:
+    book = three()
+    book.tell(Added("s", (spec(3, A, D),), "add")).expect()
+    assert book.trial("s/3").carrier == "s/0"
+
+
+def test_a_later_study_goes_on_from_what_an_earlier_one_has() -> None:
+    book = trained(tree(spec(0, A)), "s/0#1", 0, 10)
+    book.tell(checkpointed("s/0#1", 9), completed("s/0#1", 10)).heard()
+    other = Submitted(study("t", replicas=0), (spec(0, A, B, name="t"),), "submit t")
+    book.tell(other).expect("copy s/0#1@9 from n to n")
+    assert book.trial("t/0").step == 9
+
+
+def test_the_index_is_of_the_trials_alone() -> None:
+    book = trained(three(devices=2), "s/0#1", 0, 10)
+    for event in (
+        checkpointed("s/0#1", 10),
+        copied("s/1", "s/0#1", 10),
+        Cancelled(("s/2",), "no"),
+        completed("s/0#1", 30),
+    ):
+        book.tell(event)
+        known = book.state.riding
+        assert riding_of(book.state) == known

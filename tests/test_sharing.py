@@ -1,0 +1,113 @@
+"""`share: tree`: which trials have a root in common, and what people are told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hermesd import study
+from hermesd.core.model import TrialSpec
+from hermesd.pb.hermes.v1 import types_pb2 as pb
+from tests.study_specs import spec
+
+DECAY = {"start": "lr0", "times": "gamma", "after": ["first", "second", "third"]}
+DAYS = {"values": [40, 60, 80]}
+PAPER: dict[str, dict[str, Any]] = {
+    "lr0": {"values": [0.5, 0.2]},
+    "gamma": {"values": [0.2, 0.1]},
+    "first": DAYS,
+    "second": DAYS,
+    "third": DAYS,
+    "lr": {"sequence": DECAY},
+    "epochs": {"value": 200},
+}
+
+
+def drafted(
+    axes: dict[str, dict[str, Any]], share: pb.Share = pb.SHARE_TREE, **fields: Any
+) -> study.Draft:
+    return study.draft(study.Submission(spec(axes, share=share, **fields)))
+
+
+def trials(draft: study.Draft, name: str = "d", owner: str = "me") -> tuple[TrialSpec, ...]:
+    return draft.accepted(name, owner, 0.0)[1]
+
+
+def test_the_paper_s_108_trials_are_told_of_as_they_are() -> None:
+    (told,) = drafted(PAPER).notes
+    assert told == (
+        "108 trials, 92 of them distinct, have 202 stages, each of which is trained once (share:"
+        " tree): 6,240 of 21,600 steps, 3.46 times fewer, which is one device-hour of 3.46"
+    )
+    (told,) = drafted(PAPER, pb.SHARE_NO).notes
+    assert "each of which would be trained once with `share: tree`: 6,240 of 21,600" in told
+
+
+def test_steps_of_epochs_are_counted() -> None:
+    axes = {**PAPER, "lr": {"sequence": {**DECAY, "steps_per_epoch": 10}}}
+    assert "62,400 of 216,000 steps, 3.46 times fewer" in drafted(axes).notes[0]
+
+
+def test_the_batch_sizes_of_the_paper() -> None:
+    days = {"values": [30, 60]}
+    axes = {
+        "first": days,
+        "second": days,
+        "third": days,
+        "batch": {"sequence": {"start": 128, "times": 5, "after": ["first", "second", "third"]}},
+        "epochs": {"value": 200},
+    }
+    assert "8 trials, 8 of them distinct" in drafted(axes).notes[0]
+    assert "940 of 1,600 steps, 1.70 times fewer" in drafted(axes).notes[0]
+
+
+def test_without_a_length_nothing_is_promised() -> None:
+    axes = {name: each for name, each in PAPER.items() if name != "epochs"}
+    assert "depends on their length" in drafted(axes).notes[0]
+    told = drafted(axes, stop=pb.Stop(max_steps=200)).notes[0]
+    assert "6,240 of 21,600 steps" in told
+
+
+def test_an_axis_that_keeps_them_apart_is_named() -> None:
+    axes = {**PAPER, "lr0": {"min": 0.2, "max": 0.5}}
+    told = drafted(axes, method=pb.SEARCH_METHOD_RANDOM, run_cap=60, seed=1).notes
+    assert told[1].startswith("with 5 `values` for lr0, or a `q`, they would have more in common")
+
+
+def test_a_study_without_sequences_hears_that_nothing_is_shared() -> None:
+    assert "saves nothing here" in drafted({"lr": {"values": [1, 2]}}).notes[0]
+    assert not drafted({"lr": {"values": [1, 2]}}, pb.SHARE_UNSPECIFIED).notes
+
+
+def test_by_default_nothing_is_shared() -> None:
+    found = trials(drafted(PAPER, pb.SHARE_UNSPECIFIED))
+    assert {each.root for each in found} == {""}
+    assert len({each.seed for each in found}) == 108
+
+
+def test_trials_that_begin_alike_have_one_root_and_one_seed() -> None:
+    found = trials(drafted(PAPER))
+    assert len({each.root for each in found}) == 2, "by what they begin with"
+    assert len({each.seed for each in found}) == 1
+
+
+def test_another_study_has_the_same_root_only_with_the_same_program_for_the_same_user() -> None:
+    draft = drafted(PAPER)
+    root = trials(draft)[0].root
+    assert trials(draft, "other")[0].root == root
+    assert trials(draft, owner="you")[0].root != root
+    assert trials(drafted(PAPER, seed=1))[0].root != root
+    submission = study.Submission(spec(PAPER, share=pb.SHARE_TREE), code_sha256="other")
+    assert trials(study.draft(submission))[0].root != root
+
+
+@pytest.mark.parametrize("number", [1, 108])
+def test_trials_that_are_added_have_the_same_root(number: int) -> None:
+    accepted, known = drafted(PAPER).accepted("d", "me", 0.0)
+    source = replace(accepted, source=spec(PAPER, share=pb.SHARE_TREE).SerializeToString())
+    axis = pb.Parameter(name="third", values=[pb.Value(int_value=100)])
+    (*_, last) = study.addition(source, known, [axis]).trials
+    assert last.root == known[-1].root
+    assert last.seed == known[number - 1].seed
