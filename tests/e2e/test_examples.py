@@ -1,4 +1,4 @@
-"""The examples, and the searches that docs/coming-from.md writes for other tools and for Hermes."""
+"""The examples, and the searches that docs/coming-from writes for other tools and for Hermes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ FILES = sorted(
     for path in EXAMPLES.glob(f"*/{name}")
     if path.parent.name != "digits"  # `make demo` runs it
 )
-PAGE = dict(
-    part.split("\n", 1)
-    for part in (ROOT / "docs" / "coming-from.md").read_text().split("\n## ")[1:]
-)
+PAGES = {path.stem: path.read_text() for path in (ROOT / "docs" / "coming-from").glob("*.md")}
 
 pytestmark = [pytest.mark.examples, pytest.mark.timeout(300)]
 
@@ -61,34 +58,37 @@ def test_an_example_runs_and_is_ranked_by_its_metric(file: Path, here: dict[str,
     assert all(trial["metric"] is not None and trial["step"] > 1 for trial in best)
 
 
-def blocks(section: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE[section], re.DOTALL)
+def test_every_page_is_in_the_list() -> None:
+    text = (ROOT / "docs" / "coming-from.md").read_text()
+    assert set(re.findall(r"^\| \[.*\]\(coming-from/(.*)\.md\)", text, re.M)) == set(PAGES)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    ("section", "example"),
+    ("page", "example"),
     [
-        ("A loop", "scikit-learn"),
-        ("W&B sweeps", "scikit-learn"),
-        ("Optuna", None),
-        ("Ray Tune", "scikit-learn"),
-        ("Hydra", "hydra"),
-        ("Slurm arrays", "scikit-learn"),
+        ("loop", "scikit-learn"),
+        ("wandb-sweeps", "scikit-learn"),
+        ("optuna", None),
+        ("ray-tune", "scikit-learn"),
+        ("hydra", "hydra"),
+        ("slurm-arrays", "scikit-learn"),
     ],
 )
 def test_the_search_as_the_page_writes_it_here(
-    section: str, example: str | None, here: dict[str, str], tmp_path: Path
+    page: str, example: str | None, here: dict[str, str], tmp_path: Path
 ) -> None:
     """Of each search two trials are enough; a Slurm lends nothing here."""
     folder = ROOT
     if example is not None:
         folder = shutil.copytree(EXAMPLES / example, tmp_path / "study")
-        for name, text in zip(
-            ("sweep.yaml", "study.yaml"), blocks(section, "yaml") * 2, strict=False
-        ):
+        for name, text in zip(("sweep.yaml", "study.yaml"), blocks(page, "yaml") * 2, strict=False):
             (folder / name).write_text(text)
-    script = blocks(section, "bash")[-1]
-    if section == "Slurm arrays":
+    script = blocks(page, "bash")[-1]
+    if page == "slurm-arrays":
         script = script.partition("\n")[2]
     run = subprocess.run(
         ["bash", "-ec", script.replace("--follow", "--trials 2 --wait -o json")],
@@ -99,22 +99,53 @@ def test_the_search_as_the_page_writes_it_here(
 
 
 @pytest.mark.parametrize(
-    ("section", "example", "fewer"),
+    ("page", "example", "fewer"),
     [
-        ("A loop", "scikit-learn", ("0.0001 0.001 ", "")),
-        ("Hydra", "hydra", ("0.0001,0.001,", "")),
+        ("loop", "scikit-learn", ("0.0001 0.001 ", "")),
+        ("hydra", "hydra", ("0.0001,0.001,", "")),
     ],
 )
 def test_the_search_as_the_page_writes_it_there(
-    section: str, example: str, fewer: tuple[str, str], here: dict[str, str], tmp_path: Path
+    page: str, example: str, fewer: tuple[str, str], here: dict[str, str], tmp_path: Path
 ) -> None:
     folder = shutil.copytree(EXAMPLES / example, tmp_path / "study")
-    script = blocks(section, "bash")[0].replace(*fewer)
+    script = blocks(page, "bash")[0].replace(*fewer)
     run = subprocess.run(
         ["bash", "-ec", script], cwd=folder, env=here, capture_output=True, text=True, check=True
     )
     logs = "".join(path.read_text() for path in folder.glob("*.log"))
     assert (run.stdout + logs).count("epoch 19: ") == 2
+
+
+def test_the_search_as_a_slurm_array_would_run_it(here: dict[str, str], tmp_path: Path) -> None:
+    """Of six tasks the last two."""
+    folder = shutil.copytree(EXAMPLES / "scikit-learn", tmp_path / "study")
+    for task in ("4", "5"):
+        run = subprocess.run(
+            ["bash", "-ec", blocks("slurm-arrays", "bash")[0]],
+            cwd=folder, env={**here, "SLURM_ARRAY_TASK_ID": task},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert run.stdout.count("val_acc=") == 20
+
+
+def test_the_search_as_ray_runs_it(here: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="no ray here")
+    data = """
+from sklearn.datasets import load_digits
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import train_test_split
+images, labels = load_digits(return_X_y=True)
+x, x_val, y, y_val = train_test_split(images / 16, labels, random_state=0)
+"""
+    code = blocks("ray-tune", "python")[0].replace("num_samples=8", "num_samples=2")
+    (tmp_path / "search.py").write_text(data + code)
+    run = subprocess.run(
+        [sys.executable, "search.py"], cwd=tmp_path, env={**here, "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "'alpha'" in run.stdout.splitlines()[-1]
 
 
 def test_the_objective_runs_by_optuna_alone(here: dict[str, str]) -> None:
@@ -124,5 +155,5 @@ def test_the_objective_runs_by_optuna_alone(here: dict[str, str]) -> None:
     )
     assert "penalty" in run.stdout
     text = (EXAMPLES / "optuna" / "objective.py").read_text()
-    for line in blocks("Optuna", "python")[0].splitlines():
+    for line in blocks("optuna", "python")[0].splitlines():
         assert line.strip() in ("...", *map(str.strip, text.splitlines())), line
