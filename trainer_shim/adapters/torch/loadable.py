@@ -135,12 +135,12 @@ class Trained:
             held = sorted(kept.values(), key=lambda one: one.number)
             yield from _written(kind, [one.state_dict for one in held])
 
-    def result(self) -> Result | None:
+    def result(self) -> TrainedFiles | None:
         """These files, to be written; None if nothing was trained."""
-        return Result(self.files) if self._optimizers else None
+        return TrainedFiles(self.files) if self._optimizers else None
 
 
-class Result:
+class TrainedFiles:
     """Files for people, as a checkpoint from which no program goes on."""
 
     def __init__(self, files: Callable[[], Files]) -> None:
