@@ -119,6 +119,37 @@ def test_a_room_is_seen_at_a_glance() -> None:
     assert {name(room): count for room, count in product.items() if count > 25} == {}
 
 
+# Where a file is one command or one policy, and what is imported only where a framework is.
+SHORT_ROOMS = {"commands", "entry", "policy", "published"}
+SHORT = {"trainer_shim.adapters.tensorflow.hooks", "trainer_shim.adapters.torch.trainers"}
+SHORT_LINES = 60
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules that a file may import, packages included."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_what_one_file_alone_needs_is_in_it() -> None:
+    product = [path for path in SOURCES if name(path).split("/")[0] in PRODUCT]
+    modules = {name(path).removesuffix(".py").replace("/", "."): path for path in product}
+    importers = Counter(each for path in product for each in set(imported(path)))
+    short = {
+        module
+        for module, path in modules.items()
+        if importers[module] == 1
+        and not path.stem.startswith("__")
+        and path.parent.name not in SHORT_ROOMS
+        and len(path.read_text(encoding="utf-8").splitlines()) < SHORT_LINES
+    }
+    assert short - SHORT == set()
+
+
 # The SDK's records and errors bear the names of what they tell of, and so do a program's own trial
 # and its Resume; frames are written once for each side of the border that trainer_shim is.
 MIRRORS = {"hermesctl.sdk.records", "hermesctl.errors", "trainer_shim.api"}

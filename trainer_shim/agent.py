@@ -24,7 +24,7 @@ from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
 from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
-from trainer_shim.stages import Stages
+from trainer_shim.spec import Stages
 
 __all__ = [
     "NOT_FURTHER",

@@ -24,11 +24,11 @@ from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event
-from hermesctl.sdk.expand import expanded
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.from_wire import enum_word, leaderboard, record
 from hermesctl.sdk.likeness import program, ran_meanwhile
+from hermesctl.sdk.local import expanded
 from hermesctl.sdk.records import (
     ChangedTrials,
     Curve,

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from hermesctl.errors import HermesError, Refused, Unreachable, UsageError
 from hermesctl.invocation import command
 from hermesctl.sdk.address import embedded_head, embedded_process, short_state_directory
-from hermesctl.sdk.connection import Connection
+from hermesctl.sdk.connection import Connection, problems_of
 from hermesctl.text import printable, size
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
@@ -241,3 +241,36 @@ def _logged(state: Path, after_bytes: int) -> str:
         return ""
     refusals = [line for line in lines if line.startswith("hermesd: ")]
     return "\n".join(f"  {printable(line)}" for line in (refusals or lines)[-_LOG_LINES_SHOWN:])
+
+
+_EXPAND = (sys.executable, "-m", "hermesd.cli", "expand")
+_REFUSED = 2
+
+
+async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:
+    """What a study would be where no head answers: asked of `hermesd expand`, a process of its own.
+
+    `hermesd` comes in the same wheel and says what a head of its own version would. Raises
+    UsageError with what is wrong, HermesError if it fails.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *_EXPAND,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        answer, said = await process.communicate(request.SerializeToString())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode == _REFUSED and (problems := problems_of(answer)):
+        raise UsageError("", problems)
+    if process.returncode:
+        words = printable(said.decode(errors="replace"), keep="\n")
+        raise HermesError(
+            f"the study cannot be expanded (exit code {process.returncode}):\n{words}"
+        )
+    return pb.SubmitStudyResponse.FromString(answer)

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import structlog
@@ -20,21 +22,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
+import hermesd
 from hermesd.config.pools import configured
 from hermesd.config.schema import HeadConfig
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import PoolsConfigured
-from hermesd.core.model import NodeId
-from hermesd.core.placement import make_placement
+from hermesd.core.model import NodeId, Time
+from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.head import metrics
-from hermesd.head.api.audit import AuditService
 from hermesd.head.api.enrol import EnrolService, Invitations
 from hermesd.head.api.files import FilesService
 from hermesd.head.api.nodes import NodesService
-from hermesd.head.api.services import HeadService, control_service
 from hermesd.head.api.studies import StudiesService
 from hermesd.head.api.trials import TrialsService
-from hermesd.head.api.users import UsersService, changed_terms
+from hermesd.head.api.users import AuditService, UsersService, changed_terms
 from hermesd.head.api.watch import WatchService
 from hermesd.head.blobs import Blobs
 from hermesd.head.clock import Clock
@@ -62,7 +63,8 @@ from hermesd.pb.hermes.v1 import (
     node_pb2,
     node_pb2_grpc,
 )
-from hermesd.policy import make_policy
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.policy import POLICIES, make_policy
 from hermesd.security.identity import Identity, Role
 
 GRACE_SECONDS = 2.0
@@ -80,6 +82,41 @@ _SERVICES = (
 )
 
 log = structlog.get_logger()
+
+
+_SERVICE = pb.DESCRIPTOR.services_by_name["ControlService"]
+
+
+def control_service(*parts: object) -> control_pb2_grpc.ControlServiceServicer:
+    """The servicer: each method is that of the one part that has it."""
+    methods = {}
+    for method in _SERVICE.methods:
+        (part,) = (part for part in parts if hasattr(part, method.name))
+        methods[method.name] = getattr(part, method.name)
+    return cast(control_pb2_grpc.ControlServiceServicer, SimpleNamespace(**methods))
+
+
+@dataclass(frozen=True)
+class HeadService:
+    """What is asked of the head itself."""
+
+    head: Head
+    cluster_id: str
+    started: Time
+
+    async def ServerInfo(
+        self, request: pb.ServerInfoRequest, context: Any
+    ) -> pb.ServerInfoResponse:
+        return pb.ServerInfoResponse(
+            version=hermesd.__version__,
+            cluster_id=self.cluster_id,
+            started_unix_seconds=self.started,
+            policies=sorted(POLICIES),
+            placements=sorted(PLACEMENTS),
+            read_only=bool(self.head.fault),
+            read_only_reason=self.head.fault,
+            journal_sequence=self.head.committed,
+        )
 
 
 class _Stopped(Exception):

@@ -6,6 +6,8 @@ Nothing here waits. What makes no sense is logged and passed over.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -17,13 +19,14 @@ from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, R
 from hermesd.core.node.messages import Attached, LeaseExtended, OutcomeAcknowledged
 from hermesd.node.clock import boot_id
 from hermesd.node.machine.availability import Availability
+from hermesd.node.outbox import Outbox
 from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.departure import Departure
 from hermesd.node.runner.trial_runners import TrialRunners
-from hermesd.node.storage.checkpoints import disk_fact
+from hermesd.node.storage.checkpoints import disk_fact, furthest
 from hermesd.node.storage.client_files import FileRequests
 from hermesd.node.storage.giving import Giving
-from hermesd.node.storage.holdings import tell_holdings
+from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 log = structlog.get_logger()
@@ -120,3 +123,35 @@ class HeadMessages:
         for trial in settled:
             if driver.machine.forgot(trial):
                 self.runners.settle(trial)
+
+
+# What this node has files of, said to the head after each Welcome, so that nothing is left over.
+#
+# A word to forget a trial is lost if the stream breaks just then; the head says it again for what
+# it hears of here. A head whose state is an older copy sees here what it has lost.
+
+
+_PIECE = 500
+
+
+async def tell_holdings(folders: TrialFolders, outbox: Outbox) -> None:
+    """Say all of it, in pieces that give way to everything else."""
+    try:
+        held = await asyncio.to_thread(lambda: list(_held(folders)))
+    except OSError as error:
+        log.warning("not said what is held", error=str(error))
+        return
+    for at in range(0, len(held), _PIECE):
+        piece = pb.Holdings(trials=held[at : at + _PIECE])
+        await outbox.offer(pb.AttachRequest(holdings=piece))
+
+
+def _held(folders: TrialFolders) -> Iterator[pb.Holding]:
+    for folder in folders.all():
+        step, attempt = furthest(folder.checkpoints)
+        yield pb.Holding(
+            trial=folder.trial,
+            identity=folder.identity,
+            checkpoint_step=step,
+            checkpoint_attempt=attempt,
+        )

@@ -10,6 +10,7 @@ import structlog
 
 from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import usable_cores
+from hermesd.core.model import DeviceId
 from hermesd.core.node.machine import NodeTerms
 from hermesd.core.node.messages import EvacuateNode
 from hermesd.expecting import StateAway, StateRefused
@@ -17,6 +18,7 @@ from hermesd.node.driver import MachineDriver
 from hermesd.node.head_link import Link, NameTaken
 from hermesd.node.head_messages import HeadMessages
 from hermesd.node.machine.availability import Availability
+from hermesd.node.machine.devices import DeviceUse
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.identity import disk_of
 from hermesd.node.machine.requirement_watch import RequirementWatch
@@ -30,11 +32,43 @@ from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
 from hermesd.node.storage.giving import Giving
 from hermesd.node.storage.replicas import Replicas
-from hermesd.node.usage import tell_usage
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2
 
 ACKNOWLEDGE_SECONDS = 2.0
 
 log = structlog.get_logger()
+
+
+# How busy the devices are.
+
+
+USAGE_SECONDS = 5.0
+
+
+async def tell_usage(rack: Rack, link: Link, driver: MachineDriver, disk: DiskBudget) -> None:
+    """Measure for as long as this task lives. For devices without memory of their own it is what
+    the run there said that it takes."""
+    while True:
+        uses: Mapping[DeviceId, DeviceUse] = {}
+        try:
+            uses = await rack.use()
+        except OSError as error:
+            log.warning("nobody knows how busy the devices are", error=str(error))
+        if link.attached:
+            devices = [
+                pb.DeviceUsage(
+                    device=name,
+                    usage=types_pb2.Usage(
+                        utilization=use.utilization,
+                        memory_bytes=use.memory_bytes or driver.machine.memory_on(name),
+                    ),
+                )
+                for name, use in uses.items()
+            ]
+            told = pb.UsageReport(devices=devices, warnings=rack.warnings(), disk=disk.usage())
+            driver.outbox.urge(pb.AttachRequest(usage=told))
+        await asyncio.sleep(USAGE_SECONDS)
 
 
 class _Stopped(Exception):

@@ -11,8 +11,7 @@ import pytest
 
 from tests.trainer_shim import torch_programs
 from tests.trainer_shim.suspending import Runs, suspend
-from trainer_shim.adapters.planned_steps import PlannedSteps
-from trainer_shim.program.enclosing_loops import Turn, turn
+from trainer_shim.program.enclosing_loops import PlannedSteps, Turn, turn
 
 HEAD = """
 def here():

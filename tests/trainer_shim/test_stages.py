@@ -11,7 +11,7 @@ from tests.trainer_shim import keras_backend_programs, keras_programs, torch_pro
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Event, Zygote, environment
 from tests.trainer_shim.suspending import Outcome, Runs, outcome, warm_zygote
-from trainer_shim.stages import Stages
+from trainer_shim.spec import Stages
 
 _ARGUMENTS = """
 import argparse

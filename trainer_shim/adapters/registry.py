@@ -55,9 +55,9 @@ def _keras_imported(agent: Agent) -> None:
 
 
 def _legacy_keras_imported(agent: Agent) -> None:
-    import trainer_shim.adapters.tensorflow.keras2 as tf_legacy
+    import trainer_shim.adapters.tensorflow.keras_fits as tf_fits
 
-    tf_legacy.install(agent, _loop)
+    tf_fits.hook_keras_2(agent, _loop)
 
 
 def _torch_imported(agent: Agent) -> None:

@@ -1,4 +1,4 @@
-"""How often a program goes through the loops that a place in it lies in, and how often it has.
+"""How often a program goes through the loops around a place in it, and so how many steps it takes.
 
 Read off the source and the variables, without running anything of the program's; a length
 that does not stand there in plain numbers is not known. One who leaves a loop early goes through
@@ -13,7 +13,7 @@ import inspect
 import linecache
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 _BARS = ("tqdm", "track")  # they pass on what they are given first
 _OPERATIONS = {
@@ -230,3 +230,39 @@ def _entry(held: Any, key: str | int) -> Any:
     entries = (dict.get(one, key) for one in list(own.values()) if isinstance(one, dict))
     found = next((one for one in entries if one is not None), None)
     return getattr(found, "__dict__", {}).get("_val", found)  # a leaf of OmegaConf's
+
+
+class PlannedSteps:
+    """`tell` is called with the number of all steps as soon as it is known, and again when it turns
+    out to be another."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._told = 0
+        self._place: object = None
+        self._first = (0, 0)
+
+    def are_done(self, steps: int) -> bool:
+        """Whether these are all the steps that the loops take, as far as is known."""
+        return 0 < self._told <= steps
+
+    def at(self, place: object, turn: Turn, before: int, each: float) -> None:
+        """So many steps were done `before` the program came to this place once more, in this turn
+        of the loops around it.
+
+        Each turn takes `each` steps, as far as the first one shows; what the others took is known
+        better. Of several places in the same loops the first one counts.
+        """
+        if place != self._place:
+            if before < self._told:
+                return
+            self._place, self._first = place, (turn.done, before)
+        done, steps = self._first
+        if turn.done > done:
+            each = (before - steps) / (turn.done - done)
+        elif turn.done < done:  # the loops have begun anew
+            self._first = turn.done, before
+        planned = round(before + each * (turn.times - turn.done))
+        if planned != self._told:
+            self._told = planned
+            self._tell(planned)

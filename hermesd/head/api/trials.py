@@ -1,4 +1,4 @@
-"""Trials: looked at, explained, paused, resumed, stopped, tried again."""
+"""Trials: looked at, explained, paused, resumed, stopped, tried again, forked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from hermesd import study as studies
 from hermesd.core.events import (
+    Added,
     Cancelled,
     Event,
     Marked,
@@ -17,10 +19,11 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.model import Phase, Study, StudyId, Time, TrialId
+from hermesd.core.fold.checkpoints import remembered
+from hermesd.core.model import Checkpoint, Phase, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
+from hermesd.core.trial import Trial
 from hermesd.head.api import names, views
-from hermesd.head.api.forking import forked
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
@@ -388,3 +391,35 @@ def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[
     if not chosen:
         raise NotNow("no trial of the study has failed or was stopped")
     return chosen
+
+
+def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str) -> Added:
+    """A fork of a trial, as an event. Raises Refused, and NotNow if it can go on from nothing."""
+    trial = state.trials[parent]
+    study = state.studies[trial.spec.study]
+    number = len(state.members[study.id]) + 1
+    spec = studies.fork(study, trial.spec, number, request.parameters, request.new_parameters)
+    step = request.step if request.HasField("step") else None
+    return Added(study.id, (spec,), key, (_begin(state, trial, step),))
+
+
+def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
+    known = {each.step: each for each in (*remembered(trial), trial.forked) if each is not None}
+    if not trial.fidelity.restorable or not known:
+        why = trial.fidelity_reason or "it has not come so far"
+        raise NotNow(
+            f"{trial.id} has no checkpoint that another trial could go on from"
+            f" ({trial.fidelity}: {why})"
+        )
+    if step is not None and step not in known:
+        expected = f"a step of which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
+        raise Refused(FieldError("step", str(step), expected))
+    newest = trial.checkpoint or known[max(known)]
+    found = newest if step is None else known[step]
+    nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
+    if all(node.lost for node in nodes):
+        raise NotNow(
+            f"the checkpoint of {trial.id} at step {found.step} lies on {', '.join(found.nodes)}"
+            " alone, of which nothing is heard"
+        )
+    return found

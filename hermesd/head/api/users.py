@@ -1,9 +1,10 @@
-"""Users: what they have, used and may have, and the submissions that their quotas refuse."""
+"""Users: what they have, used and may have, what their quotas refuse, and the audit of calls."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hermesd.config.schema import HeadConfig
@@ -11,6 +12,8 @@ from hermesd.core.events import TermsSet
 from hermesd.core.model import StudyId, Time, TrialId, UserId
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
+from hermesd.head.api import paging
+from hermesd.head.journal.store import Journal
 from hermesd.head.loop import Head
 from hermesd.head.refusals import TooMuch
 from hermesd.head.security.access import asker
@@ -124,3 +127,28 @@ def changed_terms(config: HeadConfig, state: State) -> TermsSet | None:
     if terms == state.terms and half_life_seconds == state.half_life_seconds:
         return None
     return TermsSet(half_life_seconds, tuple(terms.items()))
+
+
+_BEYOND_ALL = 2**62
+
+
+@dataclass(frozen=True)
+class AuditService:
+    """What is asked of the audit; `now` is the head's clock."""
+
+    journal: Journal
+    now: Callable[[], Time]
+
+    async def ListAudit(self, request: pb.ListAuditRequest, context: Any) -> pb.ListAuditResponse:
+        size = paging.entries(request.page_size)
+        found = await self.journal.audit(
+            paging.place(request.page_token) or _BEYOND_ALL,
+            size,
+            self.now() - request.within_seconds if request.within_seconds else 0.0,
+            request.name,
+            request.refusals_only,
+        )
+        return pb.ListAuditResponse(
+            entries=[pb.AuditEntry(**asdict(entry)) for entry in found],
+            next_page_token=str(found[-1].number) if len(found) == size else "",
+        )

@@ -9,7 +9,10 @@ more epochs than before, goes on after its last batch.
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable
 
 from trainer_shim.adapters import seeds
 from trainer_shim.adapters.around import around
@@ -17,7 +20,6 @@ from trainer_shim.adapters.keras import fallback_callback, private
 from trainer_shim.adapters.keras.backend import here
 from trainer_shim.adapters.keras.fit import KerasSession
 from trainer_shim.adapters.keras.losses import hook_losses
-from trainer_shim.adapters.torch import keras_fits
 from trainer_shim.agent import Agent
 from trainer_shim.rerun import seed_replay
 
@@ -55,7 +57,7 @@ def _hook_fit(session: KerasSession) -> None:
         session.agent.trains = True
         under_way = session.open(model, arguments)
         try:
-            with keras_fits.aside(session.obstacle):
+            with _beside_torch(session.obstacle):
                 history = original(model, *args, **kwargs)
         except BaseException as error:
             session.abandon(error)
@@ -152,3 +154,32 @@ def _hook_callbacks(session: KerasSession) -> None:
     around(callback_list, "on_train_end", train_end)
     around(callback_list, "on_epoch_begin", epoch_begin)
     around(callback_list, "on_epoch_end", epoch_end)
+
+
+# A program may also train by a PyTorch loop of its own. While Keras trains, nothing there sees what
+# it does, though it may read a `DataLoader`; one that does both is only parked.
+
+
+_BOTH = "the program trains by Keras' fit and by a loop of its own"
+
+
+@contextmanager
+def _beside_torch(obstacle: Callable[[str], None]) -> Iterator[None]:
+    """While Keras trains; `obstacle` is told why it can then only be parked."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from trainer_shim.adapters.torch import loop
+
+    own = loop.session()
+    if own is None:
+        yield
+        return
+    if own.steps:
+        obstacle(_BOTH)
+    before, own.in_fit = own.in_fit, obstacle
+    try:
+        yield
+    finally:
+        own.in_fit = before
+        own.standing.other_trained(_BOTH)

@@ -19,7 +19,6 @@ from typing import Any, Callable, NoReturn, Protocol
 
 from trainer_shim.adapters import changes as changed
 from trainer_shim.adapters.ends import TrainingEnd
-from trainer_shim.adapters.planned_steps import PlannedSteps
 from trainer_shim.adapters.torch import for_loop_bytecode, private, program_state, random
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.fidelity import TorchFidelity, refusing
@@ -43,7 +42,7 @@ from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, Capture
-from trainer_shim.program.enclosing_loops import turn
+from trainer_shim.program.enclosing_loops import PlannedSteps, turn
 from trainer_shim.saver import OtherProgram
 
 # One pass over a DataLoader: where it is, what it leaves behind, and how it goes on.
