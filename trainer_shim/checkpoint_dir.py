@@ -357,6 +357,8 @@ def _summary(path: str, manifest: Fields, body: bytes) -> Fields:
         "step": manifest["step"],
         "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
         "sha256": hashlib.sha256(body).hexdigest(),
+        "form": manifest.get("form", ""),
+        "why": manifest.get("why", ""),
     }
 
 

@@ -390,6 +390,8 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
     saved = "none" if trial.state.final else "none yet"
     if checkpoint is not None:
         saved = f"{checkpoint.id} at step {checkpoint.step}, {size(checkpoint.size_bytes)}"
+        saved += ", an image of its processes" if checkpoint.image_of else ""
+        saved += f": {checkpoint.why}" if checkpoint.why else ""
     rate = f"{trial.steps_per_second:.3g} steps/s"
     if trial.examples_per_second:
         rate += f", {trial.examples_per_second:.4g} examples/s"

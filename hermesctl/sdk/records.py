@@ -192,13 +192,18 @@ class MetricValue:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The durable form of a trial's progress, and the nodes that hold its files."""
+    """The durable form of a trial's progress, and the nodes that hold its files.
+
+    `image_of` is the node that made it, if it is an image of processes; `why` it is of its form.
+    """
 
     id: str
     step: int
     sha256: str
     size_bytes: int
     nodes: tuple[str, ...]
+    image_of: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

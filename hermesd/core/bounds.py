@@ -93,6 +93,8 @@ def _of_checkpoint(node: NodeId, where: str, checkpoint: Checkpoint) -> Iterator
         yield f"{where}.id: {checkpoint.id[:80]!r}, expected the name of a directory after the @"
     if not set(checkpoint.nodes) <= {node}:
         yield f"{where}.nodes: {checkpoint.nodes[:3]}, expected {node} alone"
+    if checkpoint.image_of not in ("", node):
+        yield f"{where}.image_of: {checkpoint.image_of[:80]!r}, expected {node}"
 
 
 def _beyond(where: str, number: int, largest: int) -> str:

@@ -298,7 +298,8 @@ class NodeJoined:
     `shared` is the directory that it has in common with all nodes that name the same. `machine` are
     marks of the machine: one that has none of these is another one. `parked_memory_bytes` is what
     parked trials are to hold of its memory together, 0 if it did not say. `owner` is the user who
-    brought it for their own trials; the head says so, not the node.
+    brought it for their own trials; the head says so, not the node. `image_features` is what images
+    of processes find on the machine, and may need on others; none: the node makes no images.
     """
 
     node: NodeId
@@ -314,6 +315,7 @@ class NodeJoined:
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
     owner: str = ""
+    image_features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

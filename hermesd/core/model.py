@@ -311,6 +311,10 @@ class Checkpoint:
     sha256: str
     size_bytes: int
     nodes: tuple[NodeId, ...]
+    #: The node that told of it, if it is an image of processes: others need all that this one has.
+    image_of: NodeId = ""
+    #: Why it has the form that it has, for people.
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -592,6 +596,8 @@ class Node:
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
     owner: str = ""
+    #: What images of processes find on its machine, and may need on others; empty: it makes none.
+    image_features: tuple[str, ...] = ()
 
     @property
     def open(self) -> bool:

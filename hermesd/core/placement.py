@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol
 
 from hermesd.core.failures import Prospects
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
-from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study
+from hermesd.core.model import Device, DeviceId, NodeId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
@@ -87,6 +87,8 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     may still go on there.
     """
     node = state.slots[device].device.node
+    if unable(state, trial, node):
+        return True
     if lacking(state, state.studies[trial.spec.study], node) and state.parked_on(trial) != node:
         return True
     if (trial.spec.study, node) in state.excluded:
@@ -96,6 +98,24 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
         return True
     there = state.slots[device].device
     return any(old.ruled is RetryAction.MORE_MEMORY for old in starved(state, trial, there))
+
+
+def unable(state: Tables, trial: Trial, node: NodeId) -> str:
+    """Why the trial's checkpoint, an image of processes, is of no use to a node; "" if it is no
+    image, or can be brought back there as far as is known."""
+    saved = trial.checkpoint
+    if saved is None or not saved.image_of or state.parked_on(trial) == node:
+        return ""
+    there, here = state.nodes.get(saved.image_of), state.nodes[node]
+    if not here.image_features:
+        return "its checkpoint is an image of its processes, and the node makes none"
+    if there is None or there.image_features == here.image_features:
+        return ""
+    lacks = set(there.image_features).difference(here.image_features)
+    if not lacks:
+        return ""
+    named = ", ".join(sorted(lacks)[:3])
+    return f"its checkpoint is an image of its processes on {there.id}, and the node lacks {named}"
 
 
 def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:

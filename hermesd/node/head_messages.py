@@ -66,6 +66,7 @@ class HeadMessages:
                 self.availability.parting,
                 provisions.shared_name,
                 parked_memory_bytes=config.parked_memory_bytes,
+                image_features=provisions.images.features,
             )
         )
         context.driver.say(Attached())

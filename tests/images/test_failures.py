@@ -162,10 +162,10 @@ def test_an_image_of_a_machine_with_more_features_is_for_others(
     _begun(trial)
     path = Path(_saved(trial))
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["machine"]["cpu"] += " warp_drive"
+    manifest["features"].append("warp_drive")
     (path / "manifest.json").write_text(json.dumps(manifest))
     trial.start(restore=str(path))
-    with pytest.raises(AssertionError, match=r"'not_fetched'.*this processor lacks warp_drive"):
+    with pytest.raises(AssertionError, match=r"'not_fetched'.*this machine lacks warp_drive"):
         trial.until("started")
 
 

@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
@@ -79,22 +79,28 @@ def is_root() -> bool:
         return file.read().split() == ["0", "0", str(2**32 - 1)]
 
 
-def machine() -> dict[str, str]:
-    """What must be the same where an image is brought back."""
+def features() -> list[str]:
+    """What a program finds on this machine, and may have come to need: where it is brought back all
+    of it must be there, too."""
     flags = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
-        flags = next((line.partition(":")[2].strip() for line in file if "flags" in line), "")
-    return {"architecture": platform.machine(), "kernel": platform.release(), "cpu": flags}
+        words = ("flags", "Features")  # as x86 and ARM call them
+        flags = next((line.partition(":")[2] for line in file if line.startswith(words)), "")
+    return [platform.machine(), _c_library(), *sorted(flags.split())]
 
 
-def misfit(then: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Why an image of a machine `then` cannot be brought back on one that is `now`."""
-    if then.get("architecture") != now.get("architecture"):
-        return f"it is of a machine of another kind, {then.get('architecture')}"
-    lacking = set(then.get("cpu", "").split()) - set(now.get("cpu", "").split())
-    if lacking:
-        return f"this processor lacks {', '.join(sorted(lacking)[:5])}"
-    return None
+def _c_library() -> str:
+    """The file that nearly every program has mapped, and finds again only if it is the same."""
+    with open("/proc/self/maps") as file:
+        paths = (line.split(maxsplit=5)[-1].rstrip("\n") for line in file if "/libc" in line)
+        path = next((path for path in paths if os.path.basename(path).startswith("libc")), "")
+    return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
+
+
+def misfit(then: Iterable[str], now: Iterable[str]) -> str | None:
+    """Why an image of a machine with these features cannot be brought back on one with those."""
+    lacking = sorted(set(then).difference(now))
+    return f"this machine lacks {', '.join(lacking[:5])}" if lacking else None
 
 
 def read(path: str) -> dict[str, Any]:
@@ -141,7 +147,7 @@ def take(
             _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
         dumped()
         builder.adopt()
-        said = {"form": FORM, "machine": machine(), "clocks": clocks}
+        said = {"form": FORM, "features": features(), "clocks": clocks}
         said |= {"kept": files, "laid_out": source.laid_out}
         return builder.finish({**fields, **said})
 

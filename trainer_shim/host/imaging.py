@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from trainer_shim.channel.frames import Message
-from trainer_shim.host import image, world
+from trainer_shim.host import forms, image, world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import enter_cgroup
 from trainer_shim.host.image import ImageBroken, ImageError, Source
@@ -23,8 +23,6 @@ from trainer_shim.spec import Spec
 
 # Of the time that a program trains, images taken meanwhile may cost this part.
 _SHARE = 0.01
-# What its author saves, the author wants to find.
-_AS_GOOD = ("exact", "author")
 Tell = Callable[[Message], None]
 
 
@@ -96,8 +94,12 @@ class Images:
         return self.memory is not None and not self.problem
 
     def serve(self, level: str) -> bool:
-        """Whether a program of which a checkpoint promises `level` is better kept as an image."""
-        return self.work and level not in _AS_GOOD
+        """Whether a program of which a checkpoint promises `level` is kept better by an image."""
+        return self.work and level not in forms.AS_GOOD
+
+    def keep(self, level: str) -> bool:
+        """Whether an image is as good as a checkpoint that promises `level`."""
+        return self.work and level != forms.AUTHOR
 
     def promise(self, said: Message) -> Message:
         """What is promised of a resume, where the agent alone would promise this."""

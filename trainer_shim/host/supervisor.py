@@ -18,6 +18,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import pipe_pair
 from trainer_shim.host import image
 from trainer_shim.host.event_log import EventLog, boottime
+from trainer_shim.host.forms import CHECKPOINT, IMAGE, Forms
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.image import ImageError, NotHere
 from trainer_shim.host.imaging import Images
@@ -37,11 +38,13 @@ class LiveTrial(ABC):
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         self.spec = spec
         self.images = Images(spec)
+        self.forms = Forms(spec.directory)
         self.log = EventLog(os.path.join(spec.directory, "events.jsonl"))
         self.output = Output(spec.output, spec.output_limit_bytes)
         self.group = WorkGroup(os.getpid(), spec.cgroup_work)
         self.attempt = 0
         self.phase = "idle"
+        self.begins_at_once = True
         self._publish = publish
         self.run = self.new_run(None, None)
 
@@ -58,6 +61,8 @@ class LiveTrial(ABC):
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Number an event, keep it until acknowledged, send it to the daemon if one is there."""
+        if kind == "started" and self.begins_at_once:
+            self.forms.began(_form_of(fields["restored_from"]), fields["seconds"])
         self._publish(self.log.append(kind, self.attempt, **fields))
 
     @abstractmethod
@@ -73,7 +78,17 @@ class LiveTrial(ABC):
     @property
     def can_be_rebuilt(self) -> bool:
         """Whether the trial can go on from something durable."""
-        return self.run.level != "park-only" or self.images.serve(self.run.level)
+        return self.run.level != "park-only" or self.images.work
+
+    def form(self, is_last: bool) -> tuple[str, str]:
+        """How its progress is written down, and why. What is the trial's last may be loaded by
+        people, who can do nothing with an image."""
+        level, problem = self.run.level, self.images.problem
+        if not self.images.work:
+            return CHECKPOINT, f"no image can be made: {problem}" if problem else ""
+        if is_last and level == "exact":
+            return CHECKPOINT, "it ends here"
+        return self.forms.choose(level, self.group.memory_bytes())
 
     def tell_save(self, id: str, wait: bool) -> None:
         """Have the agent write its progress as checkpoint `id`."""
@@ -85,8 +100,8 @@ class LiveTrial(ABC):
         self.images.problem = why
         self.run.say_fidelity()
 
-    def take_image(self, id: str) -> None:
-        """Have an image of the stopped program written as checkpoint `id`."""
+    def take_image(self, id: str, why: str) -> None:
+        """Have an image of the stopped program written as checkpoint `id`, for this reason."""
         worker, run = self.worker, self.run
         assert worker is not None
         self.hear_out()
@@ -99,6 +114,7 @@ class LiveTrial(ABC):
             "framework": "none",
             "fidelity": "exact",
             "reason": image.PROMISE,
+            "why": why,
             "parameters": self.spec.parameters,
             "host": {**worker.state(), "run": run.state()},
         }
@@ -110,6 +126,12 @@ class LiveTrial(ABC):
         self.group.kill()
         self.log.close()
         self.output.close()
+
+
+def _form_of(restored_from: str | None) -> str | None:
+    if restored_from is None:
+        return None
+    return IMAGE if image.is_image(restored_from) else CHECKPOINT
 
 
 # A suspension on its way, from the request until the device is free.
@@ -156,7 +178,8 @@ class Suspension:
         self._deadline_at = self._asked_at + seconds
         self._id = id
         self._boundary_seconds = 0.0
-        self._freezing_since = 0.0
+        self._freezing_since = self._writing_since = 0.0
+        self._why = "it shows no boundary between two steps"
         self._saved: Message | None = None
 
     # -- stages ----------------------------------------------------------------------------------
@@ -169,9 +192,11 @@ class Suspension:
     def save(self) -> None:
         """Held at a boundary: write a checkpoint."""
         trial = self._trial
-        if trial.images.serve(trial.run.level):
+        form, self._why = trial.form(self._cause == "stop")
+        if form == IMAGE:
             self.image()
             return
+        self._writing_since = boottime()
         self._id = self._id or f"a{trial.attempt}-s{trial.run.step}"
         self.stage = "saving"
         trial.group.thaw()
@@ -180,6 +205,7 @@ class Suspension:
     def image(self) -> None:
         """Stop every thread, wherever it is, and write an image."""
         self.stage = "holding"
+        self._writing_since = boottime()
         self._look_held()
 
     def _look_held(self) -> None:
@@ -196,7 +222,7 @@ class Suspension:
         run.frozen()
         self._id = self._id or f"a{trial.attempt}-s{run.step}"
         self.stage = "imaging"
-        trial.take_image(self._id)
+        trial.take_image(self._id, self._why)
 
     def heard_image(self, word: Message) -> None:
         """The image's child said something."""
@@ -206,6 +232,7 @@ class Suspension:
                 self._pass()
         elif "done" in word:
             self._saved = word["done"]
+            trial.forms.went(IMAGE, boottime() - self._writing_since)
             if self.silent:
                 self.stage = "frozen"
                 trial.emit("checkpointed", **self._saved)
@@ -314,11 +341,12 @@ class Suspension:
         """A checkpoint was written; whether it was the one of this suspension."""
         if self.stage != "saving" or self._id != message["id"]:
             return False
+        self._trial.forms.went(CHECKPOINT, boottime() - self._writing_since)
         if self.silent:
             self._saved = message
             self.freeze()
         else:
-            self._saved = saved
+            self._saved = {**saved, "why": self._why}
             self.end()
         return True
 
@@ -344,7 +372,7 @@ class Suspension:
             self._look_held()
         elif self.stage in ("waiting", "saving") and now >= self._deadline_at:
             trial = self._trial
-            if self.passes or (self.stage == "waiting" and trial.images.serve(trial.run.level)):
+            if self.passes or (self.stage == "waiting" and trial.images.keep(trial.run.level)):
                 self.image()
             elif self.tier == "park":
                 self.freeze()
@@ -426,6 +454,7 @@ class Supervisor(LiveTrial):
         self.attempt = attempt
         self.phase = "running"
         self._is_held, self._restored = hold and restore is not None, None
+        self.begins_at_once = not self._is_held
         self._oom_before = self.group.out_of_memory_kills()
         self.output.go_on_from(None if restore is None else os.path.basename(restore))
         if restore is not None and image.is_image(restore):
@@ -448,7 +477,7 @@ class Supervisor(LiveTrial):
             manifest = image.read(restore)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
-            if why := image.misfit(manifest["machine"], image.machine()):
+            if why := image.misfit(manifest["features"], image.features()):
                 raise NotHere(why)
             if manifest["parameters"] != self.spec.parameters:
                 raise ImageError("the hyper-parameters are others than those of its process")

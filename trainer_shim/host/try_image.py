@@ -1,15 +1,17 @@
 """Tries out whether a process can be brought back from an image of it; `hermesd node` asks.
 
-`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints that it was, by
-which version, or what went wrong.
+`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints by which version
+it was, and what other machines must have for images of this one, as JSON; or what went wrong.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 from trainer_shim.host import image, world
 from trainer_shim.host.freeze import become_subreaper
@@ -18,8 +20,11 @@ from trainer_shim.host.image import ImageError, Source
 _AT_ONCE = 3  # descriptors that every program has
 
 
-def main(criu: str, folder: str) -> str:
-    """Words for it, once this CRIU has brought a process back. Raises ImageError, OSError."""
+def main(criu: str, folder: str) -> dict[str, Any]:
+    """What there is to say once this CRIU has brought a process back.
+
+    Raises ImageError, OSError.
+    """
     version = subprocess.run([criu, "--version"], capture_output=True, text=True, check=False)
     words = version.stdout.split()
     if version.returncode != 0 or len(words) < 2:
@@ -49,7 +54,7 @@ def main(criu: str, folder: str) -> str:
     except ProcessLookupError:
         raise ImageError("CRIU brought nothing back") from None
     os.waitpid(source.pid, 0)
-    return f"brought back by CRIU {words[1]}"
+    return {"version": words[1], "features": image.features(), "is_root": image.is_root()}
 
 
 def _sleeper() -> int:
@@ -67,6 +72,6 @@ def _sleeper() -> int:
 
 if __name__ == "__main__":
     try:
-        print(main(*sys.argv[1:]))
+        print(json.dumps(main(*sys.argv[1:])))
     except (ImageError, OSError, ValueError) as error:
         print(f"CRIU cannot be used: {error}")

@@ -20,12 +20,13 @@ from hermesd.core.model import (
     Slot,
     Study,
     StudyId,
+    Tier,
     Time,
     TrialId,
     UserId,
     is_own,
 )
-from hermesd.core.placement import asked_for, avoided, cramped, starved
+from hermesd.core.placement import asked_for, avoided, cramped, starved, unable
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import rate
@@ -227,6 +228,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
+            summary += _form(trial)
         summary += trouble + no_devices(state, trial)
         summary += stalled(trial, asked.now) + silence(state, trial, asked.losses, asked.now)
     if not trial.phase.final and (crowd := crowded(state, trial)):
@@ -289,6 +291,15 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
     return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
 
 
+def _form(trial: Trial) -> str:
+    """In which form it is kept if it is not in memory, and why."""
+    kept, saved = trial.kept, trial.checkpoint
+    if kept is None or kept.tier is not Tier.CHECKPOINT or saved is None or not saved.why:
+        return ""
+    form = "an image of its processes" if saved.image_of else "a checkpoint"
+    return f"; it is kept as {form}: {saved.why}"
+
+
 def _quota(state: State, trial: Trial, asker: UserId) -> str:
     owner = state.owner_of(trial)
     most = state.terms_of(owner).max_devices
@@ -303,6 +314,11 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     study = state.studies[trial.spec.study]
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
+            continue
+        if useless := unable(state, trial, slot.device.node):
+            if slot.device.node not in told:
+                yield LeftOut(slot.device.node, useless)
+            told.add(slot.device.node)
             continue
         lack = lacking(state, study, slot.device.node)
         if lack and not state.serves(slot.device, study):

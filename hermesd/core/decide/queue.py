@@ -637,8 +637,9 @@ class Queues:
         there = self.state.slots[device].device
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
             return False
-        state = self.state
-        plain = not (trial.failures or state.quarantined or state.excluded)
+        state, saved = self.state, trial.checkpoint
+        is_image = saved is not None and bool(saved.image_of)
+        plain = not (trial.failures or is_image or state.quarantined or state.excluded)
         if plain and not cramped(trial, study, there) and not lacking(state, study, there.node):
             return True
         return not avoided(state, trial, device)

@@ -225,6 +225,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         machine=event.machine,
         parked_memory_bytes=event.parked_memory_bytes,
         owner=event.owner,
+        image_features=event.image_features,
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

@@ -404,7 +404,9 @@ def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str
 
 
 def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
-    known = {each.step: each for each in (*remembered(trial), trial.forked) if each is not None}
+    saved = [each for each in (*remembered(trial), trial.forked) if each is not None]
+    # The processes of an image are those of one trial.
+    known = {each.step: each for each in saved if not each.image_of}
     if not trial.fidelity.restorable or not known:
         why = trial.fidelity_reason or "it has not come so far"
         raise NotNow(
@@ -414,7 +416,7 @@ def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
     if step is not None and step not in known:
         expected = f"a step of which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
         raise Refused(FieldError("step", str(step), expected))
-    newest = trial.checkpoint or known[max(known)]
+    newest = known[max(known)] if (its := trial.checkpoint) is None or its.image_of else its
     found = newest if step is None else known[step]
     nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
     if all(node.lost for node in nodes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -17,17 +18,20 @@ from hermesd.node.machine.detached import WORLD, NotBegun
 
 TRY_SECONDS = 30.0
 _OFF = "off"
-_BROUGHT_BACK = "brought back by "  # as trainer_shim.host.try_image says it
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessImages:
-    """The CRIU that makes them, as a path, empty where they cannot be made; and why, or which."""
+    """The CRIU that makes them, as a path, empty where they cannot be made; and why, or which.
+
+    `features` are what an image finds on this machine, and may need on another one.
+    """
 
     criu: str
     why: str
+    features: tuple[str, ...] = ()
 
     @property
     def fact(self) -> str:
@@ -48,13 +52,17 @@ async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
     criu = os.path.abspath(criu)
     with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
         said = await _tried(criu, Path(folder), shim)
-    if said.startswith(_BROUGHT_BACK):
-        return ProcessImages(criu, said.removeprefix(_BROUGHT_BACK))
-    return ProcessImages("", said)
+    try:
+        found = json.loads(said)
+    except ValueError:
+        return ProcessImages("", said)
+    way = "as root" if found["is_root"] else "without privileges"
+    return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]))
 
 
 async def _tried(criu: str, folder: Path, shim: Path) -> str:
-    """That a process was brought back from an image of it, by which CRIU; or what went wrong."""
+    """What was found once a process was brought back from an image of it, as JSON; or what went
+    wrong."""
     told = folder / "told"
     environment = {**os.environ, "PYTHONPATH": str(shim)}
     command = [sys.executable, "-m", "trainer_shim.host.try_image", criu, str(folder)]
@@ -70,8 +78,7 @@ async def _tried(criu: str, folder: Path, shim: Path) -> str:
         return f"trying one out took more than {TRY_SECONDS:g} s"
     finally:
         os.close(errors)
-    lines = detached.last_words(told).splitlines()
-    return lines[-1]
+    return told.read_text(errors="replace").strip().rpartition("\n")[2] or "it printed nothing"
 
 
 def _namespaces_refused() -> str:

@@ -122,6 +122,8 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
         str(frame["sha256"]),
         _count(frame["bytes"]),
         (node,),
+        node if frame.get("form") == "image" else "",
+        str(frame.get("why") or ""),
     )
 
 

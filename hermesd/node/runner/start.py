@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -100,7 +101,7 @@ def prepare(
                 f"device {name!r} is not here; there are {', '.join(context.rack.devices)}"
             )
     program = assignment.work.program
-    restore = _restorable(folder, order.checkpoint)
+    restore = _restorable(folder, order.checkpoint, dict(assignment.work.parameters))
     if held := assignment.result_checkpoint:
         _see_that_it_goes_on(folder, order.checkpoint, restore, held.rpartition("@")[2])
     if restore is None or not folder.work.is_dir():
@@ -122,25 +123,31 @@ def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
     return sorted({core for name in devices for core in context.rack.devices[name].cores})
 
 
-def _restorable(folder: TrialFolder, wanted: Checkpoint | None) -> Path | None:
+def _restorable(
+    folder: TrialFolder, wanted: Checkpoint | None, parameters: Mapping[str, Any]
+) -> Path | None:
     """The directory of the wanted checkpoint, or of the one before it that verifies and that a
-    program can go on from.
+    program with these hyper-parameters can go on from; an image of other ones, if that is all.
 
     From a later one the head would not know what was reported up to there.
     """
     if wanted is None:
         return None
     path = folder.checkpoints / wanted.id.rpartition("@")[2]
+    image = None
     try:
         found = checkpoints.verified(path)
-        if not checkpoints.is_result(path):
+        if checkpoints.can_be_gone_on_from(path, parameters):
             return found.path
+        image = path if checkpoints.is_image(path) else None
     except checkpoints.DamagedCheckpoint as error:
         log.warning("checkpoint damaged", error=str(error))
     for found in checkpoints.newest(folder.checkpoints):
         is_known = found.step <= wanted.step and found.attempt <= wanted.attempt
-        if is_known and not checkpoints.is_result(found.path):
+        if is_known and checkpoints.can_be_gone_on_from(found.path, parameters):
             return found.path
+    if image is not None:
+        return image
     log.error("no checkpoint is left: from the beginning", trial=folder.trial)
     return None
 

@@ -109,6 +109,15 @@ def is_image(path: Path) -> bool:
     return _manifest(path)[0].get("form") == "image"
 
 
+def can_be_gone_on_from(path: Path, parameters: Mapping[str, Any]) -> bool:
+    """Whether a program with these hyper-parameters can go on from a checkpoint: an image has those
+    that it was made with in its memory, and a result has only what people load."""
+    manifest = _manifest(path)[0]
+    if manifest.get("form") == "image":
+        return bool(manifest.get("parameters") == parameters)
+    return not is_result(path)
+
+
 def is_result(path: Path) -> bool:
     """Whether a checkpoint has only what people load, and no program goes on from it."""
     return _manifest(path)[0].get("form") == "result"

@@ -503,7 +503,7 @@ class Milestone(_message.Message):
     def __init__(self, percent: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes")
+    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes", "image_of", "why")
     ID_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -511,6 +511,8 @@ class Checkpoint(_message.Message):
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_OF_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     id: str
     trial: str
     attempt: int
@@ -518,7 +520,9 @@ class Checkpoint(_message.Message):
     sha256: str
     size_bytes: int
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    image_of: str
+    why: str
+    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "node", "kind", "memory_bytes", "cores")
