@@ -55,6 +55,9 @@ class Results:
 
         Args:
             progress: show the leaderboard meanwhile in a notebook, and a bar on stderr elsewhere.
+
+        Returns:
+            The study with its trials.
         """
         display = _notebook_display() if progress else None
         if display is None:
@@ -68,7 +71,14 @@ class Results:
         return self.client.study(self.study)
 
     def leaderboard(self, count: int = 1_000_000) -> Leaderboard:
-        """Its trials, the best first."""
+        """Its trials, the best first.
+
+        Args:
+            count: how many at the most.
+
+        Returns:
+            Trials that have a value of the metric.
+        """
         return self.client.best(self.study, count)
 
     @property

@@ -33,41 +33,42 @@ class StudyTrace:
 
 @dataclass(frozen=True, slots=True)
 class ComparedStudy:
-    """One of the studies. `by_step` has the metric of its best trial at each of the comparison's
-    steps, `by_time` the best of any trial by each of its times; None before the first value.
-
-    `seconds` is the time from its submission to its end, or to its last report. `params` are the
-    best trial's.
-    """
+    """One of the studies that are compared."""
 
     study: str
     policy: str
     trials: int
+    #: How many of its trials have ended.
     ended: int
     best_trial: str
+    #: The best trial's value of the metric; None without one.
     best: float | None
+    #: The best trial's.
     params: Params
+    #: How long its trials trained on devices.
     busy_seconds: float
+    #: From its submission to its end, or to its last report.
     seconds: float
+    #: The best trial's value at each of the comparison's steps; None before its first.
     by_step: tuple[float | None, ...]
+    #: The best value of any trial by each of the comparison's times; None before the first.
     by_time: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StudyComparison:
-    """Studies side by side, in the given order, by one metric.
-
-    `steps` are eighths of the shortest of the curves, `seconds` of the time of the longest study.
-    `differences` has each key of their study files, with dots, that is not the same in all of them,
-    with its values in their order; None where it is not given.
-    """
+    """Studies side by side, in the given order, by one metric."""
 
     metric: str
     goal: str
     mode: str
+    #: Eighths of the shortest of the curves.
     steps: tuple[int, ...]
+    #: Eighths of the time of the longest study.
     seconds: tuple[float, ...]
     studies: tuple[ComparedStudy, ...]
+    #: Each key of their study files, with dots, that is not the same in all of them, with its
+    #: values in their order; None where it is not given.
     differences: Mapping[str, tuple[Data, ...]]
 
 

@@ -80,8 +80,9 @@ class Plain:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Event:
-    """One entry of the journal that is for people; `sequence` is where a follower goes on."""
+    """One entry of the journal that is for people."""
 
+    #: Where a follower goes on.
     sequence: int
     at_unix_seconds: float
     study: str

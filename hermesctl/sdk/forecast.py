@@ -97,13 +97,16 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected, or why nothing is; `likeness` is the earlier study's. So many devices are
-    `attached` and could take it, and so many other studies, which share them, are `busy`."""
+    """What is expected of a study, or why nothing is."""
 
     expected: Mapping[str, Any] | None
+    #: Of the earlier study whose curves are used.
     likeness: str = ""
+    #: So many devices that could take its trials are attached.
     attached: int = 0
+    #: So many other studies share them.
     busy: int = 0
+    #: Why nothing is expected; else empty.
     reason: str = ""
 
 

@@ -58,59 +58,68 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of a node, and who is on it: a trial of `others` is not named.
-
-    `yielded` says to whom its machine left it for now. `speed` is its speed beside that of its
-    kind, by `comparisons` of what trials took on it and on another device of the kind.
-    """
+    """A device of a node, and who is on it."""
 
     id: str
     node: str
     kind: str
     memory_bytes: int
     cores: tuple[int, ...]
+    #: Empty: none, or one of `others`.
     trial: str
+    #: The trial that gets it once the one on it is suspended; else empty.
     reserved_for: str
     healthy: bool
+    #: Why it is not healthy.
     reason: str
     usage: Usage
+    #: How long trials have trained on it.
     busy_seconds: float
     quarantine: Quarantine | None = None
+    #: Failures that are held against it.
     strikes: tuple[Strike, ...] = ()
+    #: It runs a trial that is not shown to the caller, who does not own it.
     others: bool = False
+    #: To whom its machine has left it for now; empty: it is free to use.
     yielded: str = ""
+    #: Its speed beside that of its kind; 1 if it is as fast, or not known to differ.
     speed: float = 1.0
+    #: How often trials that ran on it ran on another device of its kind as well.
     comparisons: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node:
-    """A node daemon and its devices; `facts` are what it found out about its machine.
-
-    `resting` says why its machine wants it back for now. Of such a one, and of one that is
-    `draining`: the trials `parked` there, those on it that are `stuck` since no
-    checkpoint would bring them back elsewhere, and how many unfinished trials have their
-    `only_copies` of a checkpoint there. `lacking` is what studies require and it has not, with the
-    reasons; `warnings` are what those who look after it should know of its daemon. One that is
-    `lost` is not waited for any more.
-    """
+    """A node daemon and its devices."""
 
     id: str
     connected: bool
     devices: tuple[Device, ...]
+    #: What it found out about its machine, for people.
     facts: tuple[str, ...]
     version: str
+    #: For how long it was not heard; 0 while it is connected.
     silent_seconds: float
+    #: It is to be emptied: nothing new starts there.
     draining: bool = False
+    #: Of one that is draining or resting: the trials that are parked there.
     parked: tuple[str, ...] = ()
+    #: Of such a one: the trials that no checkpoint would bring back elsewhere.
     stuck: tuple[str, ...] = ()
+    #: Of such a one: how many unfinished trials have their only checkpoint there.
     only_copies: int = 0
+    #: Set while it only gets trials that can run nowhere else.
     quarantine: Quarantine | None = None
+    #: The studies that run nothing more on it.
     exclusions: tuple[Exclusion, ...] = ()
     pool: str = DEFAULT_POOL
+    #: Why its machine wants it back for now; else empty.
     resting: str = ""
+    #: What studies require and it does not have, each with the reason.
     lacking: tuple[str, ...] = ()
+    #: What those who look after it should know of its daemon.
     warnings: tuple[str, ...] = ()
+    #: It is not waited for any more.
     lost: bool = False
 
     @property
@@ -178,13 +187,12 @@ class ChangedTrials(list[str]):
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric's newest, lowest and highest value; `best` only of the metric that ranks.
-
-    `last` is None while the trial has yet to train again what it was, after a fall-back.
-    """
+    """A metric's newest, lowest and highest value."""
 
     name: str
+    #: None while the trial has yet to train again what it had trained, after a fall-back.
     last: float | None
+    #: Only of the metric that ranks.
     best: float | None = None
     low: float | None = None
     high: float | None = None
@@ -397,8 +405,9 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class TrialFile:
-    """A file of a trial's working copy; `path` is relative to that."""
+    """A file of a trial's working copy."""
 
+    #: Relative to the working copy.
     path: str
     size_bytes: int
     modified_unix_seconds: float
@@ -426,7 +435,11 @@ class StudyDetail:
         return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
 
     def frame(self) -> Any:
-        """A pandas DataFrame of its trials by number. Raises UsageError without pandas."""
+        """Its trials by number, as a pandas DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
         return notebook.frame([trial.columns() for trial in self.trials])
 
     def __repr__(self) -> str:
@@ -488,15 +501,27 @@ class Curve:
         return f"<Curve {self.metric}: {points}{steps}>"
 
     def frame(self) -> Any:
-        """A pandas DataFrame of its values by step. Raises UsageError without pandas."""
+        """Its values by step, as a pandas DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
         points = zip(self.steps, self.values, strict=True)
         rows = [{"step": step, self.metric: value} for step, value in points]
         return notebook.frame(rows).set_index("step") if rows else notebook.frame(rows)
 
     def plot(self, ax: Any = None, **style: Any) -> Any:
-        """Draw it on `ax`, or on new axes; returns these. `style` is for matplotlib's `plot`.
+        """Draw it.
 
-        Raises UsageError without matplotlib.
+        Args:
+            ax: matplotlib's axes to draw on; by default new ones.
+            style: what matplotlib's `plot` takes, such as `label`.
+
+        Returns:
+            The axes.
+
+        Raises:
+            UsageError: matplotlib is not installed.
         """
         ax = notebook.axes(ax)
         ax.plot(self.steps, self.values, **style)
@@ -529,7 +554,11 @@ class Leaderboard(list[Trial]):
         self.metric_mode = mode
 
     def frame(self) -> Any:
-        """A pandas DataFrame of its trials. Raises UsageError without pandas."""
+        """Its trials, best first, as a pandas DataFrame.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
         return notebook.frame([trial.columns() for trial in self])
 
     def _repr_html_(self) -> str:
@@ -543,11 +572,12 @@ class Leaderboard(list[Trial]):
 
 @dataclass(frozen=True, slots=True)
 class MetricChoice:
-    """What a study is ranked by from now on; `notes` say what its author should know."""
+    """What a study is ranked by from now on."""
 
     metric: str
     goal: str
     mode: str
+    #: What its author should know.
     notes: tuple[str, ...]
 
 
@@ -584,14 +614,18 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """Why a trial runs or waits; `notices` are its study's."""
+    """Why a trial runs or waits."""
 
     trial: str
+    #: One sentence.
     summary: str
+    #: The trials of its study in the present order of the policy.
     ranking: tuple[Ranked, ...]
     last_decision: str
     policy: str
+    #: Places that it does not get as long as it could run elsewhere.
     left_out: tuple[LeftOut, ...] = ()
+    #: What the study's author should know.
     notices: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -603,10 +637,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Invited:
-    """`token` is good for one, or for as many as were asked for; `address` is the head's own idea
-    of where it can be reached."""
+    """An invitation to join a head."""
 
+    #: Good for one machine or person, or for as many as were asked for.
     token: str
+    #: The head's own idea of where it can be reached.
     address: str
 
 
@@ -621,11 +656,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """A token of a person's; who has made it is `by`."""
+    """A person's token, without its secret."""
 
     name: str
     user: str
     role: Role
+    #: Who made it.
     by: str
     made_unix_seconds: float
     expires_unix_seconds: float
@@ -633,22 +669,23 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What a user has and has used of the devices, and may have; a quota is None where there is
-    none.
-
-    Decayed device seconds count half as much after each half-life. `share` is the user's part of
-    everybody's, `fair_share` what the weights make of it among those with unfinished trials.
-    """
+    """What a user has and has used of the devices, and may have."""
 
     name: str
+    #: Their share beside others who have unfinished trials.
     weight: float
+    #: A quota, as are the two other maxima; None: there is none.
     max_devices: int | None
     max_unfinished_trials: int | None
+    #: How many they have now.
     devices: int
     unfinished_trials: int
     studies: int
+    #: What they have used; it counts half as much after each half-life.
     decayed_device_seconds: float
+    #: Their part of everybody's decayed device seconds, from 0 to 1.
     share: float
+    #: What the weights make of it among those who have unfinished trials.
     fair_share: float
     half_life_seconds: float
     max_studies: int | None = None
@@ -656,16 +693,21 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change, or `times` calls that were refused alike; as `AuditEntry` in control.proto."""
+    """A change, or calls that were refused alike."""
 
     number: int
     at_unix_seconds: float
     role: str
     name: str
+    #: What let the caller in: `socket`, `token`, `invitation`, `certificate`.
     shown: str
+    #: The address of the other end, as gRPC writes it.
     peer: str
     method: str
+    #: What it was about: the name of a study, a trial, a node.
     subject: str
+    #: `OK`, or the name of a gRPC status code.
     result: str
     reason: str
+    #: How many calls were refused alike.
     times: int
