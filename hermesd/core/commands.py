@@ -22,29 +22,29 @@ from hermesd.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Put a trial on devices: `parked` names the parked run to let go on, `checkpoint` what to
-    restore; neither means from the beginning."""
+    """Put a trial on devices; from the beginning, with neither of `parked` and `checkpoint`."""
 
     run: RunId
     devices: tuple[DeviceId, ...]
     quantum: Quantum
     reason: str
+    #: The parked run to let go on.
     parked: RunId | None = None
+    #: What to restore.
     checkpoint: CheckpointId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Let a run go on with a new grant, numbered `grant`.
-
-    One that `extends` the quantum in progress counts from that quantum's beginning (a milestone
-    was passed); any other begins now.
-    """
+    """Let a run go on with a new grant."""
 
     run: RunId
+    #: Its number.
     grant: int
     quantum: Quantum
     reason: str
+    #: It counts from the beginning of the quantum in progress (a milestone was passed), not from
+    #: now.
     extends: bool = False
 
 

@@ -206,23 +206,23 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What a study is to do was changed: its stop rule, its parameters, its space.
-
-    `trials` are finished ones that go on, `argv` has the new command line of each. `source` is the
-    study file's content from now on; empty: as it was. `redrawn` are trials that have not begun, at
-    other points; `added` are further ones; `ended` are unfinished ones that are to end, each with
-    the reason.
-    """
+    """What a study is to do was changed: its stop rule, its parameters, its space."""
 
     study: StudyId
+    #: Finished ones that go on.
     trials: tuple[TrialId, ...]
     stop: StopRule
     parameters: tuple[tuple[str, Setting], ...]
+    #: The new command line of each.
     argv: tuple[tuple[str, ...], ...]
     request_id: str
+    #: The study file's content from now on; empty: as it was.
     source: bytes = b""
+    #: Trials that have not begun, at other points.
     redrawn: tuple[TrialSpec, ...] = ()
+    #: Further ones.
     added: tuple[TrialSpec, ...] = ()
+    #: Unfinished ones that are to end, each with the reason.
     ended: tuple[tuple[TrialId, str], ...] = ()
 
 
@@ -291,16 +291,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node said Hello with everything it knows; what it does not name, it does not have.
-
-    `yields` are the places that it leaves to others now (see `Yielded`, also for `parting`), and
-    why. `disk` is of its state directory: another one has none of the files of the one before.
-    `shared` is the directory that it has in common with all nodes that name the same. `machine` are
-    marks of the machine: one that has none of these is another one. `parked_memory_bytes` is what
-    parked trials are to hold of its memory together, 0 if it did not say. `owner` is the user who
-    brought it for their own trials; the head says so, not the node. `image_features` is what images
-    of processes find on the machine, and may need on others; none: the node makes no images.
-    """
+    """A node said Hello with everything it knows; what it does not name, it does not have."""
 
     node: NodeId
     boot_id: str
@@ -308,13 +299,21 @@ class NodeJoined:
     live: tuple[LiveRun, ...]
     facts: tuple[str, ...] = ()
     version: str = ""
+    #: The places that it leaves to others now (see `Yielded`, also for `parting`), and why.
     yields: tuple[tuple[Place, str], ...] = ()
+    #: Of its state directory: another one has none of the files of the one before.
     disk: str = ""
     parting: bool = False
+    #: The directory that it has in common with all nodes that name the same.
     shared: str = ""
+    #: Marks of the machine: one that has none of these is another one.
     machine: tuple[str, ...] = ()
+    #: What parked trials are to hold of its memory together; 0: it did not say.
     parked_memory_bytes: int = 0
+    #: The user who brought it for their own trials; the head says so, not the node.
     owner: str = ""
+    #: What images of processes find on the machine, and may need on others; none: it makes no
+    #: images.
     image_features: tuple[str, ...] = ()
 
 
@@ -356,29 +355,30 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Progress since the last report of this run.
-
-    `chunks` are the signal's losses (lower is better), `metrics` the last value of each metric,
-    `ranges` the lowest and the highest of each that was seen more than once. The points themselves
-    are stored beside the journal and never folded. `number` rises from report to report of a run,
-    so that one that comes twice counts once; 0 if it has none. `memory_bytes` is what its processes
-    hold, `device_memory_bytes` what is taken on its devices, if these have memory of their own.
-    `passes` are those over its data that it has begun, but for the first of its process.
-    """
+    """Progress since the last report of this run. The points themselves are stored beside the
+    journal and never folded."""
 
     run: RunId
     step: int
+    #: The signal's losses; lower is better.
     chunks: tuple[Chunk, ...]
+    #: The last value of each metric.
     metrics: tuple[tuple[str, float], ...] = ()
     planned_steps: int | None = None
     busy_seconds: float = 0.0
     cpu_seconds: float = 0.0
     examples: int = 0
+    #: What its processes hold.
     memory_bytes: int = 0
     not_finite: bool = False
+    #: The lowest and the highest value of each metric that was seen more than once.
     ranges: tuple[tuple[str, float, float], ...] = ()
+    #: It rises from report to report of a run, so that one that comes twice counts once; 0: it has
+    #: none.
     number: int = 0
+    #: What is taken on its devices, if these have memory of their own.
     device_memory_bytes: int = 0
+    #: Those over its data that it has begun, but for the first of its process.
     passes: int = 0
 
 

@@ -21,21 +21,20 @@ Rebinding: TypeAlias = tuple[Trial, DeviceId]
 
 @dataclass(frozen=True, slots=True)
 class Homesteads:
-    """The homes of one study as they are.
-
-    `load` counts the trials bound to each device that can be bound to, `waiting` lists those of
-    them that wait, by number. `takes` says whether a device could be a trial's home, `brings` that
-    it could after the trial's process was written down on another node. A study is `stirred` when
-    one of its trials was bound for the first time, or ended, just now.
-    """
+    """The homes of one study as they are."""
 
     devices: Mapping[DeviceId, Device]
+    #: How many trials are bound to each device that can be bound to.
     load: Mapping[DeviceId, int]
+    #: Those of them that wait, by number.
     waiting: Mapping[DeviceId, list[Trial]]
+    #: Whether a device could be a trial's home.
     takes: Callable[[Trial, DeviceId], bool]
+    #: Whether it could after the trial's process was written down on another node.
     brings: Callable[[Trial, DeviceId], bool]
     facts: Facts
     speeds: Speeds
+    #: One of its trials was bound for the first time, or ended, just now.
     stirred: bool
 
 

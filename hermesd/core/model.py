@@ -259,18 +259,18 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class Quantum:
-    """A grant of device time; whichever limit is met first ends it, none means for ever.
+    """A grant of device time; whichever limit is met first ends it, none means for ever."""
 
-    `seconds` counts from the grant, `until_step` is a step of the trial, `loss` a value of the
-    signal. With `exact` the run parks by itself at `until_step`; otherwise it reports there, the
-    end of a quantum is only an event, and the run goes on until it is answered.
-    `milestones` are those still ahead.
-    """
-
+    #: From the grant.
     seconds: float | None = None
+    #: A step of the trial.
     until_step: int | None = None
+    #: A value of the signal; lower is better.
     loss: float | None = None
+    #: The run parks by itself at `until_step`. Otherwise it reports there: the end of a quantum is
+    #: only an event, and the run goes on until it is answered.
     exact: bool = False
+    #: Those that are still ahead.
     milestones: tuple[Milestone, ...] = ()
 
     @property
@@ -286,12 +286,14 @@ class Quantum:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a trial occupies. `id` is `<node>/<local id>`; `cores` are a CPU slot's."""
+    """What a trial occupies."""
 
+    #: `<node>/<local id>`.
     id: DeviceId
     node: NodeId
     kind: str
     memory_bytes: int
+    #: A CPU slot's.
     cores: tuple[int, ...] = ()
 
     @property
@@ -302,7 +304,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The durable form of a trial's progress; `nodes` are where its files lie."""
+    """The durable form of a trial's progress."""
 
     id: CheckpointId
     trial: TrialId
@@ -310,6 +312,7 @@ class Checkpoint:
     step: int
     sha256: str
     size_bytes: int
+    #: Where its files lie.
     nodes: tuple[NodeId, ...]
     #: The node that told of it, if it is an image of processes: others need all that this one has.
     image_of: NodeId = ""
@@ -327,10 +330,11 @@ class Plugin:
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """When a trial has had enough. `target` is in the signal's own direction."""
+    """When a trial has had enough."""
 
     max_steps: int | None = None
     max_seconds: float | None = None
+    #: In the signal's own direction.
     target: float | None = None
     on_nan: bool = True
 
@@ -366,13 +370,7 @@ class RunTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study(RunTerms):
-    """One submitted search, as accepted. `source` is the study file's content for clones.
-
-    So many `replicas` of each durable checkpoint are to lie on other nodes. Each trial has so many
-    `devices` at a time, all of one node and one kind. Its trials run where there are all `paths`.
-    `program_sha256` is of the file that they run, "" if unknown. With `metric_chosen` a person has
-    chosen the metric since, over what `source` says, with `signal_chosen` the signal.
-    """
+    """One submitted search, as accepted."""
 
     id: StudyId
     owner: str
@@ -388,6 +386,7 @@ class Study(RunTerms):
     stop: StopRule
     submitted: Time
     fingerprint: str
+    #: The study file's content, for clones.
     source: bytes
     tier: Tier | None = None
     max_failures: int = 3
@@ -395,16 +394,21 @@ class Study(RunTerms):
     retry_rules: tuple[RetryRule, ...] = ()
     device_kind: str = ""
     memory_bytes: int = 0
+    #: So many each trial has at a time, all of one node and one kind.
     devices: int = 1
     priority: int = 0
+    #: So many copies of each durable checkpoint are to lie on other nodes.
     replicas: int = 0
     required_paths: tuple[str, ...] = ()
+    #: Of the file that its trials run; empty: unknown.
     program_sha256: str = ""
+    #: A person has chosen the metric since, over what `source` says.
     metric_chosen: bool = False
+    #: So for the signal.
     signal_chosen: bool = False
-    # What is submitted today stops (the study file's default); studies of older journals went on.
+    #: What is submitted today stops (the study file's default); studies of older journals went on.
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON
-    # None: it was submitted with all its trials.
+    #: None: it was submitted with all its trials.
     searcher: Searcher | None = None
     share: Share = Share.NO
 
@@ -444,12 +448,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialSpec:
-    """One point of a study's space.
-
-    Of the parameters, those of `shape` only say how its sequences run: the program is not given
-    them. `proposal` is what the searcher that proposed it wants to know of it later. Trials of the
-    same `root` train the same until their sequences part; one without a root shares nothing.
-    """
+    """One point of a study's space."""
 
     id: TrialId
     study: StudyId
@@ -457,8 +456,11 @@ class TrialSpec:
     stages: tuple[Stage, ...]
     argv: tuple[str, ...]
     seed: int
+    #: Of the parameters, those that only say how its sequences run: the program is not given them.
     shape: tuple[str, ...] = ()
+    #: What the searcher that proposed it wants to know of it later.
     proposal: str = ""
+    #: Trials of the same root train the same until their sequences part; empty: it shares nothing.
     root: str = ""
 
     @property
@@ -571,30 +573,30 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box. `silent_since` is set while no stream to it is open.
-
-    One that is `draining` gets nothing new, and gives up what it has: a person wants it so. So does
-    one that is `resting`, at once: its machine wants it so, or its daemon ends its trials, for this
-    reason. One that is `parting` as well is about to go with its files; one that has `left` is kept
-    for the record alone. What has an `owner` runs that user's trials, and no others.
-    """
+    """A machine with a node daemon, as the head knows it."""
 
     id: NodeId
     boot_id: str
     devices: tuple[DeviceId, ...]
     connected: bool = True
+    #: Set while no stream to it is open.
     silent_since: Time | None = None
     facts: tuple[str, ...] = field(default=())
     version: str = ""
+    #: A person wants it emptied: it gets nothing new, and gives up what it has.
     draining: bool = False
     pool: str = DEFAULT_POOL
+    #: So, at once, for this reason: its machine wants it, or its daemon ends its trials.
     resting: str = ""
     disk: str = ""
+    #: It is about to go, with its files.
     parting: bool = False
+    #: It has gone, and is kept for the record alone.
     left: bool = False
     shared: str = ""
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
+    #: It runs this user's trials, and no others.
     owner: str = ""
     #: What images of processes find on its machine, and may need on others; empty: it makes none.
     image_features: tuple[str, ...] = ()

@@ -48,19 +48,21 @@ _GIVEN_UP = (Phase.FAILED, Phase.CANCELLED)
 
 @dataclass(slots=True)
 class CopyIndex:
-    """All of it follows from the trials and nodes: nothing of it is kept anywhere.
+    """Which checkpoints are to be copied. All of it follows from the trials and nodes: nothing of
+    it is kept anywhere."""
 
-    `lying` are the trials whose newest checkpoint lies on each node, `wanting` those that have too
-    few copies, by the node that would give it, who has waited longest first; `givers` says under
-    which node each of these is found. `giving` and `taking` are the nodes with a copy under way.
-    `forks` are the trials that wait for the checkpoint of another, from which they begin.
-    """
-
+    #: The trials whose newest checkpoint lies on each node.
     lying: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those that have too few copies, by the node that would give it; who has waited longest comes
+    #: first.
     wanting: dict[NodeId, dict[TrialId, None]] = field(default_factory=dict)
+    #: Under which node each of these is found.
     givers: dict[TrialId, NodeId] = field(default_factory=dict)
+    #: The nodes that give a copy now.
     giving: dict[NodeId, TrialId] = field(default_factory=dict)
+    #: The nodes that take one now.
     taking: dict[NodeId, TrialId] = field(default_factory=dict)
+    #: The trials that wait for the checkpoint of another, from which they begin.
     forks: dict[TrialId, None] = field(default_factory=dict)
 
 

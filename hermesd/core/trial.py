@@ -55,19 +55,19 @@ RESTORE = "restore"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How a suspended trial is kept: parked as `run` on `device`, or by its checkpoint.
-
-    `leaving` says that its node was asked to write down what is parked, `unwritable` that the node
-    could not at first; `midway` that it was stopped in the middle of an iteration, where nothing
-    can be written before that has ended.
-    """
+    """How a suspended trial is kept."""
 
     tier: Tier
+    #: As which it is parked.
     run: RunId
+    #: On which it is parked.
     device: DeviceId
     memory_bytes: int = 0
+    #: Its node was asked to write down what is parked.
     leaving: bool = False
+    #: The node could not do so at first.
     unwritable: bool = False
+    #: It was stopped in the middle of an iteration, and nothing can be written before that ends.
     midway: bool = False
 
 
@@ -162,33 +162,33 @@ class SwitchCost:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a trial has used so far, in seconds of its device, from its own reports.
-
-    `overhead_seconds` went into suspending and resuming it; its first start is not counted. Of the
-    memory of its processes and of its devices it is the most that was seen.
-    """
+    """What a trial has used so far, in seconds of its device, from its own reports."""
 
     busy_seconds: float = 0.0
+    #: What went into suspending and resuming it; its first start is not counted.
     overhead_seconds: float = 0.0
     cpu_seconds: float = 0.0
     examples: int = 0
+    #: The most that its processes were seen to hold.
     memory_bytes: int = 0
+    #: The most that was seen to be taken on its devices.
     device_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme.
-
-    `last` is None while what it was is to be trained again. `low_step` and `high_step` are by when
-    the extremes were seen. While no number was seen, `low` is above every number and `high` below.
-    """
+    """Last, lowest and highest value of a metric; NaN never replaces a number as an extreme."""
 
     step: int
+    #: None while what it was is to be trained again.
     last: float | None
+    #: Above every number while none was seen.
     low: float = math.inf
+    #: Below every number while none was seen.
     high: float = -math.inf
+    #: By when the lowest was seen.
     low_step: int = 0
+    #: By when the highest was.
     high_step: int = 0
 
     @property
@@ -248,67 +248,48 @@ MOST_DOUBLINGS = 12
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A trial's present stay on its devices.
-
-    `grant` counts the quanta given within it, the present one since `granted`; `expired` says that
-    it is over, `milestone` that one was passed and not answered yet, `asked` what it was asked to
-    do. Until it is `warm` its times say little: a new process compiles within its first iterations.
-    `heard` is the number of its last report, `silent_seconds` how long it had come to no step by
-    then, `restored_step` that of the checkpoint it was launched from, 0 if from none of its node's;
-    `started` says that it was heard to have begun, `stalled_since` since when it has come to no
-    step, if that is far too long. `paced` says that its pace was measured since it was last
-    compared with that on other devices. `reads` is the signal that its study had as it began, by
-    which its node judges losses and milestones (`Study.reads`).
-    """
+    """A trial's present stay on its devices."""
 
     id: RunId
     devices: tuple[DeviceId, ...]
     quantum: Quantum
     since: Time
+    #: When the present quantum began.
     granted: Time = 0.0
+    #: How many quanta were given within this stay.
     grant: int = 0
+    #: The present quantum is over.
     expired: bool = False
+    #: One was passed and is not answered yet.
     milestone: float | None = None
+    #: What it was asked to do.
     asked: Suspend | Stop | None = None
+    #: Until then its times say little: a new process compiles within its first iterations.
     warm: bool = False
+    #: The number of its last report.
     heard: int = 0
+    #: How long it had come to no step by its last report.
     silent_seconds: float = 0.0
+    #: Of the checkpoint that it was launched from; 0 if from none of its node.
     restored_step: int = 0
+    #: It was heard to have begun.
     started: bool = False
+    #: Since when it has come to no step, if that is far too long.
     stalled_since: Time | None = None
+    #: Its pace was measured since it was last compared with that on other devices.
     paced: bool = False
+    #: The signal that its study had as it began, by which its node judges losses and milestones
+    #: (`Study.reads`).
     reads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The fold of a trial's events.
-
-    `quanta` counts finished quanta; `first`, `before`, `latest` are the losses of the first, the
-    last but one and the last finished quantum, `current` those of the quantum that is running.
-    `served_seconds` is device time from launch to release, `rested` when it last gave a device
-    back (its submission before that). `reason` says why it ended, or why its last run did.
-    `misfortunes` counts the failures that were the machine's since a checkpoint last moved on.
-    `checkpoint` is the newest; `copied` the last of which a copy came to another node, `copying`
-    the copy that is under way, `copy_after` when the next may be asked for if one was not made.
-    `result` is what it had come to before it was extended, until that has ended some way, and
-    `not_extended` why nothing came of that. Where the signal is `maximized`, losses are its values
-    with the other sign. `abandoned` is what was heard of its last run, if that was given up and
-    none has begun since.
-    `began_busy` is what it had trained, in seconds, when its present process began.
-    `longest_start_seconds` is what any of its starts took, from the launch to the first boundary.
-    `overdue` counts the suspends in which it came to no boundary by the deadline and was ended.
-    `forked` is the checkpoint of another trial from which this one began, as its first.
-    `carrier` is the trial that trains for this one as long as both are alike (see `fold.riding`);
-    of its steps, others have trained `carried_steps` for it.
-    `tags` and `note` are what people have made of it, for themselves.
-    `last_node` is where it was launched last: what it printed lies there when all else is over.
-    `step_seconds` are those of an iteration on each kind of device, as of the device of that kind
-    on which it ran last; `paces` has that device and the one before it, of each kind.
-    """
+    """The fold of a trial's events."""
 
     spec: TrialSpec
     submitted: Time
+    #: When it last gave a device back; its submission before that.
     rested: Time
     phase: Phase = Phase.WAITING
     paused: bool = False
@@ -319,46 +300,72 @@ class Trial:
     passes: int = 0
     curve: tuple[Chunk, ...] = ()
     metrics: dict[str, MetricSummary] = field(default_factory=dict)
+    #: How many are finished.
     quanta: int = 0
+    #: The losses of its first finished quantum.
     first: QuantumLosses | None = None
+    #: Of the last but one.
     before: QuantumLosses | None = None
+    #: Of the last one.
     latest: QuantumLosses | None = None
+    #: Of the quantum that is running.
     current: QuantumLosses = field(default_factory=QuantumLosses)
     milestone_percent: float = 0.0
     milestones_passed: int = 0
     not_finite: bool = False
+    #: Device time from launch to release.
     served_seconds: float = 0.0
     use: Use = field(default_factory=Use)
+    #: Of an iteration on each kind of device, as of the one of that kind on which it ran last.
     step_seconds: dict[str, float] = field(default_factory=dict)
+    #: That device and the one before it, of each kind.
     paces: dict[str, tuple[Pace, ...]] = field(default_factory=dict)
     costs: dict[Tier, SwitchCost] = field(default_factory=dict)
     preemptions: int = 0
     kept: Kept | None = None
+    #: The newest.
     checkpoint: Checkpoint | None = None
     failures: tuple[Failure, ...] = ()
+    #: The failures that were the machine's since a checkpoint last moved on.
     misfortunes: int = 0
     ending: Ending | None = None
+    #: What it had come to before it was extended, until that has ended some way.
     result: Result | None = None
+    #: Why nothing came of that.
     not_extended: str = ""
+    #: Why it ended, or why its last run did.
     reason: str = ""
     home: DeviceId | None = None
     fidelity: Fidelity = Fidelity.UNKNOWN
     fidelity_reason: str = ""
     framework: str = ""
     finished: Time | None = None
+    #: The last checkpoint of which a copy came to another node.
     copied: Checkpoint | None = None
+    #: The copy that is under way.
     copying: Copying | None = None
+    #: When the next copy may be asked for, if one was not made.
     copy_after: Time = 0.0
+    #: Its losses are the values of the signal with the other sign.
     maximized: bool = False
+    #: What was heard of its last run, if that was given up and none has begun since.
     abandoned: Abandoned | None = None
+    #: The suspends in which it came to no boundary by the deadline and was ended.
     overdue: int = 0
+    #: What it had trained, in seconds, when its present process began.
     began_busy: float = 0.0
+    #: What any of its starts took, from the launch to the first boundary.
     longest_start_seconds: float = 0.0
+    #: Where it was launched last: what it printed lies there when all else is over.
     last_node: NodeId | None = None
+    #: What people have made of it, for themselves; so is `note`.
     tags: tuple[str, ...] = ()
     note: str = ""
+    #: The checkpoint of another trial from which this one began, as its first.
     forked: Checkpoint | None = None
+    #: The trial that trains for this one as long as both are alike (see `fold.riding`).
     carrier: TrialId | None = None
+    #: How many of its steps others have trained for it.
     carried_steps: int = 0
 
     @property

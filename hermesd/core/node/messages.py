@@ -62,21 +62,20 @@ class CheckpointSource:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A Launch with everything a node must know to carry it out; `terms` are its study's.
-
-    `sources` are the other nodes that have the checkpoint and are there. `result_checkpoint` is the
-    id of the one that the trial has again if it gets no further: the run never begins anew.
-    `kept_parked` says why no checkpoint is to be relied on. To its first boundary a program may
-    take `start_allowance_seconds`, or the `hung_seconds` of the terms.
-    """
+    """A Launch with everything a node must know to carry it out."""
 
     launch: Launch
     checkpoint: Checkpoint | None
     work: Work
+    #: Of its study.
     terms: RunTerms
+    #: The other nodes that have the checkpoint and are there.
     sources: tuple[CheckpointSource, ...] = ()
+    #: The one that the trial has again if it gets no further: the run never begins anew.
     result_checkpoint: str = ""
+    #: Why no checkpoint is to be relied on; else empty.
     kept_parked: str = ""
+    #: What its program may take to its first boundary, if that is more than any program may.
     start_allowance_seconds: float = 0.0
 
     @property
@@ -123,19 +122,18 @@ class Upcoming:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A Copy for its node: fetch the checkpoint from a source, then keep no others but these.
-
-    Without a source it is this node's own, for its shared directory, or for another trial, `into`,
-    that begins from it. `identity` is the study's for which it is done, `parent_identity` that of
-    the study that has the checkpoint (empty: it is the same).
-    """
+    """A Copy for its node: fetch the checkpoint from a source, then keep no others but these."""
 
     checkpoint: Checkpoint
+    #: None: it is its own, for its shared directory, or for the trial `into`.
     sources: tuple[CheckpointSource, ...]
     keep: tuple[CheckpointId, ...]
     node: NodeId
+    #: Of the study for which it is done.
     identity: str
+    #: Another trial, which begins from the checkpoint.
     into: TrialId = ""
+    #: Of the study that has the checkpoint; empty: it is the same.
     parent_identity: str = ""
 
     @property
@@ -216,15 +214,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """How a process comes from one step to the next, by its host, which outlives this daemon.
+    """How a process comes from one step to the next, by its host, which outlives this daemon."""
 
-    `longest_step_seconds` is the longest that took, with whatever lay between (a validation, a
-    checkpoint), 0 while it has not done two; `silent_seconds` and `silent_cpu_seconds` are what the
-    device and its cores spent since the last step.
-    """
-
+    #: The longest took so long, with whatever lay between (a validation, a checkpoint); 0 while it
+    #: has not done two.
     longest_step_seconds: float = 0.0
+    #: What the device spent since the last step.
     silent_seconds: float = 0.0
+    #: What its cores spent since then.
     silent_cpu_seconds: float = 0.0
 
 
@@ -315,15 +312,13 @@ class HostLost:
 
 @dataclass(frozen=True, slots=True)
 class RunFound:
-    """After a restart of the daemon: a run of its journal, as its host (if any) tells it.
-
-    `condition` is "starting", "running", "parked" or "ended"; an ended one's outcome follows.
-    `memory_bytes` is what its processes hold.
-    """
+    """After a restart of the daemon: a run of its journal, as its host (if any) tells it."""
 
     assignment: Assignment
+    #: "starting", "running", "parked" or "ended"; the outcome of one that ended follows.
     condition: str
     step: int
+    #: What its processes hold.
     memory_bytes: int = 0
 
 

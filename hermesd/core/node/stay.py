@@ -71,29 +71,16 @@ _LIVE_WORDS = {
 
 @dataclass(slots=True)
 class Stay:
-    """A trial on this node.
-
-    `process` is the run whose attempt the live process was last told, None while there is no
-    process; `next` a newer attempt that waits for this one's process to be gone. `since` is
-    when the present condition was entered; `granted` when the quantum began, `inquired` when its
-    seconds were over and a report was asked for, `finishing` when its steps were and the program
-    had done all that it planned; `saved` when the last durable checkpoint was
-    taken, moved by the time that was not trained, and `trained` what was trained since then when
-    the process was parked. `asked` and `limit` are when the device was asked back and by when,
-    `ending` when the process was told to end. `unwritable` is set when a demotion failed: it is
-    not tried again, but that the head has asked for it (`leaving`); `midway` when it was parked
-    where it can't be written down. `begun` is set once its program was started, `awaits_step` until
-    that process has done a step. `pace` is the last that its host told of it, `stalled` that it
-    takes too long was told. `rebuilding` is the run as
-    which the process was rebuilt from the checkpoint `rebuilt` before it was asked for;
-    `held` once it stands there.
-    """
+    """A trial on this node."""
 
     assignment: Assignment
     condition: Condition
+    #: When the present condition was entered.
     since: Time
     received: Time
+    #: The run whose attempt the live process was last told; None while there is no process.
     process: RunId | None = None
+    #: A newer attempt, which waits for this one's process to be gone.
     next: Assignment | None = None
     step: int = 0
     planned: int | None = None
@@ -101,29 +88,46 @@ class Stay:
     judged: FidelityReported | None = None
     grant: int = 0
     quantum: Quantum = field(default_factory=Quantum)
+    #: When the quantum began.
     granted: Time | None = None
+    #: When its seconds were over and a report was asked for.
     inquired: Time | None = None
+    #: When its steps were over and the program had done all that it planned.
     finishing: Time | None = None
     over: bool = False
     passed: float = 0.0
+    #: What was trained since the last durable checkpoint when the process was parked, in seconds.
     trained: float = 0.0
+    #: When the last durable checkpoint was taken, moved by the time that was not trained.
     saved: Time = 0.0
     saving: Time | None = None
+    #: When the device was asked back.
     asked: Time | None = None
+    #: By when it was asked back.
     limit: Time | None = None
+    #: When the process was told to end.
     ending: Time | None = None
     fenced: bool = False
     failing: tuple[str, str] | None = None
     final: bool = False
+    #: A demotion failed: it is not tried again unless the head asks for it (`leaving`).
     unwritable: bool = False
     leaving: bool = False
+    #: It was parked where it can't be written down.
     midway: bool = False
+    #: Its program was started.
     begun: bool = False
+    #: Its process has not done a step yet.
     awaits_step: bool = False
+    #: The last that its host told of it.
     pace: StepPace = field(default_factory=StepPace)
+    #: It was told that it takes too long.
     stalled: bool = False
+    #: The run as which the process was rebuilt before it was asked for.
     rebuilding: RunId | None = None
+    #: The checkpoint from which it was.
     rebuilt: Checkpoint | None = None
+    #: What was rebuilt stands there.
     held: bool = False
     forget: bool = False
     memory_bytes: int = 0

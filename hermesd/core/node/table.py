@@ -26,26 +26,25 @@ from hermesd.core.node.stay import Condition, Outcome, Stay
 
 @dataclass(frozen=True, slots=True)
 class NodeTerms:
-    """A node's own settings.
+    """A node's own settings."""
 
-    `cheapest` is the cheapest tier that frees each device (park on a CPU slot, checkpoint on a
-    GPU). `parked_memory_bytes` is what parked trials may hold together, None for any amount.
-    `rebuild_cores` are cores that no device has, as many as each device: there its trials may be
-    rebuilt ahead of their turn. What a program needs (its code, its environment, its checkpoint)
-    has `prepare_seconds` to come, the program `start_seconds` to its first boundary; a host that
-    was told to end its program has `end_seconds`, and so has one whose deadline for a suspend has
-    passed: it parks or ends the program by itself then. What could not be written down though the
-    head wants it is tried again after `again_seconds`. Leases are passed on every
-    `lease_step_seconds`.
-    """
-
+    #: The cheapest tier that frees each device: park on a CPU slot, checkpoint on a GPU.
     cheapest: Mapping[DeviceId, Tier]
+    #: What parked trials may hold together; None for any amount.
     parked_memory_bytes: int | None = None
+    #: Cores that no device has, as many as each device: there its trials may be rebuilt ahead of
+    #: their turn.
     rebuild_cores: Mapping[DeviceId, tuple[int, ...]] = field(default_factory=dict)
+    #: Until what a program needs is there: its code, its environment, its checkpoint.
     prepare_seconds: float = 3600.0
+    #: From then to the program's first boundary.
     start_seconds: float = 900.0
+    #: For a host that was told to end its program, or whose deadline for a suspend has passed: it
+    #: parks or ends the program by itself then.
     end_seconds: float = 10.0
+    #: Until what the head wants written down, and could not be, is tried again.
     again_seconds: float = 60.0
+    #: Leases are passed on so often.
     lease_step_seconds: float = 5.0
 
 
@@ -62,24 +61,24 @@ class Shelved:
 
 @dataclass(slots=True)
 class NodeTable:
-    """The runs of one node; what is to be done is collected in `out`. One that is `leaving`
-    starts nothing any more.
-
-    `holders` says which run is on each device, `attempts` the newest attempt ever accepted of
-    each trial: an attempt that is not newer is never started. Both count for the study of that
-    identity alone. `upcoming` and `turns` are the head's last hint (`Upcoming`).
-    """
+    """The runs of one node."""
 
     terms: NodeTerms
     lease: Time = -math.inf
+    #: It starts nothing any more.
     leaving: bool = False
     stays: dict[TrialId, Stay] = field(default_factory=dict)
+    #: Which run is on each device.
     holders: dict[DeviceId, RunId] = field(default_factory=dict)
+    #: The newest attempt ever accepted of each trial, of the study of that identity: one that is
+    #: not newer is never started.
     attempts: dict[TrialId, int] = field(default_factory=dict)
     identities: dict[TrialId, str] = field(default_factory=dict)
     shelved: dict[TrialId, Shelved] = field(default_factory=dict)
+    #: The head's last hint (`Upcoming`), as is `turns`.
     upcoming: tuple[TrialId, ...] = ()
     turns: int = 0
+    #: What is to be done.
     out: list[Action] = field(default_factory=list)
 
     def tell(self, event: RunEvent, points: tuple[Series, ...] = ()) -> None:
