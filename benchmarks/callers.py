@@ -73,7 +73,7 @@ async def connected(folder: Path) -> AsyncIterator[grpc.aio.Channel]:
         yield channel
 
 
-# --- Alice ------------------------------------------------------------------------------------
+# Alice.
 
 
 async def load(kind: str, folder: Path, trials: int) -> None:
@@ -160,7 +160,7 @@ def loading(kinds: tuple[str, ...], folder: Path, trials: int) -> Any:
             process.wait()
 
 
-# --- Bob --------------------------------------------------------------------------------------
+# Bob.
 
 
 async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:

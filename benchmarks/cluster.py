@@ -81,7 +81,7 @@ def submit(hermes: Client, folder: Path, trials: int, megabytes: int) -> str:
     return hermes.submit(study, directory=code).study
 
 
-# -- many nodes ----------------------------------------------------------------------------------
+# Many nodes.
 
 
 def enrol_all(head: Daemons, count: int) -> Path:
@@ -151,7 +151,7 @@ def under_nodes(count: int, seconds: float) -> list[str | float]:
         ]  # fmt: skip
 
 
-# -- moves ---------------------------------------------------------------------------------------
+# Moves.
 
 
 def copies(megabytes: int, count: int) -> list[float]:

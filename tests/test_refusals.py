@@ -159,7 +159,7 @@ def test_a_head_at_an_address_of_another_machine(tmp_path: Path) -> None:
     assert line.startswith(f"{told}Cannot assign requested address; expected an address of this")
 
 
-# -- keys and certificates -----------------------------------------------------------------------
+# Keys and certificates.
 
 
 def empty(path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_node_without_its_port_for_checkpoints(tmp_path: Path) -> None:
     assert line.startswith(f"{told}Address already in use; expected an address of this machine")
 
 
-# -- open files ----------------------------------------------------------------------------------
+# Open files.
 
 
 @pytest.mark.parametrize("daemon", ["head", "node", "local"])

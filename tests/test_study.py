@@ -210,7 +210,7 @@ def test_a_study_is_called_after_its_name_or_program(name: str, program: str, wa
     assert study.proposed_id(pb.StudySpec(name=name, program=program)) == wanted
 
 
-# -- distributions ---------------------------------------------------------------------------
+# Distributions.
 
 
 def drawn_values(count: int = 300, **axis: Any) -> list[Any]:
@@ -301,7 +301,7 @@ def test_a_grid_takes_whole_ranges_and_multiples() -> None:
     assert len(grid.stages) == 9
 
 
-# -- the command line ------------------------------------------------------------------------
+# The command line.
 
 AXES = {"lr": {"value": 1e-05}, "wide": {"value": True}, "deep": {"value": False}}
 
@@ -346,7 +346,7 @@ def test_what_hermes_sets_itself_is_not_taken_from_the_submitter() -> None:
     assert "CUDA_VISIBLE_DEVICES is set by Hermes for each trial" in made.notes
 
 
-# -- W&B's early_terminate ----------------------------------------------------------------------
+# W&B's early_terminate.
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_rungs_of_hyperband_by_s() -> None:
     assert dict(draft(spec(early_terminate=early)).study.policy.settings)["min_rung"] == 1 / 9
 
 
-# -- extensions ---------------------------------------------------------------------------------
+# Extensions.
 
 
 def test_an_extension_changes_what_is_given_and_the_command_line() -> None:
@@ -482,7 +482,7 @@ def test_a_name_of_no_length(name: str) -> None:
     assert not is_length(name)
 
 
-# -- what is refused ----------------------------------------------------------------------------
+# What is refused.
 
 HUGE = {str(n): {"values": list(range(10))} for n in range(12)}
 RANDOM = pb.SEARCH_METHOD_RANDOM
@@ -703,7 +703,7 @@ def test_patterns_of_metrics_that_cannot_take_long_are_taken(pattern: str) -> No
     assert draft(spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)])).stages
 
 
-# -- lists, and parameters inside of parameters ---------------------------------------------------
+# Lists, and parameters inside of parameters.
 
 
 def nested() -> pb.StudySpec:

@@ -17,6 +17,7 @@ GENERATED = ROOT / "hermesd" / "pb" / "hermes"
 FUNCTION_LINES = 75
 # Names that say nothing collect everything.
 BANNED_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+BANNER = re.compile(r"\s*#.*[-=#*]{4,}\s*$")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")  # tidy: the words themselves
 
 SOURCES = sorted(
@@ -71,6 +72,8 @@ def source_faults(path: Path) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), 1):
         if "# tidy:" not in line and UNFINISHED.search(line):
             yield f"{name(path)}:{number}: unfinished"
+        if BANNER.match(line):
+            yield f"{name(path)}:{number}: a banner; a comment says why"
 
 
 def test_documents_are_finished_and_their_links_lead_somewhere() -> None:

@@ -333,7 +333,7 @@ def test_files_with_times_in_them_are_certified_to_their_values(study: Path) -> 
     assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"], found
 
 
-# -- comparing -----------------------------------------------------------------------------------
+# Comparing.
 
 
 def outcome(*values: Any, step: int = 3, **fields: Any) -> TrialOutput:

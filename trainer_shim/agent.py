@@ -142,7 +142,7 @@ class Agent:
         self.reporter = Reporter(self._mailbox.send, signal, names)
         self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
 
-    # -- what adapters call --------------------------------------------------------------------
+    # What adapters call.
 
     def hello(self, framework: str, trains: bool = True) -> None:
         """Tell the host that this program has boundaries, or will have. A framework may have been
@@ -343,7 +343,7 @@ class Agent:
         self.restore, self.is_aside, self.changes, self._turn = None, True, {}, NO_LIMIT
         self._mailbox.fall_silent()
 
-    # -- the end of the program ------------------------------------------------------------------
+    # The end of the program.
 
     def completed(self, exit_code: int) -> None:
         """The program ended well: last report, last checkpoint, last values."""
@@ -416,7 +416,7 @@ class Agent:
             }
         )
 
-    # -- at a boundary with something to do ------------------------------------------------------
+    # At a boundary with something to do.
 
     def _attend(self, step: int) -> None:
         """Read what the host has sent; report at a mark, hold if told so or at the limit."""

@@ -35,7 +35,7 @@ FIXED, OF_OPTIMIZER = 0.5, (1.0, 1.03, 1.06, 1.1)
 RUNS, POINTS = 96, 256
 
 
-# -- small: data to train on ----------------------------------------------------------------------
+# Small: data to train on.
 
 
 def spirals(chance: Generator) -> Task:
@@ -103,7 +103,7 @@ def small(name: str, seed: int) -> Arrays:
     }
 
 
-# -- long: the curves alone -----------------------------------------------------------------------
+# Long: the curves alone.
 
 
 def power_laws(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:

@@ -145,7 +145,7 @@ class AsyncClient:
         """Close the connection."""
         await self.connection.close()
 
-    # --- looking -------------------------------------------------------------------------------
+    # Looking.
 
     async def server_info(self) -> ServerInfo:
         """The head's version and abilities."""
@@ -311,7 +311,7 @@ class AsyncClient:
         response = await self.connection.call(self.connection.stub.ListNodes, request)
         return [record(Node, message) for message in response.nodes]
 
-    # --- following -----------------------------------------------------------------------------
+    # Following.
 
     async def events(
         self,
@@ -425,7 +425,7 @@ class AsyncClient:
             self.connection, trial_id(trial), offset=offset, follow=follow, on_gap=on_gap
         )
 
-    # --- fetching ------------------------------------------------------------------------------
+    # Fetching.
 
     async def export(self, study: StudyRef) -> AsyncGenerator[bytes, None]:
         """A study as JSON Lines: itself, its trials, its journal and its points.
@@ -539,7 +539,7 @@ class AsyncClient:
                 name = piece.name
                 yield piece.data
 
-    # --- submitting ----------------------------------------------------------------------------
+    # Submitting.
 
     async def submit(
         self,
@@ -757,7 +757,7 @@ class AsyncClient:
                 traces.append(traced(study, board, curve, [event async for event in events]))
         return compared(traces)
 
-    # --- changing a study ----------------------------------------------------------------------
+    # Changing a study.
 
     async def pause(self, *targets: Target) -> list[str]:
         """Suspend trials until they are resumed.
@@ -1052,7 +1052,7 @@ class AsyncClient:
         request = asked(pb.RemoveStudyRequest, request_id=new_request_id(), study=study_id(study))
         await self.connection.call(self.connection.stub.RemoveStudy, request)
 
-    # --- nodes and people ----------------------------------------------------------------------
+    # Nodes and people.
 
     async def users(self) -> list[User]:
         """What each user has, has used lately and may have; to a user only themselves."""

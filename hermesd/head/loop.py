@@ -112,7 +112,7 @@ class Head:
             return whole(begin(self.state))
         return await self.reader.do(user, lambda: begin(still(self.state)))
 
-    # -- the door ---------------------------------------------------------------------------
+    # The door.
 
     async def tell(
         self,
@@ -190,7 +190,7 @@ class Head:
             await self._news.wait()
         return self.committed
 
-    # -- the loop ---------------------------------------------------------------------------
+    # The loop.
 
     async def run(self) -> None:
         """Work until cancelled. Whatever it raises ends the head."""

@@ -238,7 +238,7 @@ class Drive:
             case _:
                 assert_never(command)
 
-    # -- a stay ----------------------------------------------------------------------------------
+    # A stay.
 
     def _launch(self, command: Launch) -> None:
         trial, now = place_of(command.run.trial), self._agenda.now

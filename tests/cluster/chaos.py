@@ -63,7 +63,7 @@ class Chaos:
     rates: int = 0
     seen: int = 0
 
-    # -- work ------------------------------------------------------------------------------------
+    # Work.
 
     async def submit(self, script: str, rates: list[float], **others: Mapping[str, object]) -> str:
         """A study of a trial for each rate."""
@@ -113,7 +113,7 @@ class Chaos:
 
         await self.place.until(far_enough)
 
-    # -- faults: of processes --------------------------------------------------------------------
+    # Faults: of processes.
 
     async def head_killed(self) -> None:
         kill([self.place.head.daemon])
@@ -131,7 +131,7 @@ class Chaos:
         """With every process that it has forked: those of the Keras trials there."""
         kill(self.place.nodes[name].pids("zygote"))
 
-    # -- faults: of machines ---------------------------------------------------------------------
+    # Faults: of machines.
 
     async def node_off_and_on(self, name: str) -> None:
         node = self.place.nodes[name]
@@ -207,7 +207,7 @@ class Chaos:
         finally:
             self.place.wires.plug(cable)
 
-    # -- what the head knows ---------------------------------------------------------------------
+    # What the head knows.
 
     async def until_copied(self, name: str) -> None:
         """Wait until another node has a checkpoint of a trial that runs on this one, and will for
@@ -256,7 +256,7 @@ class Chaos:
         async with aclosing(self.place.client.events(after=sequence, once=True)) as events:
             return {event.device async for event in events if event.kind == "node-lost"}
 
-    # -- what must be true -----------------------------------------------------------------------
+    # What must be true.
 
     async def check(self) -> None:
         """Every trial of the explicit loops completed, with exactly the losses it has to have; none

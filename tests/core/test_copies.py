@@ -291,7 +291,7 @@ def test_only_the_newest_is_copied(command: Copy) -> None:
     book.refuses(Dropped("n", "s/0"), "nothing of s/0 was left over on n")
 
 
-# -- at the node -----------------------------------------------------------------------------------
+# At the node.
 
 
 def fetch(identity: str = "") -> Fetch:
@@ -319,7 +319,7 @@ def test_a_trial_of_another_study_is_not_mixed_with_it() -> None:
     assert isinstance(said.event, NotCopied)
 
 
-# -- a node without its disk -----------------------------------------------------------------------
+# A node without its disk.
 
 
 def again(node: str, disk: str, boot: str = "b2") -> NodeJoined:
@@ -374,7 +374,7 @@ def test_a_copy_of_what_could_not_be_used_ends_like_any_other() -> None:
     book.tell(saved("s/0#2", 5)).expect("copy s/0#2@5 from n to m")
 
 
-# -- a checkpoint that is not what it was ----------------------------------------------------------
+# A checkpoint that is not what it was.
 
 
 def spoilt(name: str, step: int, node: str = "n", instead: int = 0) -> Spoilt:

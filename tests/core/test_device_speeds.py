@@ -73,7 +73,7 @@ def in_turn(state: State, there: Sequence[Device], slow: DeviceId, rounds: int) 
             visit(state, number, device, (1.0 + number) * (2.0 if device == slow else 1.0))
 
 
-# -- what is learned ---------------------------------------------------------------------------
+# What is learned.
 
 
 def test_a_device_with_no_comparison_is_as_fast_as_its_kind() -> None:
@@ -183,7 +183,7 @@ def test_the_order_of_nodes_tells_nothing(
     assert learned("abc", range(3)) == learned([("xyz"[i]) for i in order], order)
 
 
-# -- who goes by it ------------------------------------------------------------------------------
+# Who goes by it.
 
 
 def test_everybody_goes_by_the_speed_of_the_device() -> None:

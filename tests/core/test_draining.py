@@ -171,7 +171,7 @@ def test_a_park_that_is_lost_while_it_is_to_be_written_down_is_forgotten() -> No
     assert (book.trial().kept, book.outstanding()) == (None, [])
 
 
-# -- the node's side -------------------------------------------------------------------------
+# The node's side.
 
 
 RELEASE = Release("digits/1", "n1", forget=False)
@@ -290,7 +290,7 @@ def test_a_node_that_does_not_know_what_to_write_down_says_so() -> None:
     assert events(Told().says(write_down())) == [ParkLost(ONE, "no parked process of it is here")]
 
 
-# -- what is parked of a trial that is over ------------------------------------------------------
+# What is parked of a trial that is over.
 
 
 def stopped(fidelity: Fidelity = Fidelity.EXACT) -> Playbook:

@@ -161,7 +161,7 @@ def test_one_that_is_parked_goes_on_where_it_is() -> None:
     book.tell(Unpaused(("g/0",), "u")).expect("launch g/0#2 on n/0, n/1 for 30 s from g/0#1")
 
 
-# -- many of them, in virtual time -----------------------------------------------------------------
+# Many of them, in virtual time.
 
 SWITCH_SECONDS = 0.2
 

@@ -166,7 +166,7 @@ def test_homes_bind_each_trial_to_its_device() -> None:
     book.expect("suspend s/0#1 for s/2", "renew s/1#1.1 for 30 s")
 
 
-# -- people --------------------------------------------------------------------------------------
+# People.
 
 
 def test_what_is_parked_on_a_silent_node_is_released_when_it_is_back() -> None:
@@ -324,7 +324,7 @@ def test_a_policy_that_raises_gives_way_to_first_in_first_out(
     assert book.scheduler.explain("s/1", 0.0).policy == "fifo"
 
 
-# -- questions -----------------------------------------------------------------------------------
+# Questions.
 
 
 def test_next_up_and_why() -> None:

@@ -142,7 +142,7 @@ def test_nothing_is_brought_by_a_way_that_no_copy_could_go() -> None:
     book.expect("write down s/0#1 on n", "copy s/0#1@30 from n to m")
 
 
-# -- devices that are in use ---------------------------------------------------------------------
+# Devices that are in use.
 
 
 def unequal(trials: int) -> Playbook:
@@ -209,7 +209,7 @@ def test_a_new_trial_takes_a_free_device_before_anybody_is_brought() -> None:
     crowd(3).tell(submitted(1, "t"), joined(1, node="m")).expect("launch t/0#1 on m/0")
 
 
-# -- homes -----------------------------------------------------------------------------------------
+# Homes.
 
 CLUSTER = Plugin("homes", (("rebalance", "cluster"),))
 

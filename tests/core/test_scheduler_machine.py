@@ -129,7 +129,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.swapped: Plugin | None = None
         self.start_scheduler()
 
-    # -- the head's loop ---------------------------------------------------------------------
+    # The head's loop.
 
     def start_scheduler(self) -> None:
         self.scheduler = Scheduler(self.state, self.make_policy, make_placement, LEASE)
@@ -214,7 +214,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         known = self.state.trials.get(trial)
         return RunId(trial, (known.attempt if known else 1) + offset)
 
-    # -- people ------------------------------------------------------------------------------
+    # People.
 
     @rule(
         name=st.sampled_from("st"),
@@ -327,7 +327,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def remove(self, name: str, request: str) -> None:
         self.tell(Removed(name, request))
 
-    # -- nodes -------------------------------------------------------------------------------
+    # Nodes.
 
     @rule(
         node=nodes,
@@ -414,7 +414,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         after = [trial.copy_after for trial in self.state.trials.values()]
         return [*after, *self.state.severed.values()]
 
-    # -- runs --------------------------------------------------------------------------------
+    # Runs.
 
     @rule(trial=st.sampled_from(TRIALS), offset=attempts, step=steps)
     def starts(self, trial: TrialId, offset: int, step: int) -> None:
@@ -512,7 +512,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         node = self.state.node_of(known) if known else None
         return replace(checkpoint(str(run), step), nodes=(node or "n",))
 
-    # -- copies ------------------------------------------------------------------------------
+    # Copies.
 
     @rule(trial=st.sampled_from(TRIALS), node=nodes, fails=st.booleans(), way=st.booleans())
     def a_copy_ends(self, trial: TrialId, node: NodeId, fails: bool, way: bool) -> None:
@@ -563,7 +563,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def judges(self, trial: TrialId, offset: int) -> None:
         self.tell(FidelityKnown(self.run_of(trial, offset), Fidelity.EXACT, "", "keras"))
 
-    # -- a likely course of things, so that deep states are reached ---------------------------
+    # A likely course of things, so that deep states are reached.
 
     @precondition(lambda self: self.state.slots)
     @rule()
@@ -595,7 +595,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         terms = tuple((f"user of {name}", Terms(weight, most)) for name, most in users)
         self.tell(TermsSet(half_life, terms))
 
-    # -- the head ----------------------------------------------------------------------------
+    # The head.
 
     @rule(plugin=plugins)
     def policies_are_swapped(self, plugin: Plugin) -> None:
@@ -615,7 +615,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             state.apply(entry, at)
         return state
 
-    # -- what always holds -------------------------------------------------------------------
+    # What always holds.
 
     @invariant()
     def invariants_hold(self) -> None:

@@ -186,7 +186,7 @@ def test_one_that_comes_to_its_end_before_it_is_ended_has_ended() -> None:
     assert events(node.says(Completed(ONE, 21))) == [RunCompleted(ONE, 21)]
 
 
-# -- at the head -------------------------------------------------------------------------------
+# At the head.
 
 
 def stalled_book(stalled: OnStall = OnStall.TELL) -> Playbook:

@@ -65,7 +65,7 @@ def suspect_device() -> Playbook:
     return book
 
 
-# -- the trial's own suspicions ------------------------------------------------------------------
+# The trial's own suspicions.
 
 
 def test_the_first_retry_is_on_another_node_where_one_is_free() -> None:
@@ -101,7 +101,7 @@ def test_a_trial_fails_on_one_node_where_the_other_drains() -> None:
     assert book.trial().phase is Phase.FAILED
 
 
-# -- the ledger ----------------------------------------------------------------------------------
+# The ledger.
 
 
 def test_a_device_where_different_trials_failed_is_left_out() -> None:
@@ -215,7 +215,7 @@ def test_a_restarted_head_says_nothing_new() -> None:
     assert book.scheduler.decide(book.now) == []
 
 
-# -- the program's own faults ----------------------------------------------------------------------
+# The program's own faults.
 
 
 def test_what_a_study_meets_with_on_two_nodes_is_held_against_neither() -> None:
@@ -315,7 +315,7 @@ def test_a_node_that_was_lost_is_not_held_against_its_devices() -> None:
     assert book.state.strikes == {}
 
 
-# -- nodes -----------------------------------------------------------------------------------------
+# Nodes.
 
 
 def test_a_node_where_different_trials_failed_on_two_devices_each_is_left_out() -> None:
@@ -363,7 +363,7 @@ def test_the_waiting_line_moves_past_a_suspect_device_with_homes() -> None:
     assert {trial.home for trial in book.state.trials.values()} == {"n/1"}
 
 
-# -- the whole study -------------------------------------------------------------------------------
+# The whole study.
 
 
 def test_the_third_failure_ends_the_study_if_that_is_asked_for() -> None:

@@ -58,7 +58,7 @@ def ran(name: str, step: int, seconds: float, loss: float = 5.0) -> tuple[Any, A
     )
 
 
-# -- what is learned ---------------------------------------------------------------------------
+# What is learned.
 
 
 def test_speeds_are_those_of_the_first_trial_measured_on_a_kind() -> None:
@@ -103,7 +103,7 @@ def test_what_is_known_does_not_grow_with_trials() -> None:
     assert speeds == {"fast": Speed("s/0", 10.0, 10.0)}
 
 
-# -- free ----------------------------------------------------------------------------------------
+# Free.
 
 
 def measured(trials: int = 3, policy: str = "best_first") -> Playbook:
@@ -252,7 +252,7 @@ def test_a_waiting_trial_stays_at_its_files_unless_speed_pays_for_the_copy() -> 
     assert cost(far, here, facts, speeds) > cost(far, there, facts, speeds)
 
 
-# -- homes and swap ------------------------------------------------------------------------------
+# Homes and swap.
 
 
 def bound(book: Playbook) -> dict[str, list[int]]:

@@ -88,7 +88,7 @@ class Standing:
         finally:
             os.kill(host, signal.SIGCONT)
 
-    # -- the head's side ---------------------------------------------------------------------
+    # The head's side.
 
     async def pause(self) -> None:
         asked = control.PauseTrialsRequest(request_id=uuid.uuid4().hex, selection=self._selection)

@@ -186,7 +186,7 @@ async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
         assert (await status(head.submit(huge)))[0] is CODE.RESOURCE_EXHAUSTED
 
 
-# -- where it listens -------------------------------------------------------------------------
+# Where it listens.
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7411", "[::]:7411", "192.0.2.1:7411"])

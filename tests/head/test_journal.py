@@ -249,7 +249,7 @@ async def test_a_reader_of_the_file_only_delays_a_commit(tmp_path: Path) -> None
             assert waiting.result() == 2
 
 
-# -- kill -9 ----------------------------------------------------------------------------------
+# Kill -9.
 
 
 @pytest.mark.parametrize("acknowledged", [1, 50, 400])
@@ -277,7 +277,7 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, acknowledg
             assert step in curve(await journal.pieces(f"d/{worker}", "loss")).steps
 
 
-# -- refusals ---------------------------------------------------------------------------------
+# Refusals.
 
 
 async def refused(directory: Path, message: str) -> None:

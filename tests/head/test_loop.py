@@ -289,7 +289,7 @@ async def test_missing_entries_keep_the_head_from_starting(tmp_path: Path) -> No
             pass
 
 
-# -- repair -----------------------------------------------------------------------------------
+# Repair.
 
 
 async def test_repair_changes_nothing_where_nothing_is_wrong(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ async def test_repair_keeps_what_can_be_read_and_every_byte_of_the_rest(
         await head.submit(again=True)
 
 
-# -- outcomes ---------------------------------------------------------------------------------
+# Outcomes.
 
 
 async def test_what_an_entry_ended_stands_beside_it(tmp_path: Path) -> None:

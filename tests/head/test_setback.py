@@ -83,7 +83,7 @@ async def test_no_head_waits_without_need(tmp_path: Path, said: str) -> None:
         assert await launched_first(head, node) == "digits/1"
 
 
-# -- checkpoints that the head never heard of ----------------------------------------------------
+# Checkpoints that the head never heard of.
 
 
 def holds(step: int, identity: str, attempt: int = 1, trial: str = "digits/1") -> Any:

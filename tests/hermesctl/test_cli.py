@@ -43,7 +43,7 @@ def finish(head: FakeHead, *trials: pb.Trial) -> None:
     head.studies["digits"].best_metric = 0.25
 
 
-# --- submit ------------------------------------------------------------------------------------
+# Submit.
 
 
 def test_submit_says_what_was_begun_and_where_to_look(head: FakeHead, project: Path) -> None:
@@ -341,7 +341,7 @@ def test_an_ending_tells_the_last_words_of_a_program_that_only_exited(
     assert "digits/2  the program called sys.exit(2)" in hermesctl("status").stdout
 
 
-# --- looking -----------------------------------------------------------------------------------
+# Looking.
 
 
 def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
@@ -586,7 +586,7 @@ def test_hostile_names_do_not_reach_the_terminal(head: FakeHead) -> None:
         assert "[red]" in result.output or args[0] == "top"
 
 
-# --- changing ----------------------------------------------------------------------------------
+# Changing.
 
 
 def test_stopping_several_trials_is_asked_about(head: FakeHead) -> None:

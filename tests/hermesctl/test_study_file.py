@@ -32,7 +32,7 @@ def problems_of(text: str | bytes) -> list[Problem]:
     return [*document.problems, *build_spec(document.root)[1]]
 
 
-# --- what a file means ------------------------------------------------------------------------
+# What a file means.
 
 
 def test_tags_of_yaml_itself_say_what_a_value_is() -> None:
@@ -153,7 +153,7 @@ def test_crlf_and_a_byte_order_mark_are_fine() -> None:
     assert spec_of("\ufeffprogram: a.py\r\nrun_cap: 3\r\n").run_cap == 3
 
 
-# --- what is refused ---------------------------------------------------------------------------
+# What is refused.
 
 REFUSED = {
     "empty": ("", "", "a study (the file is empty)", ""),
@@ -336,7 +336,7 @@ def test_the_value_of_a_flag_has_the_flag_as_its_place() -> None:
         parse_value("[1", "--set x=[1")
 
 
-# --- whatever comes ---
+# Whatever comes.
 
 
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
@@ -355,7 +355,7 @@ def test_no_yaml_like_text_raises_anything_but_a_study_file_error(text: str) -> 
         assert str(problem).isprintable()
 
 
-# --- what the documentation says ---
+# What the documentation says.
 
 
 def test_every_key_and_every_distribution_is_documented() -> None:

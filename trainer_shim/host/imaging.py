@@ -86,7 +86,7 @@ class Images:
             except OSError as error:
                 self.problem = str(error)
 
-    # -- what may be counted on ------------------------------------------------------------------
+    # What may be counted on.
 
     @property
     def work(self) -> bool:
@@ -114,7 +114,7 @@ class Images:
         """Whether one more, while the program runs, costs little of its time."""
         return boottime() >= self._rests_until
 
-    # -- the work --------------------------------------------------------------------------------
+    # The work.
 
     @property
     def fd(self) -> int | None:

@@ -142,7 +142,7 @@ class ProgramRun:
         """Whether the program has said how it ended."""
         return self._said is not None
 
-    # -- what the agent says -----------------------------------------------------------------
+    # What the agent says.
 
     def heard(self, message: Message) -> None:
         """One frame from the agent; unknown kinds are of a newer one."""
@@ -237,7 +237,7 @@ class ProgramRun:
         self._life.begin(now)
         self.go_on(message["attempt"])
 
-    # -- what the daemon is told ---------------------------------------------------------------
+    # What the daemon is told.
 
     def say_fidelity(self) -> None:
         """What is promised of a resume, as far as it is known."""
@@ -325,7 +325,7 @@ class ProgramRun:
         )
         return float(used["cpu_seconds"])
 
-    # -- images ----------------------------------------------------------------------------------
+    # Images.
 
     def state(self) -> Message:
         """What is known of it, for whoever brings it back from an image."""
@@ -354,7 +354,7 @@ class ProgramRun:
         if state["planned"] is not None:
             self._emit("planned", **state["planned"])
 
-    # -- the clock and the end -------------------------------------------------------------------
+    # The clock and the end.
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""

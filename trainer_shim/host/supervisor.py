@@ -182,7 +182,7 @@ class Suspension:
         self._why = "it shows no boundary between two steps"
         self._saved: Message | None = None
 
-    # -- stages ----------------------------------------------------------------------------------
+    # Stages.
 
     def await_boundary(self) -> None:
         """Have the agent hold at the next boundary."""
@@ -323,7 +323,7 @@ class Suspension:
             cause=self._cause,
         )
 
-    # -- what the agent says ---------------------------------------------------------------------
+    # What the agent says.
 
     def reached_boundary(self) -> None:
         """The agent holds."""
@@ -356,7 +356,7 @@ class Suspension:
             self._cause = f"{self._cause}: no checkpoint: {message['reason']}"
             self.freeze()
 
-    # -- the clock -------------------------------------------------------------------------------
+    # The clock.
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
@@ -435,7 +435,7 @@ class Supervisor(LiveTrial):
         self._arrival: Arrival | None = None
         self._oom_before = 0
 
-    # -- requests of the node daemon ---------------------------------------------------------
+    # Requests of the node daemon.
 
     def start(
         self,
@@ -702,7 +702,7 @@ class Supervisor(LiveTrial):
         worker = self.worker
         return worker is not None and self.run.started and worker.page.looping
 
-    # -- what the agent says -----------------------------------------------------------------
+    # What the agent says.
 
     def heard(self, message: Message) -> None:
         """One frame from the agent."""
@@ -749,7 +749,7 @@ class Supervisor(LiveTrial):
             elif done.then_resume is not None:
                 self.resume(*done.then_resume)
 
-    # -- the process and the clock -------------------------------------------------------------
+    # The process and the clock.
 
     def exited(self, status: int, cpu_seconds: float, memory_bytes: int) -> None:
         """The training process was reaped, having used this; what it left behind goes with it."""

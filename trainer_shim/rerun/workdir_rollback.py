@@ -86,7 +86,7 @@ class WorkdirRollback:
         said |= {"elsewhere": elsewhere, "others": sorted(self.others)}
         return json.dumps(said).encode()
 
-    # -- from the program's first line to its checkpoint's place ----------------------------------
+    # From the program's first line to its checkpoint's place.
 
     def clear(self, is_anew: bool) -> None:
         """Before the program, and what it is started by: have the folder look as at its beginning,
@@ -221,7 +221,7 @@ class WorkdirRollback:
         if not missing_only:
             file_moves.remove_tree(self._aside)
 
-    # -- what a re-run does ------------------------------------------------------------------------
+    # What a re-run does.
 
     def _watch_appending(self) -> None:
         """For good: such a file is longer at each checkpoint, whether it is open then or not."""

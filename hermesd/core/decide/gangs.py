@@ -158,7 +158,7 @@ class Gangs:
                 return None
         return choice._replace(quantum=replace(quantum, seconds=seconds))
 
-    # -- those that gather ----------------------------------------------------------------------
+    # Those that gather.
 
     def _ask(self, trial: Trial, devices: tuple[DeviceId, ...], issue: Issue, now: Time) -> None:
         """Have those leave the devices whose quantum is over, once all can be had."""
@@ -198,7 +198,7 @@ class Gangs:
             ends = min(ends, now + pace * (run.quantum.until_step - trial.step))
         return max(ends, now)
 
-    # -- one that begins to ---------------------------------------------------------------------
+    # One that begins to.
 
     def _best(
         self,

@@ -383,7 +383,7 @@ class Matching:
         deadline = trial.notice(study.suspend_deadline_seconds)
         issue(Suspend(trial.run.id, study.tier, deadline, successor, reason))
 
-    # -- candidates ---------------------------------------------------------------------------
+    # Candidates.
 
     def _pool(self, device: DeviceId) -> PoolId:
         return self.state.nodes[self.state.slots[device].device.node].pool

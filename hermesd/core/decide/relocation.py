@@ -160,7 +160,7 @@ class Relocation:
             if unreserved and trial.spec.study in studies and arriving(self._state, trial):
                 yield trial
 
-    # -- one trial ----------------------------------------------------------------------------
+    # One trial.
 
     def _movable(self, trial: Trial) -> bool:
         """Whether the trial is parked, and its node can write it down, as far as is known."""

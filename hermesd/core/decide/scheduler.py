@@ -310,7 +310,7 @@ class Scheduler:
         """Policies that raised since the last call: folded in already, to be journalled."""
         return self._queues.take_failures()
 
-    # -- the decision -----------------------------------------------------------------------
+    # The decision.
 
     def decide(self, now: Time) -> list[Command]:
         """What to do now, folded in already. Deciding again says nothing new.
@@ -424,7 +424,7 @@ class Scheduler:
         quantum = understood(choice.quantum, run, self.state.studies[trial.spec.study])
         issue(Renew(run.id, run.grant + 1, quantum, reason, extends=True))
 
-    # -- questions of the shell ---------------------------------------------------------------
+    # Questions of the shell.
 
     def outstanding(self, node: NodeId) -> list[Command]:
         """What a node that said Hello again may not have received; see `outstanding`."""

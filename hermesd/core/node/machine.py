@@ -135,7 +135,7 @@ class NodeMachine:
         if stay and stay.process is None and stay.outcome and stay.outcome.run == run:
             del self.table.stays[run.trial]
 
-    # -- time ------------------------------------------------------------------------------------
+    # Time.
 
     def _due(self, stay: Stay) -> Time:
         if stay.ending is not None:
@@ -215,7 +215,7 @@ class NodeMachine:
         else:
             self.table.kill_process(stay, now)
 
-    # -- after every input -----------------------------------------------------------------------
+    # After every input.
 
     def _flush(self, now: Time) -> list[Action]:
         for stay in list(self.table.stays.values()):

@@ -141,7 +141,7 @@ class Stay:
         self.condition = condition
         self.since = now
 
-    # -- the quantum ---------------------------------------------------------------------------
+    # The quantum.
 
     def grants(self, grant: int, quantum: Quantum, began: Time | None) -> None:
         """A new quantum; `began` is None until the program runs."""
@@ -232,7 +232,7 @@ class Stay:
         """Whether the program has not come to its limit yet."""
         return self.limit_step is None or self.step < self.limit_step
 
-    # -- checkpoints -----------------------------------------------------------------------------
+    # Checkpoints.
 
     @property
     def restorable(self) -> bool:
@@ -257,7 +257,7 @@ class Stay:
             return math.inf
         return max(self.saved, self.saving or 0.0) + self.assignment.terms.durability_seconds
 
-    # -- the end ---------------------------------------------------------------------------------
+    # The end.
 
     def left(
         self, tier: Tier, step: int, kept: Checkpoint | None, cause: str, now: Time

@@ -310,7 +310,7 @@ class Journal:
         """How long the disk took for each transaction, whoever waited for it."""
         return self._connection.syncs
 
-    # -- writing ----------------------------------------------------------------------------
+    # Writing.
 
     async def append(
         self,
@@ -405,7 +405,7 @@ class Journal:
             await self._queue.put(None)
             await writer
 
-    # -- reading ----------------------------------------------------------------------------
+    # Reading.
 
     async def rows(self, after: int, limit: int = PAGE) -> list[PointRow]:
         """Rows behind the number `after`, unread."""

@@ -78,7 +78,7 @@ class TrialRunner:
         self._starting: asyncio.Task[None] | None = None
         self._dismissed = False
 
-    # -- from the daemon -------------------------------------------------------------------------
+    # From the daemon.
 
     def order(self, order: Order) -> None:
         """Carry out an action, after those before it; an end also ends a start under way."""
@@ -152,7 +152,7 @@ class TrialRunner:
         if self._link is not None:
             self._link.send(kind, attempt=run.attempt, **fields)
 
-    # -- starting --------------------------------------------------------------------------------
+    # Starting.
 
     async def _spawn(self, order: Spawn | Rebuild) -> None:
         run = order.assignment.run
@@ -195,7 +195,7 @@ class TrialRunner:
         members = self._context.provisions.cgroups.members(self._folder.cgroup)
         return (members or processes.below(link.host_pid)) - {link.host_pid}
 
-    # -- after another daemon --------------------------------------------------------------------
+    # After another daemon.
 
     async def adopt(self, assignment: Assignment) -> None:
         """Take over what a daemon before this one left of the run."""
@@ -248,7 +248,7 @@ class TrialRunner:
             log.error("not ended", trial=self._folder.trial, error=words_of(error))
         self.order(Settle())
 
-    # -- listening -------------------------------------------------------------------------------
+    # Listening.
 
     def _listen_to(self, link: HostLink, hearing: HostEvents) -> None:
         self._link, hearing.host_pid = link, link.host_pid
@@ -285,7 +285,7 @@ class TrialRunner:
     async def _hear_death(self, hearing: HostEvents) -> None:
         await until_done(hearing.hear_death, "its end cannot be read", trial=self._folder.trial)
 
-    # -- ending ----------------------------------------------------------------------------------
+    # Ending.
 
     async def dismiss(self) -> None:
         """Have the host end itself and what it has."""
@@ -311,7 +311,7 @@ class TrialRunner:
         worker = self._hearing.worker if self._hearing else None
         await bury(self._context, self._folder, link.host_pid if link else 0, worker)
 
-    # -- when it goes wrong ----------------------------------------------------------------------
+    # When it goes wrong.
 
     async def _guarded(
         self, hearing: HostEvents, work: Callable[[], Coroutine[None, None, None]], kind: str

@@ -61,7 +61,7 @@ class TrialFolder:
         self.socket = sockets / f"{digest}.sock"
         self.cgroup = trial.replace("/", "@")
 
-    # -- the journal -----------------------------------------------------------------------------
+    # The journal.
 
     def begin(self, assignment: Assignment) -> None:
         """Journal a run that is not parked, durably. Raises OSError, naming the file."""
@@ -194,7 +194,7 @@ class TrialFolder:
                 if isinstance(event := json.loads(line), dict):
                     yield event
 
-    # -- files -----------------------------------------------------------------------------------
+    # Files.
 
     def write_spec(self, fields: Mapping[str, Any]) -> None:
         """What the host is told."""

@@ -91,7 +91,7 @@ class SimulatedHead:
         self._inbox.append((event, done))
         self._later(0.0, self._work)
 
-    # -- the loop --------------------------------------------------------------------------------
+    # The loop.
 
     def _work(self) -> None:
         if self.writing is not None:
@@ -149,7 +149,7 @@ class SimulatedHead:
             if (stream := self.sessions.get(node)) is not None and stream.welcome:
                 stream.to_node(hint)
 
-    # -- nodes -----------------------------------------------------------------------------------
+    # Nodes.
 
     def accept(self, stream: Stream) -> bool:
         """A node dials; it is refused while another stream of it is not known to be over."""

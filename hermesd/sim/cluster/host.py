@@ -219,7 +219,7 @@ class SimulatedHost:
         self._turns = Turns(agenda)
         self.voice = Voice(agenda)
 
-    # -- the daemon's side ---------------------------------------------------------------------
+    # The daemon's side.
 
     def standing(self) -> list[HostFact]:
         """What was said once and for all of the program that there is now."""
@@ -313,7 +313,7 @@ class SimulatedHost:
         self._turns.end()
         self.voice.attach(None)
 
-    # -- faults ----------------------------------------------------------------------------------
+    # Faults.
 
     def crash(self, signature: str = "") -> None:
         """The program ends badly."""
@@ -332,7 +332,7 @@ class SimulatedHost:
             else:
                 self._aim_for_boundary()
 
-    # -- training --------------------------------------------------------------------------------
+    # Training.
 
     @property
     def can_be_rebuilt(self) -> bool:
@@ -400,7 +400,7 @@ class SimulatedHost:
         self._report()
         self._training.stand(self._agenda.now)
 
-    # -- ends ------------------------------------------------------------------------------------
+    # Ends.
 
     def _deadline(self, goal: TrainingGoal) -> None:
         if self._goal is not goal or goal.tier is Tier.KILL:

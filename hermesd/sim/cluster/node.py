@@ -237,7 +237,7 @@ class Trainers:
         """The connection to a host ended."""
         self._later(LOCAL_SECONDS, lambda: self._report_death(trial))
 
-    # -- orders ------------------------------------------------------------------------------------
+    # Orders.
 
     def _ask(
         self,
@@ -424,7 +424,7 @@ class Daemon:
         if self.stream is not None:
             self.stream.cut()
 
-    # -- the machine -----------------------------------------------------------------------------
+    # The machine.
 
     def say(self, message: Input) -> int:
         """Give the machine an input and do what it says."""
@@ -487,7 +487,7 @@ class Daemon:
         if self.stream is not None:
             self._send(self.stream, numbered)
 
-    # -- the head ----------------------------------------------------------------------------------
+    # The head.
 
     def _attach(self) -> None:
         """Dial until a stream is open; then Hello, and all that is not acknowledged."""

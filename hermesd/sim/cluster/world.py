@@ -70,7 +70,7 @@ class World:
         for submission in submissions:
             self.ask(submission, submission.request_id)
 
-    # -- the two phases ----------------------------------------------------------------------------
+    # The two phases.
 
     def run(self, faulty_seconds: float, calm_seconds: float) -> None:
         """Both phases.
@@ -126,7 +126,7 @@ class World:
         trials = self.state.trials if self.state else {}
         return [f"{t.id} {t.phase} {t.reason}" for t in trials.values() if not t.phase.final]
 
-    # -- who lives and who can be reached ------------------------------------------------------
+    # Who lives and who can be reached.
 
     def start_head(self) -> None:
         """A head reads the journal; none is started beside another."""
@@ -196,7 +196,7 @@ class World:
             head.tell(event, done)
         self.agenda.after(CLIENT_SECONDS, lambda: None if answered else self.ask(event, request))
 
-    # -- what must hold --------------------------------------------------------------------------
+    # What must hold.
 
     def _watch(self, head: SimulatedHead, commands: list[Command]) -> None:
         """After every decision."""

@@ -183,7 +183,7 @@ class KeptAttributes:
         self._begun = self._look()
         self._variables = {here().key(v) for one in self._known for v in variables_in(one)}
 
-    # -- out -------------------------------------------------------------------------------------
+    # Out.
 
     def check(self) -> None:
         """Raises Uncopyable, naming callback and attribute, if a copy would leave something out."""
@@ -261,7 +261,7 @@ class KeptAttributes:
         before = self._begun.get((number, name))
         return before is not None and _alike(before, (value, *_contents(value)))
 
-    # -- back ------------------------------------------------------------------------------------
+    # Back.
 
     def before_train_begin(self, past: State) -> None:
         """Check that these are the same callbacks, and let none throw away what it wrote."""
@@ -301,7 +301,7 @@ class KeptAttributes:
                 if not (is_same and fill(dict(_attributes(callback)).get(name), value)):
                     _put(callback, name, value)
 
-    # -- the objects that the program makes again ------------------------------------------------
+    # The objects that the program makes again.
 
     def _number(self, one: Any) -> int:
         if id(one) not in self._numbers:

@@ -217,7 +217,7 @@ class Fit:
         """Whether this is the iterator over the validation data."""
         return getattr(self.model, "_eval_epoch_iterator", None) is iterator
 
-    # -- the loop ----------------------------------------------------------------------------------
+    # The loop.
 
     def batches(self, source: Iterator[Any]) -> Iterator[Any]:
         """One epoch's batches from Keras' own `source`, with a boundary after each."""
@@ -320,7 +320,7 @@ class Fit:
             return "what its validation data give after the fit depends on how often it validated"
         return self.source.lost(self.model.stop_training)
 
-    # -- callbacks -------------------------------------------------------------------------------
+    # Callbacks.
 
     def begin(self, callbacks: Any) -> bool:
         """The callbacks' on_train_begin comes next; False if it is to be left out."""
@@ -363,7 +363,7 @@ class Fit:
         values = {"epoch_loss" if name == "loss" else name: v for name, v in _flat(logs or {})}
         self._agent.record(self._session.steps, values)
 
-    # -- checkpoints -------------------------------------------------------------------------------
+    # Checkpoints.
 
     def record(self, ended: bool = True) -> state.State:
         """What is left of this fit once it has ended. Raises Uncopyable."""

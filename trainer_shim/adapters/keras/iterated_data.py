@@ -151,7 +151,7 @@ class Iterated:
         """The next batch comes from this iterator."""
         self._batches = data
 
-    # -- checkpoints -------------------------------------------------------------------------------
+    # Checkpoints.
 
     def copy(self) -> State:
         """Where it is, at a boundary."""

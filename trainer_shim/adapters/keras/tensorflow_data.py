@@ -150,7 +150,7 @@ class TensorFlowData:
                 f"the position of the tf.data pipeline cannot be saved: {reason}"
             )
 
-    # -- checkpoints -------------------------------------------------------------------------------
+    # Checkpoints.
 
     def copy(self) -> state.State:
         """Where it is, at a boundary."""

@@ -65,7 +65,7 @@ class DatasetIterators:
             for _ in zip(range(count), iterator):
                 pass
 
-    # -- whether a pipeline repeats itself -----------------------------------------------------
+    # Whether a pipeline repeats itself.
 
     def _look_at(self, dataset: Any) -> None:
         if dataset in self._looked_at:

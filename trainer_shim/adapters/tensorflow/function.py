@@ -172,7 +172,7 @@ class Loop(ReplayedProgram):
         is_in_a_step = self.traces.is_in_a_step and not self.iterators.are_being_built
         return is_in_a_step and self.is_on()
 
-    # -- functions -------------------------------------------------------------------------------
+    # Functions.
 
     def _planned(self, context: Any, name: bytes) -> TracedPlan:
         try:
@@ -353,7 +353,7 @@ class Loop(ReplayedProgram):
         elif not self.standing.is_obstructed:
             self.journal.answered(asked, [self.variables.peek(variable)])
 
-    # -- checkpoints -----------------------------------------------------------------------------
+    # Checkpoints.
 
     def _end(self) -> tuple[int, store.LoopSnapshot]:
         step, snapshot = super()._end()

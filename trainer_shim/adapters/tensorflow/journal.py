@@ -82,7 +82,7 @@ class ReplayJournal:
         self._order: list[str] = []
         self._looked: list[str] = []
 
-    # -- telling again ---------------------------------------------------------------------------
+    # Telling again.
 
     @property
     def next_asked(self) -> str:
@@ -132,7 +132,7 @@ class ReplayJournal:
             self._order.append(asked)
             self._seen.setdefault(asked, collections.deque()).append(self.tell(asked))
 
-    # -- keeping ---------------------------------------------------------------------------------
+    # Keeping.
 
     def answered(self, asked: str | Scalars, values: Sequence[Any], size: int = 0) -> None:
         """The program was given these values, arrays or tensors, of about `size` bytes."""

@@ -40,7 +40,7 @@ class ReplayedProgram(ABC):
             with self.standing.restoring():
                 self._begin_again(agent.restore)
 
-    # -- of each kind ----------------------------------------------------------------------------
+    # Of each kind.
 
     @abstractmethod
     def _last_step(self) -> tuple[str, int | None]:
@@ -57,7 +57,7 @@ class ReplayedProgram(ABC):
     def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
         """Give the variables their values back."""
 
-    # -- boundaries ------------------------------------------------------------------------------
+    # Boundaries.
 
     def _stepped(self) -> None:
         """A training step is done, or was told."""
@@ -78,7 +78,7 @@ class ReplayedProgram(ABC):
             self.journal = ReplayJournal()
         self.agent.boundary(self.steps)
 
-    # -- checkpoints -----------------------------------------------------------------------------
+    # Checkpoints.
 
     def _capture(self) -> store.LoopSnapshot:
         try:

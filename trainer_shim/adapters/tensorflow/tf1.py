@@ -260,7 +260,7 @@ class Tf1Sessions(ReplayedProgram):
         owner._make_callable_from_options = make_callable
         self.losses.hook()
 
-    # -- runs ------------------------------------------------------------------------------------
+    # Runs.
 
     def _run(self, session: Any, given: Given) -> Any:
         """One run of the main thread: as it is, or told from the journal."""
@@ -375,7 +375,7 @@ class Tf1Sessions(ReplayedProgram):
         self._is_changed = False
         self._stepped()
 
-    # -- checkpoints -----------------------------------------------------------------------------
+    # Checkpoints.
 
     def _leave_boundary(self, for_good: bool = False) -> None:
         """Variables are about to change, or to go, though no step is done."""
