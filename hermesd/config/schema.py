@@ -27,10 +27,12 @@ from hermesd.config.pools import Pools
 from hermesd.config.slots import Slots, one_for_each_core
 from hermesd.config.values import (
     NODE_NAME,
+    AccountName,
     Address,
     Bytes,
     GpuList,
     NodeName,
+    RunAs,
     ServiceHours,
     Target,
     UserName,
@@ -157,6 +159,8 @@ class UserTerms(_Table):
     max_unfinished_trials: Annotated[int, Field(ge=0, le=10**7)] | None = None
     # In all, those that are over included.
     max_studies: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    # For a node: as which account of its machine this user's programs run.
+    account: AccountName | None = None
 
 
 class FairShare(_Table):
@@ -264,6 +268,12 @@ class NodeConfig(_Daemon):
     yield_gpus: bool | None = None
     # Parked trials beyond this are written to disk.
     parked_memory_bytes: Bytes = Field(default_factory=lambda: usable_memory() // 2)
+    # As whom users' programs run: "self", the daemon's own account, on a machine of one person;
+    # "users", the account of the user's name; or numbers such as "400000-465535", of which each
+    # user gets one. Unset, only an embedded node runs any, as itself.
+    run_as: RunAs | None = None
+    # A table of its own in the file, of which a node reads the accounts.
+    users: dict[UserName, UserTerms] = Field(default_factory=dict)
     # The CRIU that makes images of trials' processes, by name or path; "off": none are made.
     criu: str = "criu"
     # Working copies, checkpoints and output together.
@@ -279,6 +289,14 @@ class NodeConfig(_Daemon):
         if not membership.exists:
             return values
         return {"name": membership.identity.name, **values, "head": membership.head}
+
+    @model_validator(mode="after")
+    def _shares_no_files_of_others(self) -> NodeConfig:
+        if self.shared_dir is not None and self.runs_as != "self":
+            raise ValueError(
+                'shared_dir only with run_as = "self": what lies there is not kept apart by user'
+            )
+        return self
 
     @model_validator(mode="after")
     def _plain_text_stays_here(self) -> NodeConfig:
@@ -316,6 +334,16 @@ class NodeConfig(_Daemon):
     @property
     def stops_by(self) -> StopsBy:
         return self.at_stop or ("end" if self.embedded else "keep")
+
+    @property
+    def runs_as(self) -> str:
+        return self.run_as or "self"
+
+    @property
+    def uid_range(self) -> tuple[int, int] | None:
+        """The numbers of throw-away accounts, if there are such."""
+        first, is_range, last = self.runs_as.partition("-")
+        return (int(first), int(last)) if is_range else None
 
     @property
     def yields_gpus(self) -> bool:

@@ -1,6 +1,7 @@
 """Where the daemons' settings come from: a TOML file, the environment, flags; checked once.
 
-Each daemon reads its own table; the head those of the pools, too, which nothing else can say.
+Each daemon reads its own table and that of users; the head those of the pools, too, which nothing
+else can say.
 `HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file, flags override both. Nothing else of
 hermesd reads the environment for its settings.
 """
@@ -44,7 +45,7 @@ def load_node(
     path: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
 ) -> NodeConfig:
     """The node's settings. Raises ConfigError."""
-    return _load(NodeConfig, "node", path, environ, flags)
+    return _load(NodeConfig, "node", path, environ, flags, ("users",))
 
 
 def _load(

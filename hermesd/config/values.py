@@ -152,8 +152,35 @@ def _hours(value: object) -> object:
     return parse([entry.strip() for entry in entries])
 
 
+# Those of the system's services, of people and of containers that share them lie below and above.
+FIRST_UID, LAST_UID = 65_536, 2**31 - 1
+_ACCOUNT = re.compile(r"[a-z_][a-z0-9_.-]{0,31}", re.IGNORECASE)
+
+
+def _account(value: str) -> str:
+    if not _ACCOUNT.fullmatch(value) or value == "root":
+        raise ValueError("the name of an account of the machine that is not root")
+    return value
+
+
+def _run_as(value: str) -> str:
+    first, is_range, last = value.partition("-")
+    if value in ("self", "users") or (
+        is_range
+        and first.isascii()
+        and first.isdecimal()
+        and last.isascii()
+        and last.isdecimal()
+        and FIRST_UID <= int(first) < int(last) <= LAST_UID
+    ):
+        return value
+    raise ValueError(f'"self", "users" or user numbers of {FIRST_UID} or more, "400000-465535"')
+
+
 NodeName = Annotated[str, AfterValidator(_node_name)]
 UserName = Annotated[str, AfterValidator(_user_name)]
+AccountName = Annotated[str, AfterValidator(_account)]
+RunAs = Annotated[str, AfterValidator(_run_as)]
 Bytes = Annotated[int, BeforeValidator(_size), Field(ge=0, le=2**62)]
 Address = Annotated[str, BeforeValidator(_address)]
 Target = Annotated[str, AfterValidator(_target)]

@@ -14,9 +14,10 @@ from pathlib import Path
 import structlog
 
 from hermesd.config.schema import NodeConfig
-from hermesd.expecting import expecting
+from hermesd.expecting import StateRefused, expecting
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
+from hermesd.node.machine.accounts import Accounts
 from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
@@ -24,7 +25,9 @@ from hermesd.node.machine.environment import OWNER
 from hermesd.node.provisions import Provisions
 from hermesd.node.runner.cleanup import BURIAL_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
+from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.notify import keep_watchdog_fed, notify
+from hermesd.security.accounts import close
 
 _REMOVE = "remove it, while no node runs there"
 
@@ -73,11 +76,15 @@ async def run_node(
         remedy = f"move away what is there, or set node.{key}"
         with config.taking(key, "a directory", remedy):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    accounts = Accounts(config)
     with _locked(state / "lock"):
+        _close(config, accounts)
+        TrialFolders(state / "trials", sockets).take_over()
         if not (state / "trials").exists():
             await _end_those_before(state)
         with expecting(state / "shim", "a directory of the daemon's own", _REMOVE):
             _expose_shim(state / "shim")
+        _see_reached(state, accounts)
         slots = CpuSlots(config.cpu_slots)
         rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
         await rack.find(config.name)
@@ -87,9 +94,10 @@ async def run_node(
         name = group_name(config)
         groups = cgroups.detect(name)
         held = cpu_quotas.detect(name, slots.percents, groups)
-        made = await images.detect(config.criu, state, state / "shim")
+        made = await images.detect(config.criu, state, state / "shim", accounts.probe)
         log.info(made.fact)
-        provisions = Provisions(groups, held, await _shared(config), made)
+        log.info(accounts.fact)
+        provisions = Provisions(groups, held, await _shared(config), made, accounts)
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
@@ -145,9 +153,44 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def _close(config: NodeConfig, accounts: Accounts) -> None:
+    """Have what is the daemon's closed to all other accounts, whoever made it, and when; the
+    accounts of programs pass through to what is theirs. Raises OSError."""
+    state = config.state_dir
+    (state / "runs").mkdir(exist_ok=True)
+    for path in (state, config.runtime_path, state / "runs", state / "membership"):
+        if path.is_dir():
+            ours = path in (state, config.runtime_path)
+            close(path, passable=ours and accounts.switch)
+    for path in (*state.glob("*"), *(state / "membership").glob("*")):
+        if path.is_file():
+            close(path)
+    if not accounts.switch:
+        return
+    for name in ("code", "homes", "trials", "venvs"):
+        (state / name).mkdir(exist_ok=True)
+        close(state / name, passable=True)
+    for study in (state / "trials").iterdir():
+        close(study, passable=True)
+        for trial in study.iterdir() if study.is_dir() else ():
+            close(trial)
+
+
+def _see_reached(state: Path, accounts: Accounts) -> None:
+    """See that who runs programs comes to what they need. Raises StateRefused."""
+    needed = (state / "trials", state / "shim" / "trainer_shim" / "spec.py")
+    for path in needed if accounts.switch else ():
+        if (closed := accounts.closed_to_programs(path)) is not None:
+            raise StateRefused(
+                f"{closed}: expected a directory that the accounts of programs can pass through to"
+                f" {path} (chmod o+x), or another one that they can"
+            )
+
+
 def _expose_shim(folder: Path) -> None:
     """A directory with nothing but trainer_shim in it, for the import path of trials' hosts."""
     folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
     link, fresh = folder / "trainer_shim", folder / "trainer_shim.new"
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(Path(__file__).resolve().parents[2] / "trainer_shim")

@@ -149,7 +149,7 @@ async def tell_holdings(folders: TrialFolders, outbox: Outbox) -> None:
 
 def _held(folders: TrialFolders) -> Iterator[pb.Holding]:
     for folder in folders.all():
-        step, attempt = furthest(folder.checkpoints)
+        step, attempt = folder.as_owner(furthest, folder.checkpoints)
         yield pb.Holding(
             trial=folder.trial,
             identity=folder.identity,

@@ -89,15 +89,17 @@ class NodeLoop:
         self._driver = MachineDriver(NodeTerms(rack.cheapest, config.parked_memory_bytes, beside))
         self._link = Link(config, self._driver.outbox)
         self._disk = DiskBudget(
-            config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob
-        )
+            config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob,
+            is_for_all=provisions.accounts.switch,
+        )  # fmt: skip
         self._zygotes = Zygotes(
             config.runtime_path, config.state_dir / "shim", bool(provisions.images.criu)
         )
         self._availability = Availability(config, rack, self._driver.outbox)
         self._requirements = RequirementWatch(
-            config.name, config.state_dir / "venvs", environ, self._driver.outbox
-        )
+            config.name, config.state_dir / "venvs", environ, self._driver.outbox,
+            are_shared=not provisions.accounts.switch,
+        )  # fmt: skip
 
     async def run(
         self, stop: asyncio.Event, ready: Callable[[], None], soon: asyncio.Event
@@ -133,7 +135,9 @@ class NodeLoop:
             fetching, self._environ,
         )  # fmt: skip
         runners = TrialRunners(context)
-        replicas = Replicas(config.name, tasks, driver, fetching, disk, provisions.shared)
+        replicas = Replicas(
+            config.name, tasks, driver, fetching, disk, provisions.shared, provisions.accounts
+        )
         driver.owners = (self._requirements, replicas, runners)
         giving = Giving(disk.folders, replicas, provisions.shared)
         departure = Departure(config.stops_by, self._availability, driver, runners)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from hermesd.node.machine.accounts import Accounts
 from hermesd.node.machine.cgroups import Cgroups
 from hermesd.node.machine.cpu_quotas import CpuQuotas
 from hermesd.node.machine.images import ProcessImages
@@ -19,12 +20,19 @@ class Provisions:
     quotas: CpuQuotas
     shared: Shared | None
     images: ProcessImages
+    accounts: Accounts
 
     @property
     def facts(self) -> tuple[str, ...]:
         """For people."""
         shared = (self.shared.fact,) if self.shared else ()
-        return (self.cgroups.fact, *self.quotas.facts, self.images.fact, *shared)
+        return (
+            self.accounts.fact,
+            self.cgroups.fact,
+            *self.quotas.facts,
+            self.images.fact,
+            *shared,
+        )
 
     def sweep(self, kept: Collection[str] = ()) -> None:
         """Take away what is left of groups of trials, but of those whose groups are `kept`."""

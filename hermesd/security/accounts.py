@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from pathlib import Path
 
 
@@ -13,6 +14,20 @@ def account(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def close(path: Path, passable: bool = False) -> None:
+    """Have a file or directory of this account be closed to others, who may pass through what is
+    `passable`. What is another's is not ours to close, nor a directory for all, such as /tmp.
+    """
+    found = path.lstat()
+    is_for_all = bool(found.st_mode & stat.S_ISVTX)
+    if found.st_uid != os.geteuid() or is_for_all or stat.S_ISLNK(found.st_mode):
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    wanted = mode & ~0o066 | 0o011 if passable else mode & ~0o077
+    if wanted != mode:
+        path.chmod(wanted)
 
 
 def not_permitted(error: PermissionError) -> str:

@@ -295,6 +295,8 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         result: str = "",
         stalled: OnStall = OnStall.TELL,
         beside: tuple[str, ...] = (),
+        user: str = "",
+        environment: tuple[tuple[str, str], ...] = (),
     ) -> RunId:
         code = blob({"train.py": program, **dict.fromkeys(beside, "")})
         name = hashlib.sha256(code).hexdigest()
@@ -308,10 +310,11 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
             parked,
             checkpoint.id if checkpoint else None,
         )
-        source = Program(argv, python, name, str(tmp_path), (), data)
+        source = Program(argv, python, name, str(tmp_path), environment, data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
         terms = RunTerms(identity=identity, suspend_deadline_seconds=10.0, stalled=stalled)
-        head.send(Assignment(order, checkpoint, work, terms, sources, result))
+        sent = Assignment(order, checkpoint, work, terms, sources, result, user=user)
+        head.send(sent)
         return run
 
     return send

@@ -51,6 +51,7 @@ class Trial:
 
     def __init__(self, config: NodeConfig) -> None:
         self.folder = config.state_dir / "trials" / TRIAL
+        self.journal = config.state_dir / "runs" / TRIAL
 
     def notes(self, word: str) -> list[list[int]]:
         """Process and cores of each process that came so far."""
@@ -59,7 +60,7 @@ class Trial:
 
     async def stands(self) -> int:
         """Wait until the second process is held; its id."""
-        await becomes(lambda: (self.folder / "parked").exists())
+        await becomes(lambda: (self.journal / "parked").exists())
         return self.notes("came")[1][0]
 
 
@@ -76,7 +77,7 @@ async def kept(
     run = await running(program=NOTING)
     checkpoint = (await suspended(run, Tier.CHECKPOINT)).checkpoint
     assert checkpoint is not None
-    await becomes(lambda: (trial.folder / "last.pb").exists())
+    await becomes(lambda: (trial.journal / "last.pb").exists())
     return checkpoint
 
 
@@ -104,7 +105,7 @@ async def test_its_turn_may_come_before_it_stands_there(
     head.send(ASKED_FOR)
     await becomes(lambda: len(trial.notes("came")) == 2)
     run = launch(attempt=2, checkpoint=kept, program=NOTING)
-    await becomes(lambda: not (trial.folder / "rebuilt").exists())
+    await becomes(lambda: not (trial.journal / "rebuilt").exists())
     (trial.folder / "wait").unlink()
     assert (await head.hears(RunStarted, run)).step >= kept.step
     assert len(trial.notes("came")) == 2
@@ -123,7 +124,7 @@ async def test_kill_9_of_what_was_rebuilt_is_harmless(
         head.send(ASKED_FOR)
         pid = await trial.stands()
     os.kill(pid, signal.SIGKILL)
-    await becomes(lambda: not (trial.folder / "rebuilt").exists())
+    await becomes(lambda: not (trial.journal / "rebuilt").exists())
     (trial.folder / "wait").unlink(missing_ok=True)
     run = launch(attempt=2, checkpoint=kept, program=NOTING)
     assert (await head.hears(RunStarted, run)).step >= kept.step
@@ -137,7 +138,7 @@ async def test_what_is_not_needed_ends(
     pid = await trial.stands()
     head.send(Upcoming((), 0))
     await becomes(lambda: not Path(f"/proc/{pid}").exists())
-    await becomes(lambda: not (trial.folder / "rebuilt").exists())
+    await becomes(lambda: not (trial.journal / "rebuilt").exists())
 
 
 async def test_a_daemon_that_comes_anew_ends_it(
@@ -147,7 +148,7 @@ async def test_a_daemon_that_comes_anew_ends_it(
     async with Node(config):
         await head.hears(NodeJoined)
         kept = (await suspended(await running(program=NOTING), Tier.CHECKPOINT)).checkpoint
-        await becomes(lambda: (trial.folder / "last.pb").exists())
+        await becomes(lambda: (trial.journal / "last.pb").exists())
         head.send(ASKED_FOR)
         pid = await trial.stands()
     assert Path(f"/proc/{pid}").exists(), "hosts outlive their daemon"
@@ -167,5 +168,5 @@ async def test_nothing_is_rebuilt_from_a_checkpoint_that_is_gone(
         path.unlink()
     head.send(ASKED_FOR)
     await head.hears(RunStarted, launch(attempt=2, program=NOTING))
-    assert not (trial.folder / "rebuilt").exists()
+    assert not (trial.journal / "rebuilt").exists()
     assert len(trial.notes("came")) == 2, "it would have begun from the beginning"

@@ -253,8 +253,8 @@ async def test_a_run_that_is_ended_while_it_starts_leaves_nothing(
     head: Head, node: Node, launch: Launch
 ) -> None:
     run = launch()
-    folder = node.config.state_dir / "trials" / "digits" / "1"
-    await becomes((folder / "run.pb").exists)
+    journal = node.config.state_dir / "runs" / "digits" / "1"
+    await becomes((journal / "run.pb").exists)
     head.send(Kill(run, "n1", "enough"))
     assert (await head.hears(RunSuspended, run)).tier is Tier.KILL
     again = launch(attempt=2)

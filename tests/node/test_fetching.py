@@ -88,8 +88,8 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
     """Of a trial that has written two more before the second file is asked for."""
     folder, read = giver.folder.checkpoints, giving.client_files.rest
 
-    async def slowly(path: Path, offset: int) -> AsyncIterator[bytes]:
-        async for data in read(path, offset):
+    async def slowly(path: Path, offset: int, home: Path) -> AsyncIterator[bytes]:
+        async for data in read(path, offset, home):
             yield data
         for step in (6, 7):
             if not (folder / f"s{step}").exists():

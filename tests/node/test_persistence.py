@@ -90,7 +90,7 @@ async def test_a_journal_that_cannot_be_read_for_now_is_no_damage(
         run = await running()
         host, _ = worker_of(config)
         folder = TrialFolder(config.state_dir / "trials", config.runtime_path, "digits/1")
-    journal = folder.path / "run.pb"
+    journal = folder.journal / "run.pb"
     put_back = unreadable(journal)
     for look in (folder.journalled, folder.last, folder.set_aside):
         with pytest.raises(OSError, match=str(errno.ELOOP)):
@@ -106,7 +106,7 @@ async def test_a_journal_that_cannot_be_read_for_now_is_no_damage(
             async with Node(config):
                 await head.hears(NodeJoined, count=2)
                 assert host == worker_of(config)[0]
-    assert not folder.path.joinpath("run.pb.damaged").exists()
+    assert not folder.journal.joinpath("run.pb.damaged").exists()
     hellos = [event for event in head.events if isinstance(event, NodeJoined)]
     assert [live.run for live in hellos[-1].live] == [run]
     assert not any(isinstance(event, RunFailed) for event in head.events)
@@ -133,9 +133,9 @@ async def test_an_end_that_cannot_be_read_for_now_is_not_lost(
 
 
 def test_only_what_is_read_and_wrong_is_damage(tmp_path: Path) -> None:
-    folder = TrialFolder(tmp_path, tmp_path, "digits/1")
-    folder.path.mkdir(parents=True)
-    (folder.path / "run.pb").write_bytes(b"\xff")
+    folder = TrialFolder(tmp_path / "trials", tmp_path, "digits/1")
+    folder.journal.mkdir(parents=True)
+    (folder.journal / "run.pb").write_bytes(b"\xff")
     with pytest.raises(UnreadableFolder):
         folder.journalled()
     assert [path.name for path in folder.set_aside()] == ["run.pb.damaged"]

@@ -70,7 +70,7 @@ async def test_what_a_parked_trial_holds_counts_again_after_a_restart(
         await head.hears(NodeJoined)
         run = await running()
         await suspended(run, Tier.PARK)
-        await becomes(lambda: (config.state_dir / "trials" / "digits" / "1" / "parked").exists())
+        await becomes(lambda: (config.state_dir / "runs" / "digits" / "1" / "parked").exists())
     short_of_memory = config.model_copy(update={"parked_memory_bytes": 1 << 20})
     after = len(head.events)
     async with Node(short_of_memory):
@@ -149,7 +149,7 @@ async def test_an_outcome_survives_the_death_of_all_who_knew_it(
     head.deaf = False
     async with Node(config):
         await head.hears(RunCompleted, run, count=2)
-        await becomes((folder / "last.pb").exists)
+        await becomes((config.state_dir / "runs" / "digits" / "1" / "last.pb").exists)
         head.send(Release(run.trial, "n1", forget=True))
         await becomes(lambda: not folder.exists())
 

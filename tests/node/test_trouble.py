@@ -47,6 +47,10 @@ def folder_of(config: NodeConfig, trial: str = "digits/1") -> Path:
     return config.state_dir / "trials" / trial
 
 
+def journal_of(config: NodeConfig, trial: str = "digits/1") -> Path:
+    return config.state_dir / "runs" / trial
+
+
 def fill(folder: Path) -> None:
     """The next journal of a run is written to a disk without a byte of room."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,14 +61,14 @@ async def test_a_full_disk_at_a_start_fails_that_run_and_no_other(
     head: Head, node: Node, launch: Launch, running: Running
 ) -> None:
     rival = await running(trial="digits/2", device=CPU1)
-    fill(folder_of(node.config))
+    fill(journal_of(node.config))
     failed = await head.hears(RunFailed, launch())
     assert failed.error_kind == "not_started"
     assert failed.detail.startswith("No space left on device: ")
     assert failed.detail.endswith("digits/1/run.partial")
     after = len(head.events)
     await head.hears(Reported, rival, after)
-    (folder_of(node.config) / "run.partial").unlink()
+    (journal_of(node.config) / "run.partial").unlink()
     await head.hears(RunCompleted, launch(attempt=2, argv=SHORT))
 
 
@@ -105,7 +109,7 @@ async def test_a_full_disk_when_a_parked_trial_goes_on_costs_that_trial_alone(
     first = await running()
     await suspended(first, Tier.PARK)
     _, worker = worker_of(node)
-    fill(folder_of(node.config))
+    fill(journal_of(node.config))
     second = launch(attempt=2, parked=first)
     failed = await head.hears(RunFailed, second)
     assert failed.error_kind == "not_started"
@@ -113,7 +117,7 @@ async def test_a_full_disk_when_a_parked_trial_goes_on_costs_that_trial_alone(
     await processes.exited(worker)
     after = len(head.events)
     await head.hears(Reported, rival, after)
-    (folder_of(node.config) / "run.partial").unlink()
+    (journal_of(node.config) / "run.partial").unlink()
     await head.hears(RunCompleted, launch(attempt=3, argv=SHORT))
 
 
@@ -121,7 +125,7 @@ async def test_a_park_that_cannot_be_written_down_is_a_park_all_the_same(
     head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
 ) -> None:
     run = await running()
-    (folder_of(node.config) / "parked").symlink_to("/nowhere/at/all")
+    (journal_of(node.config) / "parked").symlink_to("/nowhere/at/all")
     assert (await suspended(run, Tier.PARK)).tier is Tier.PARK
     await head.hears(RunStarted, launch(attempt=2, parked=run))
 
@@ -129,9 +133,8 @@ async def test_a_park_that_cannot_be_written_down_is_a_park_all_the_same(
 async def test_a_run_that_cannot_be_settled_holds_up_nobody(
     head: Head, node: Node, launch: Launch, running: Running
 ) -> None:
-    folder = folder_of(node.config)
     run = await running()
-    (folder / "last.pb" / "in the way").mkdir(parents=True)
+    (journal_of(node.config) / "last.pb" / "in the way").mkdir(parents=True)
     host, worker = worker_of(node)
     os.kill(worker, signal.SIGKILL)
     await head.hears(RunFailed, run)
@@ -203,7 +206,7 @@ async def test_a_damaged_journal_costs_its_run_alone(
     rival = await running(trial="digits/2", device=CPU1)
     daemon.kill()
     await daemon.wait()
-    journal = folder_of(config) / "run.pb"
+    journal = journal_of(config) / "run.pb"
     if damage is None:
         damage = journal.read_bytes()[:40]
     journal.write_bytes(damage)
@@ -213,7 +216,7 @@ async def test_a_damaged_journal_costs_its_run_alone(
         joined = await head.hears(NodeJoined, count=2)
         assert [live.run for live in joined.live] == [rival], "what is not named is lost"
         await processes.exited(worker)
-        assert (folder_of(config) / "run.pb.damaged").read_bytes() == damage
+        assert (journal_of(config) / "run.pb.damaged").read_bytes() == damage
         again = launch(attempt=lost.attempt + 1, checkpoint=kept)
         assert (await head.hears(RunStarted, again)).step == kept.step
 

@@ -77,6 +77,8 @@ class Assignment:
     kept_parked: str = ""
     #: What its program may take to its first boundary, if that is more than any program may.
     start_allowance_seconds: float = 0.0
+    #: Whose study it is.
+    user: str = ""
 
     @property
     def run(self) -> RunId:
@@ -105,6 +107,7 @@ def assignment(
         result_checkpoint=held.id if held is not None else "",
         kept_parked=kept_parked(trial),
         start_allowance_seconds=START_ALLOWANCE * trial.longest_start_seconds,
+        user=study.owner,
     )
 
 
@@ -135,6 +138,8 @@ class Fetch:
     into: TrialId = ""
     #: Of the study that has the checkpoint; empty: it is the same.
     parent_identity: str = ""
+    #: Whose study it is.
+    user: str = ""
 
     @property
     def trial(self) -> TrialId:

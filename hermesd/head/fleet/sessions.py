@@ -248,7 +248,9 @@ class NodeSessions:
             return None
         keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
         givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
-        fetch = Fetch(flight.checkpoint, givers, keep, flight.target, study.identity)
+        fetch = Fetch(
+            flight.checkpoint, givers, keep, flight.target, study.identity, user=study.owner
+        )
         if flight.checkpoint.trial == trial.id:
             return fetch
         parent = self.head.state.studies.get(study_of(flight.checkpoint.trial), study)

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+# What a host writes to, by version.
+_HOSTS = ("cgroup.procs", "cgroup.freeze", "cgroup.kill", "freezer.state")
+
 
 @dataclass(frozen=True, slots=True)
 class Groups:
@@ -32,8 +35,13 @@ class Cgroups(Protocol):
         """What can and cannot be done here, for people."""
         ...
 
-    def create(self, name: str) -> Groups | None:
-        """The groups of the trial of this name; None without cgroups."""
+    def create(self, name: str, uid: int = 0) -> Groups | None:
+        """The groups of the trial of this name, whose host runs as `uid`; None without cgroups."""
+        ...
+
+    def admit(self, name: str, pid: int) -> None:
+        """Have the host of the trial in its group: as somebody else it cannot come there itself.
+        Raises OSError."""
         ...
 
     def kill(self, name: str) -> None:
@@ -59,8 +67,11 @@ class NoCgroups:
     def __init__(self, reason: str) -> None:
         self.fact = f"no cgroups ({reason}): a program that leaves its session cannot be stopped"
 
-    def create(self, name: str) -> Groups | None:
+    def create(self, name: str, uid: int = 0) -> Groups | None:
         return None
+
+    def admit(self, name: str, pid: int) -> None:
+        pass
 
     def kill(self, name: str) -> None:
         pass
@@ -85,13 +96,20 @@ class Hierarchy:
         kind = "cgroup v2" if self._v2 else "the cgroup v1 freezer"
         self.fact = f"{kind} at {root}: park, fence and kill reach every process of a trial"
 
-    def create(self, name: str) -> Groups | None:
+    def create(self, name: str, uid: int = 0) -> Groups | None:
         run = self.root / name / "run"
         groups = Groups(run / "host", run / "work")
         for path in (groups.host, groups.work):
             path.mkdir(parents=True, exist_ok=True)
         self._thaw(groups.work)  # it may have been left frozen, and would hold the next program
+        # A host moves its program from its own group to the other, stops it there, and ends it.
+        for path in (path / file for path in (run, groups.host, groups.work) for file in _HOSTS):
+            if path.exists() and path.stat().st_uid != uid and os.geteuid() == 0:
+                os.chown(path, uid, -1)
         return groups
+
+    def admit(self, name: str, pid: int) -> None:
+        (self.root / name / "run" / "host" / "cgroup.procs").write_text(str(pid))
 
     def _thaw(self, path: Path) -> None:
         if self._v2:

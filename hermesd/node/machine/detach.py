@@ -1,31 +1,72 @@
-"""Starts a program that is nobody's child: `python detach.py PROGRAM ARGUMENT...` prints its pid.
+"""Starts a program that is nobody's child, as somebody else where that is asked: the launcher.
 
-An asyncio child is killed when its transport is collected, but hosts outlive their daemon. Run
-as a file, so that it imports little; the program's output goes where our errors go.
+`python -I -S detach.py [--world [--init] | --stay]` reads what to start from its standard input: a
+JSON object of `command`, `environment`, `folder` and, for a program that isn't to run as who starts
+it, `account` (`user`, `group`, `groups`). It prints the program's number; its output goes where our
+errors go. With `--stay` it becomes the program, whose errors go where its output goes.
 
-With `--world` before it the program gets namespaces of its own, of processes, mounts, clocks and,
-unless root starts it, users, and shared memory of its own. It is process 1 there; with
-`--world --init` its parent is, and ends with the last process there.
+Run as a file of its own, so that it imports little and can be read in one sitting: where root has
+programs run as their users, nothing else changes whose a process is. Nothing of a program's, its
+environment least of all, is used before root's rights are gone, for good.
+
+An asyncio child is killed when its transport is collected, but hosts outlive their daemon. With
+`--world` the program gets namespaces of its own, of processes, mounts, clocks and, unless root runs
+it, users, and shared memory of its own. It is process 1 there; with `--world --init` its parent is,
+and ends with the last process there.
 """
 
 import contextlib
+import ctypes  # while this process may read it
+import json
 import os
 import sys
 
 _NEWTIME, _NEWNS, _NEWUSER, _NEWPID = 0x80, 0x00020000, 0x10000000, 0x20000000
 _REC, _SLAVE, _NOSUID, _NODEV, _NOEXEC = 1 << 14, 1 << 19, 2, 4, 8
+_SET_DUMPABLE, _SET_NO_NEW_PRIVS = 4, 38
 
 
 def main() -> None:
     """Start the program in a session of its own and leave it to init."""
-    words = sys.argv[1:]
-    is_world, is_below = words[:1] == ["--world"], words[1:2] == ["--init"]
-    command = words[is_world + is_below :]
+    is_world, is_below = "--world" in sys.argv, "--init" in sys.argv
+    wanted = json.load(sys.stdin)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
+        if "account" in wanted:
+            _become(**wanted["account"])
+        os.chdir(wanted["folder"])
+        os.environ.clear()
+        os.environ.update(wanted["environment"])
+        command = wanted["command"]
+        if "--stay" in sys.argv:
+            os.dup2(1, 2)
+            os.execvp(command[0], command)
         pid = _in_world(command, is_below) if is_world else _spawn(command)
     except OSError as error:
         sys.exit(error.strerror)
     print(pid)
+
+
+def _become(user: int, group: int, groups: list[int]) -> None:
+    """Be this account, with no way back and no way to more. Raises OSError."""
+    if user == 0 or group == 0:
+        sys.exit("no program runs as root for somebody else")
+    os.setgroups(groups)
+    os.setresgid(group, group, group)
+    os.setresuid(user, user, user)
+    _call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # What root was is not to be looked into; that is over, and it may write its own uid_map.
+    _call("prctl", _SET_DUMPABLE, 1, 0, 0, 0)
+    if os.getresuid() != (user,) * 3 or os.getresgid() != (group,) * 3 or _can_return():
+        sys.exit("the rights of the node daemon are not gone")
+
+
+def _can_return() -> bool:
+    try:
+        os.setuid(0)
+    except PermissionError:
+        return False
+    return True
 
 
 def _spawn(command: list[str]) -> int:
@@ -107,8 +148,6 @@ def _be_first(command: list[str], is_below: bool, tells: int) -> None:
 
 def _call(name: str, *arguments: object) -> None:
     """One of the system's functions. Raises OSError."""
-    import ctypes
-
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")

@@ -14,7 +14,9 @@ from pathlib import Path
 import structlog
 
 from hermesd.node.machine import detached, processes
+from hermesd.node.machine.accounts import UnixAccount, own
 from hermesd.node.machine.detached import WORLD, NotBegun
+from hermesd.node.machine.environment import passed
 
 TRY_SECONDS = 30.0
 _OFF = "off"
@@ -41,8 +43,12 @@ class ProcessImages:
         return f"no images of processes: {self.why}"
 
 
-async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
-    """What can be done here with the CRIU of this name or path; `off` for none."""
+async def detect(
+    named: str, state: Path, shim: Path, account: UnixAccount | None = None
+) -> ProcessImages:
+    """What can be done here with the CRIU of this name or path; `off` for none. It is tried as
+    `account`, by default as this process."""
+    account = account or own()
     if named == _OFF:
         return ProcessImages("", "node.criu is off")
     criu = shutil.which(os.path.expanduser(named))
@@ -51,7 +57,8 @@ async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
         return ProcessImages("", f"there is no {named} here: {remedy}")
     criu = os.path.abspath(criu)
     with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
-        said = await _tried(criu, Path(folder), shim)
+        os.chown(folder, account.uid, account.gid)
+        said = await _tried(criu, Path(folder), shim, account)
     try:
         found = json.loads(said)
     except ValueError:
@@ -60,15 +67,17 @@ async def detect(named: str, state: Path, shim: Path) -> ProcessImages:
     return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]))
 
 
-async def _tried(criu: str, folder: Path, shim: Path) -> str:
+async def _tried(criu: str, folder: Path, shim: Path, account: UnixAccount) -> str:
     """What was found once a process was brought back from an image of it, as JSON; or what went
     wrong."""
     told = folder / "told"
-    environment = {**os.environ, "PYTHONPATH": str(shim)}
+    environment = {**passed(os.environ), "PYTHONPATH": str(shim)}
     command = [sys.executable, "-m", "trainer_shim.host.try_image", criu, str(folder)]
     errors = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        pid = await detached.start(command, environment, folder=folder, errors=errors, world=WORLD)
+        pid = await detached.start(
+            command, environment, folder=folder, errors=errors, world=WORLD, account=account
+        )
         async with asyncio.timeout(TRY_SECONDS):
             await processes.exited(pid)
     except NotBegun:

@@ -119,21 +119,33 @@ def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
                     os.sched_setaffinity(int(thread), wanted)
 
 
-def numbered(inner: int, member: int) -> int:
-    """Which process here is the one that has the number `inner` where process `member` is, that
-    may have a world of its own; 0 if there is none of either."""
+def numbered(inner: int, member: int, uid: int) -> int:
+    """Which process of the user `uid` here is the one that has the number `inner` where process
+    `member` is, that may have a world of its own; 0 if there is none of either."""
     try:
         world = os.readlink(f"/proc/{member}/ns/pid")
         if world == os.readlink("/proc/self/ns/pid"):
-            return inner
+            return inner if inner and runs_as(inner, uid) else 0
     except OSError:
         return 0
     for pid in _table():
         with contextlib.suppress(OSError, IndexError):
             is_it = _inner(pid) == inner and os.readlink(f"/proc/{pid}/ns/pid") == world
             if is_it:
-                return pid
+                return pid if runs_as(pid, uid) else 0
     return 0
+
+
+def runs_as(pid: int, uid: int) -> bool:
+    """Whether a process, of which somebody has told us, is this user's. Of our own account we
+    believe it: who runs as that has no need to tell."""
+    if uid == os.geteuid():
+        return True
+    try:
+        lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
+        return next(set(words[1:]) for words in lines if words[0] == "Uid:") == {str(uid)}
+    except OSError:
+        return False
 
 
 def _inner(pid: int) -> int:

@@ -77,9 +77,14 @@ class RequirementWatch:
     """What is looked for. `venvs` is where those are made; the head is told by the outbox."""
 
     def __init__(
-        self, node: NodeId, venvs: Path, environ: Mapping[str, str], outbox: Outbox
+        self,
+        node: NodeId,
+        venvs: Path,
+        environ: Mapping[str, str],
+        outbox: Outbox,
+        are_shared: bool = True,
     ) -> None:
-        self.venvs = Venvs(node, venvs, environ, outbox)
+        self.venvs = Venvs(node, venvs, environ, outbox, are_shared)
         self.condas = Condas(node, environ, outbox)
         self._sights = PathWatch(node, outbox)
 

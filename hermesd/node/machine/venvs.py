@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -22,7 +23,9 @@ from hermesd.core.model import NodeId, Venv
 from hermesd.node.clock import boottime
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import processes
-from hermesd.node.machine.environment import OWNER, passed
+from hermesd.node.machine.accounts import PASSABLE, UnixAccount, as_owner, own, owned
+from hermesd.node.machine.detached import STAY, launch
+from hermesd.node.machine.environment import OWNER, as_if, passed
 from hermesd.node.outbox import Outbox
 
 AGAIN_SECONDS = 300.0
@@ -46,16 +49,33 @@ def is_whole(folder: Path) -> bool:
     return (folder / _WHOLE).exists() and not folder.name.startswith(PARTIAL)
 
 
+def places(root: Path) -> list[Path]:
+    """Where environments lie: those of the daemon's own account, and those of others."""
+    return [root, *(path for path in _below(root) if path.name.isdigit())]
+
+
+def _below(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+
+
 class Venvs:
     """The environments below `root`; the head is told of them by the outbox."""
 
     def __init__(
-        self, node: NodeId, root: Path, environ: Mapping[str, str], outbox: Outbox
+        self,
+        node: NodeId,
+        root: Path,
+        environ: Mapping[str, str],
+        outbox: Outbox,
+        are_shared: bool = True,
     ) -> None:
         self._node = node
         self._root = root
         self._environ = passed(environ, "PIP_", "UV_")
         self._outbox = outbox
+        # Made as the account of each program that needs it, once it needs it: to install is to
+        # run whatever is installed.
+        self._are_shared = are_shared
         self._wanted: dict[str, Venv] = {}
         self._said: dict[str, str] = {}
         self._asked = asyncio.Event()
@@ -93,8 +113,11 @@ class Venvs:
 
     async def _clear_away(self) -> None:
         """Remove what a daemon before this one had not made to its end."""
-        for folder in list(self._root.iterdir()) if self._root.is_dir() else ():
-            async with self._locks.setdefault(folder.name, asyncio.Lock()):
+        there = [path for place in places(self._root) for path in _below(place)]
+        for folder in there:
+            if folder.name.isdigit():
+                continue  # a place of others
+            async with self._locks.setdefault(str(folder), asyncio.Lock()):
                 if not is_whole(folder):
                     await self._end_others(folder)
                     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -104,10 +127,11 @@ class Venvs:
         return not waits and self._said.get(name) != ""
 
     async def _see_to(self, venv: Venv) -> None:
-        if not is_whole(self._root / venv.name):
+        if self._are_shared and not is_whole(self._root / venv.name):
             self._say(venv, BEING_MADE)
         try:
-            await self.interpreter(venv)
+            if self._are_shared:
+                await self.interpreter(venv)
             self._say(venv, "")
         except NotMade as error:
             self._say(venv, str(error))
@@ -119,20 +143,27 @@ class Venvs:
             self._said[venv.name] = reason
             self._outbox.tell(Looked(self._node, ((venv.name, reason),)))
 
-    async def interpreter(self, venv: Venv) -> str:
-        """The environment's own interpreter; it is made if it is not there. Raises NotMade."""
-        folder = self._root / venv.name
+    async def interpreter(self, venv: Venv, account: UnixAccount | None = None) -> str:
+        """The environment's own interpreter; it is made, as the account (by default this process's)
+        whose programs use it, if it is not there. Raises NotMade."""
+        account = account or own()
+        place = self._root
+        if not account.is_own:
+            place = self._root / str(account.uid)
+            self._root.mkdir(exist_ok=True, mode=PASSABLE)
+            account.make_folder(place)
+        folder = place / venv.name
         if not is_whole(folder):  # else nobody waits for others that are being made
-            async with self._locks.setdefault(venv.name, asyncio.Lock()), self._turns:
-                await self._see_made(venv, folder)
+            async with self._locks.setdefault(str(folder), asyncio.Lock()), self._turns:
+                await self._see_made(venv, folder, account)
         return str(folder / "bin" / "python")
 
-    async def _see_made(self, venv: Venv, folder: Path) -> None:
+    async def _see_made(self, venv: Venv, folder: Path, account: UnixAccount) -> None:
         if is_whole(folder):
             return
         begun = boottime()
         try:
-            await self._make(venv, folder)
+            await self._make(venv, folder, account)
         except (NotMade, OSError) as error:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             if isinstance(error, NotMade):
@@ -143,22 +174,24 @@ class Venvs:
             self._again[venv.name] = boottime() + 2 * (boottime() - begun)
         log.info("environment made", venv=venv.name)
 
-    async def _make(self, venv: Venv, folder: Path) -> None:
+    async def _make(self, venv: Venv, folder: Path, account: UnixAccount) -> None:
         """Raises NotMade, OSError."""
         await self._end_others(folder)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-        folder.mkdir(parents=True)
         wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
-        wanted.write_text(venv.requirements, encoding="utf-8")
+        with as_owner(folder.parent):
+            folder.mkdir(parents=True)
+            wanted.write_text(venv.requirements, encoding="utf-8")
         uv = shutil.which("uv", path=self._environ.get("PATH", os.defpath))
+        run = partial(self._run, account, folder)
         if uv is not None:
-            await self._run(folder, uv, "venv", "--allow-existing", "--python", venv.python, ".")
-            await self._run(folder, uv, "pip", "install", "--python", python, "-r", str(wanted))
+            await run(uv, "venv", "--allow-existing", "--python", venv.python, ".")
+            await run(uv, "pip", "install", "--python", python, "-r", str(wanted))
         else:
-            await self._run(folder, venv.python, "-m", "venv", ".")
+            await run(venv.python, "-m", "venv", ".")
             quiet = ("--no-input", "--disable-pip-version-check", "--quiet")
-            await self._run(folder, python, "-m", "pip", "install", *quiet, "-r", str(wanted))
-        (folder / _WHOLE).touch()
+            await run(python, "-m", "pip", "install", *quiet, "-r", str(wanted))
+        owned(folder.parent, (folder / _WHOLE).touch)
 
     async def _end_others(self, folder: Path) -> None:
         """End what an installer of a daemon that was killed still does in the same place."""
@@ -169,17 +202,10 @@ class Venvs:
             for pid in pids:
                 await processes.exited(pid)
 
-    async def _run(self, folder: Path, *words: str) -> None:
+    async def _run(self, account: UnixAccount, folder: Path, *words: str) -> None:
         """Run to its end. Raises NotMade with the end of what it said, OSError."""
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            cwd=folder,
-            env={**self._environ, OWNER: str(folder.absolute())},
-            start_new_session=True,
-        )
+        environment = {**as_if(self._environ, account), OWNER: str(folder.absolute())}
+        process = await launch(words, environment, STAY, folder=folder, account=account)
         assert process.stdout is not None
         said = b""
         try:

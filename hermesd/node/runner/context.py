@@ -13,6 +13,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.events import DeviceFailed
 from hermesd.core.model import DeviceId, NodeId, TrialId
 from hermesd.node.driver import MachineDriver
+from hermesd.node.machine.accounts import Accounts
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.requirement_watch import RequirementWatch
 from hermesd.node.provisions import Provisions
@@ -37,6 +38,10 @@ class NodeContext:
     disk: DiskBudget
     fetching: Fetching
     environ: Mapping[str, str]
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.provisions.accounts
 
     @property
     def node(self) -> NodeId:

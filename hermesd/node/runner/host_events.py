@@ -40,6 +40,7 @@ from hermesd.core.trial import RESTORE
 from hermesd.node.clock import boottime
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
+from hermesd.node.machine.accounts import as_owner
 from hermesd.node.reasons import Foreseen
 from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
@@ -325,7 +326,7 @@ class HostEvents:
             report = replace(fact.report, device_memory_bytes=device_memory_bytes)
             fact = replace(fact, report=report)
         if kind == "started":
-            if pid := processes.numbered(int(frame["worker_pid"]), self.host_pid):
+            if pid := processes.numbered(int(frame["worker_pid"]), self.host_pid, self._folder.uid):
                 self.worker = processes.Remembered.of(pid)
         elif kind == "parked":
             self._remember_parked()
@@ -372,8 +373,9 @@ class HostEvents:
 
     def _newest_backed(self) -> checkpoints.FoundCheckpoint | None:
         backed = self._folder.backed_checkpoints()
-        found = checkpoints.newest(self._folder.checkpoints)
-        return next((each for each in found if each.path.name in backed), None)
+        with as_owner(self._folder.path):
+            found = checkpoints.newest(self._folder.checkpoints)
+            return next((each for each in found if each.path.name in backed), None)
 
     def _fact(self, frame: Frame) -> HostFact | None:
         work = self.assignment.work
@@ -387,7 +389,8 @@ class HostEvents:
         if Path(name).name == self._held:
             return
         try:
-            if await asyncio.to_thread(checkpoints.refuse, folder, name, last):
+            owned = self._folder.as_owner
+            if await asyncio.to_thread(owned, checkpoints.refuse, folder, name, last):
                 log.error("checkpoint set aside", trial=self._folder.trial, checkpoint=name)
         except OSError as error:
             log.warning("checkpoint not set aside", trial=self._folder.trial, error=str(error))
@@ -401,7 +404,8 @@ class HostEvents:
         if wanted is None or not name or name == wanted.id.rpartition("@")[2]:
             return 0
         try:
-            found = await asyncio.to_thread(checkpoints.verified, self._folder.checkpoints / name)
+            path = self._folder.checkpoints / name
+            found = await asyncio.to_thread(self._folder.as_owner, checkpoints.verified, path)
         except checkpoints.DamagedCheckpoint as error:
             log.warning("checkpoint damaged", error=str(error))
             return 0
@@ -427,7 +431,7 @@ class HostEvents:
         try:
             # Those of its result, and those from which other trials go on.
             forks = (f"a*-fork-s{step}" for step in self.assignment.work.forks)
-            held = {self._held, *forks}
-            await asyncio.to_thread(checkpoints.prune, self._folder.checkpoints, held)
+            folder, held = self._folder.checkpoints, {self._held, *forks}
+            await asyncio.to_thread(self._folder.as_owner, checkpoints.prune, folder, held)
         except (OSError, ValueError) as error:
             log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

@@ -7,6 +7,7 @@ turn is no run, and only marked, so that whoever comes next knows to end it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from hermesd.core.node.messages import Assignment, ProcessStarted
 from hermesd.core.tree import ending_at
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.node.frames import Frame
+from hermesd.node.machine.accounts import UnixAccount, as_owner
 from hermesd.node.machine.conda import NoConda
 from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.environment import program_environment
@@ -88,7 +90,11 @@ class Ready:
 
 
 def prepare(
-    context: NodeContext, folder: TrialFolder, order: Spawn | Rebuild, snapshot: Path | None
+    context: NodeContext,
+    folder: TrialFolder,
+    order: Spawn | Rebuild,
+    snapshot: Path | None,
+    account: UnixAccount,
 ) -> Ready:
     """Make the working copy and spec.json.
 
@@ -101,20 +107,22 @@ def prepare(
                 f"device {name!r} is not here; there are {', '.join(context.rack.devices)}"
             )
     program = assignment.work.program
-    restore = _restorable(folder, order.checkpoint, dict(assignment.work.parameters))
-    if held := assignment.result_checkpoint:
-        _see_that_it_goes_on(folder, order.checkpoint, restore, held.rpartition("@")[2])
-    if restore is None or not folder.work.is_dir():
-        code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
+    with as_owner(folder.path):
+        restore = _restorable(folder, order.checkpoint, dict(assignment.work.parameters))
+        if held := assignment.result_checkpoint:
+            _see_that_it_goes_on(folder, order.checkpoint, restore, held.rpartition("@")[2])
+        if restore is None or not folder.work.is_dir():
+            code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
+        # In a world that others are in, too, the numbers of an image's processes may be taken.
+        is_image = restore is not None and checkpoints.is_image(restore)
+        framework = None if is_image else code.framework_of(folder.work)
     device: dict[str, str] = {}
     for name in assignment.launch.devices:
         device.update(context.rack.environment(name))
     cores = cores_of(context, assignment)
-    env = program_environment(context.environ, assignment.work, device, cores, folder.path)
+    env = program_environment(context.environ, assignment.work, device, cores, folder.path, account)
     folder.write_spec(_spec(context, folder, assignment, env))
-    # In a world that others are in, too, the numbers of an image's processes may be taken.
-    is_image = restore is not None and checkpoints.is_image(restore)
-    return Ready(restore, env, None if is_image else code.framework_of(folder.work))
+    return Ready(restore, env, framework)
 
 
 def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
@@ -173,7 +181,7 @@ def _spec(
 ) -> Frame:
     """What the host is told."""
     work = assignment.work
-    groups = context.provisions.cgroups.create(folder.cgroup)
+    groups = context.provisions.cgroups.create(folder.cgroup, folder.uid)
     return {
         "trial": folder.trial,
         "argv": list(work.program.argv),
@@ -189,7 +197,7 @@ def _spec(
         "orphan_seconds": ORPHAN_SECONDS,
         "hung_seconds": assignment.terms.hung_seconds,
         "cgroup_work": str(groups.work) if groups else None,
-        "cgroup_host": str(groups.host) if groups else None,
+        "cgroup_host": str(groups.host) if groups and folder.uid == os.geteuid() else None,
         "parameters": dict(work.parameters),
         "lengths": [name for name, _ in work.parameters if is_length(name)],
         "stages": [
@@ -205,26 +213,31 @@ async def start(
     context: NodeContext, folder: TrialFolder, order: Spawn | Rebuild
 ) -> tuple[HostLink, Ready]:
     """Journal and start; the host waits for its request. Raises NotStarted, CodeError, OSError."""
-    await asyncio.to_thread(_begin, folder, order)
-    order = await _in_its_environment(context, order)
+    account = context.accounts.of(order.assignment.user)
+    await asyncio.to_thread(_begin, folder, order, account)
+    order = await _in_its_environment(context, order, account)
     program = order.assignment.work.program
     snapshot = await context.disk.snapshot(program.code_sha256)
     wanted, assignment = order.checkpoint, order.assignment
-    if wanted is not None and not checkpoints.was_refused(folder.checkpoints, wanted.id):
+    if wanted is not None and not folder.as_owner(
+        checkpoints.was_refused, folder.checkpoints, wanted.id
+    ):
         try:
             await context.fetching.bring(
                 wanted, assignment.sources, folder.checkpoints, assignment.identity
             )
         except NotFetched as error:
             raise NotGiven(str(error)) from None
-    ready = await asyncio.to_thread(prepare, context, folder, order, snapshot)
+    ready = await asyncio.to_thread(prepare, context, folder, order, snapshot, account)
     if isinstance(order, Rebuild) and ready.restore is None:
         raise NotStarted("no checkpoint is left to rebuild it from")
     try:
         link = await host_link.start(
             folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes,
-            WORLD if context.provisions.images.criu else (),
+            WORLD if context.provisions.images.criu else (), account,
         )  # fmt: skip
+        if not account.is_own:
+            context.provisions.cgroups.admit(folder.cgroup, link.host_pid)
     except OSError:
         for path in program.interpreter:
             if reason := await asyncio.to_thread(reason_against, path):
@@ -235,17 +248,19 @@ async def start(
     return link, ready
 
 
-async def _in_its_environment(context: NodeContext, order: Spawn | Rebuild) -> Spawn | Rebuild:
+async def _in_its_environment(
+    context: NodeContext, order: Spawn | Rebuild, account: UnixAccount
+) -> Spawn | Rebuild:
     """The order with the interpreter that its program's own environment has here."""
     work = order.assignment.work
     try:
-        program = await _found(context, work.program)
+        program = await _found(context, work.program, account)
     except (NotMade, NoConda) as error:
         raise Unmet(f"{work.program.environment_need}: {error}") from None
     return replace(order, assignment=replace(order.assignment, work=replace(work, program=program)))
 
 
-async def _found(context: NodeContext, program: Program) -> Program:
+async def _found(context: NodeContext, program: Program, account: UnixAccount) -> Program:
     """Raises NotMade, NoConda."""
     if program.conda:
         prefix = await context.requirements.condas.prefix(program.conda)
@@ -255,7 +270,7 @@ async def _found(context: NodeContext, program: Program) -> Program:
         python = str(prefix / "bin" / "python")
         return replace(program, python=python, environment=environment, conda="")
     if program.venv is not None:
-        python = await context.requirements.venvs.interpreter(program.venv)
+        python = await context.requirements.venvs.interpreter(program.venv, account)
         # `python` of its command line is the environment's, too.
         argv = tuple(python if word == program.python else word for word in program.argv)
         return replace(program, argv=argv, python=python, requirements="")
@@ -278,19 +293,19 @@ def request(context: NodeContext, link: HostLink, order: Spawn | Rebuild, ready:
             link.send("start", **fields, limit_step=None, cores=cores, hold=True)
 
 
-def _begin(folder: TrialFolder, order: Spawn | Rebuild) -> None:
+def _begin(folder: TrialFolder, order: Spawn | Rebuild, account: UnixAccount) -> None:
     if isinstance(order, Rebuild):
         folder.settle()
         folder.rebuilt = True
     else:
-        _journal(folder, order.assignment)
+        _journal(folder, order.assignment, account)
 
 
-def _journal(folder: TrialFolder, assignment: Assignment) -> None:
+def _journal(folder: TrialFolder, assignment: Assignment, account: UnixAccount) -> None:
     for damaged in folder.set_aside():
         log.error("the journal of a run cannot be read", kept=str(damaged))
     last = folder.last()
     attempt, identity = assignment.run.attempt, assignment.identity
     if last and last.identity == identity and last.run.attempt >= attempt:
         raise RunSuperseded(last.run.attempt)
-    folder.begin(assignment)
+    folder.begin(assignment, account)

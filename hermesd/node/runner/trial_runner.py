@@ -178,7 +178,8 @@ class TrialRunner:
     async def _let_go(self, order: ResumeRun) -> None:
         assert self._hearing is not None
         self._hearing.assignment = order.assignment
-        await asyncio.to_thread(self._folder.begin, order.assignment)
+        account = self._context.accounts.of(order.assignment.user)
+        await asyncio.to_thread(self._folder.begin, order.assignment, account)
         if self._link is None:
             return  # its death is being reported
         self._hold(self._link, order.assignment)
@@ -278,7 +279,7 @@ class TrialRunner:
         """The link to the trial's host; None where there is none, as far as the system can say."""
 
         async def attach() -> HostLink | None:
-            return await host_link.attach(self._folder.socket, after)
+            return await host_link.attach(self._folder.socket, after, self._folder.uid)
 
         return await until_done(attach, "its host cannot be asked", trial=self._folder.trial)
 

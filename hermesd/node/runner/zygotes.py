@@ -21,6 +21,7 @@ import structlog
 from hermesd.node import frames
 from hermesd.node.clock import boottime
 from hermesd.node.machine import detached, processes
+from hermesd.node.machine.accounts import UnixAccount, connected, own, owned, sockets_of
 from hermesd.node.machine.detached import WORLD_OF_MANY
 from hermesd.node.machine.environment import OWNER, host_environment
 
@@ -39,6 +40,7 @@ log = structlog.get_logger()
 class _Kind(NamedTuple):
     python: str
     preload: str
+    account: UnixAccount
 
 
 @dataclass(slots=True, eq=False)
@@ -61,13 +63,14 @@ class _Zygote:
             raise ConnectionResetError("the zygote ended")
         self.asked = False
         if answer["kind"] == "spawned":
-            answer["pid"] = processes.numbered(int(answer["pid"]), self.pid)
+            uid = self.kind.account.uid
+            answer["pid"] = processes.numbered(int(answer["pid"]), self.pid, uid)
         return answer
 
     async def close(self) -> None:
         self.writer.close()
         await _end(self.pid)
-        self.socket.unlink(missing_ok=True)
+        owned(self.socket.parent, self.socket.unlink, missing_ok=True)
 
 
 class Zygotes:
@@ -86,10 +89,16 @@ class Zygotes:
         self._cold_until: dict[_Kind, float] = {}
 
     async def spawn(
-        self, python: str, preload: str, program: Mapping[str, str], spec: Path
+        self,
+        python: str,
+        preload: str,
+        program: Mapping[str, str],
+        spec: Path,
+        account: UnixAccount | None = None,
     ) -> int | None:
-        """Fork a host for `spec`; its process id, or None when it must be started cold."""
-        kind = _Kind(python, preload)
+        """Fork a host for `spec` that runs as `account`, by default as this process; its process
+        id, or None when it must be started cold."""
+        kind = _Kind(python, preload, account or own())
         async with self._locks.setdefault(kind, asyncio.Lock()):
             if boottime() < self._cold_until.get(kind, 0.0):
                 return None
@@ -128,21 +137,26 @@ class Zygotes:
 
     async def _start(self, kind: _Kind, program: Mapping[str, str]) -> _Zygote:
         await self._make_room()
-        socket = self._sockets / f"zygote{next(self._count)}.sock"
-        socket.unlink(missing_ok=True)
+        folder = sockets_of(self._sockets, kind.account.uid)
+        socket = folder / f"zygote{next(self._count)}.sock"
+        owned(folder, socket.unlink, missing_ok=True)
         # Its forks show this environment to the end: they are the node's, not one trial's.
         ours = {**program, OWNER: str(self._shim.parent.absolute())}
         module = ("-m", "trainer_shim.host.zygote", str(socket), "--preload", kind.preload)
         environment = host_environment(ours, self._shim)
         pid = await detached.start(
-            [kind.python, *module], environment, folder=self._sockets, world=self._world
+            [kind.python, *module],
+            environment,
+            folder=folder,
+            world=self._world,
+            account=kind.account,
         )
         try:
             async with asyncio.timeout(IMPORT_SECONDS):
-                reader, writer = await _connected(socket, pid)
+                reader, writer = await _connected(socket, pid, kind.account)
         except BaseException:
             await _end(pid)
-            socket.unlink(missing_ok=True)
+            owned(folder, socket.unlink, missing_ok=True)
             raise
         zygote = _Zygote(kind, pid, socket, reader, writer)
         self._warm.append(zygote)
@@ -171,15 +185,17 @@ async def _end(pid: int) -> None:
             await processes.exited(pid)
 
 
-async def _connected(socket: Path, pid: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connected(
+    path: Path, pid: int, account: UnixAccount
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection to a zygote, once it has imported what it shall and listens."""
     gone = asyncio.get_running_loop().create_task(processes.exited(pid))
     try:
         while not gone.done():
-            try:
-                return await asyncio.open_unix_connection(socket)
-            except (FileNotFoundError, ConnectionRefusedError):
-                await asyncio.wait({gone}, timeout=_POLL_SECONDS)
+            stream = connected(path, account.uid)
+            if stream is not None:
+                return await asyncio.open_unix_connection(sock=stream)
+            await asyncio.wait({gone}, timeout=_POLL_SECONDS)
     finally:
         gone.cancel()
     raise ConnectionRefusedError("the zygote ended")

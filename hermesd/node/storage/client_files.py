@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from hermesd.node.driver import MachineDriver
+from hermesd.node.machine import accounts
 from hermesd.node.storage import work_files
 from hermesd.node.storage.checkpoints import MARKS, lies_within
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
@@ -43,7 +44,7 @@ async def chunks(
         else:
             if not folder.path.is_dir():
                 raise FileNotFoundError(2, "its node has no files of it", folder.trial)
-            async for offset, data in _log(folder.output, request.log, ended):
+            async for offset, data in _log(folder, request.log, ended):
                 yield pb.FileChunk(ticket=ticket, name=folder.output.name, offset=offset, data=data)
     except OSError as error:
         why = _sayable(f"{error.filename}: {error.strerror}")
@@ -70,19 +71,24 @@ def within(root: Path, name: str) -> Path:
 
 
 async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
-    root = checkpoint(folder, wanted)
-    marks = [root / mark for mark in MARKS]
-    files = (p for p in root.rglob("*") if p.is_file() and not p.is_symlink() and p not in marks)
-    for path in sorted(files):
+    root = folder.as_owner(checkpoint, folder, wanted)
+    for path in await asyncio.to_thread(folder.as_owner, _files_of, root):
         offset = 0
         while True:
-            data = await asyncio.to_thread(_read, path, offset)
+            data = await asyncio.to_thread(folder.as_owner, _read, path, offset)
             if data or not offset:
                 name = _sayable(str(path.relative_to(root)))
                 yield pb.FileChunk(name=name, offset=offset, data=data)
             offset += len(data)
             if len(data) < CHUNK_BYTES:
                 break
+
+
+def _files_of(root: Path) -> list[Path]:
+    """What was saved in a checkpoint."""
+    marks = [root / mark for mark in MARKS]
+    files = (p for p in root.rglob("*") if p.is_file() and not p.is_symlink() and p not in marks)
+    return sorted(files)
 
 
 async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.FileChunk]:
@@ -93,13 +99,13 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
         raise FileNotFoundError(2, "its node has no files of it", folder.trial)
     if not root.is_dir():
         raise FileNotFoundError(2, "its working copy was removed to make room", folder.trial)
-    names = await asyncio.to_thread(work_files.matching, root, wanted.patterns)
+    names = await asyncio.to_thread(folder.as_owner, work_files.matching, root, wanted.patterns)
     if wanted.patterns and not names:
         shown = ", ".join(wanted.patterns)
         raise FileNotFoundError(2, f"its working copy has no such file: {shown}", folder.trial)
     for name in names:
         try:
-            fd = await asyncio.to_thread(_opened, root, name)
+            fd = await asyncio.to_thread(folder.as_owner, _opened, root, name)
         except OSError:
             continue  # the program has removed it since, or made something else of it
         try:
@@ -136,21 +142,22 @@ def _opened(root: Path, name: str) -> int:
 
 
 async def _log(
-    path: Path, wanted: pb.LogRange, ended: Callable[[], bool]
+    folder: TrialFolder, wanted: pb.LogRange, ended: Callable[[], bool]
 ) -> AsyncIterator[tuple[int, bytes]]:
     """The output from an offset on. The file and its predecessor, if any, count as one."""
+    path = folder.output
     before = path.with_name(path.name + ".1")
     old, new = _size(before), _size(path)
     start = wanted.offset if wanted.offset >= 0 else max(0, old + new + wanted.offset)
     position = min(start, old + new)
     if position < old:
-        async for data in rest(before, position):
+        async for data in rest(before, position, folder.path):
             yield position, data
             position += len(data)
     inode, at = _inode(path), max(0, position - old)
     while True:
         over = ended()
-        async for data in rest(path if _inode(path) == inode else before, at):
+        async for data in rest(path if _inode(path) == inode else before, at, folder.path):
             yield position, data
             position, at = position + len(data), at + len(data)
         if _inode(path) != inode:
@@ -161,20 +168,20 @@ async def _log(
             await asyncio.sleep(_POLL_SECONDS)
 
 
-async def rest(path: Path, offset: int) -> AsyncIterator[bytes]:
-    """What is in the file from there on, piece by piece."""
-    while data := await asyncio.to_thread(_read, path, offset):
+async def rest(path: Path, offset: int, home: Path) -> AsyncIterator[bytes]:
+    """What is in the file from there on, piece by piece, as the owner of `home` may read it."""
+    while data := await asyncio.to_thread(accounts.owned, home, _read, path, offset):
         yield data
         offset += len(data)
 
 
 def _read(path: Path, offset: int) -> bytes:
     try:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            return file.read(CHUNK_BYTES)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""  # nothing was printed yet
+    with open(fd, "rb"):  # what is no file, its program has put there
+        return os.pread(fd, CHUNK_BYTES, offset) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
 
 def _sayable(name: str) -> str:

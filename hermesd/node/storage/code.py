@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -61,8 +62,11 @@ def is_snapshot(path: Path) -> bool:
     return _SHA256.fullmatch(path.name) is not None
 
 
-async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
-    """The unpacked snapshot `sha256` in `folder`; `parts` are asked for only if it is missing.
+async def fetch(
+    sha256: str, parts: AsyncIterator[bytes], folder: Path, is_for_all: bool = False
+) -> Path:
+    """The unpacked snapshot `sha256` in `folder`; `parts` are asked for only if it is missing. What
+    `is_for_all` any account of this machine can read.
 
     Raises CodeError when the content is not what the name says or does not unpack.
     """
@@ -90,6 +94,8 @@ async def fetch(sha256: str, parts: AsyncIterator[bytes], folder: Path) -> Path:
         try:
             await asyncio.to_thread(_unpack, file, partial, sha256)
             os.chmod(partial, 0o755)
+            if is_for_all:
+                await asyncio.to_thread(let_read, partial)
             os.rename(partial, target)
         except OSError:
             if not target.is_dir():  # else another trial of the study was faster
@@ -106,6 +112,17 @@ def _unpack(file: IO[bytes], target: Path, sha256: str) -> None:
             archive.extractall(target, members=_bounded(archive), filter="data")
     except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
         raise BadCode(f"code snapshot {sha256}: {error}") from None
+
+
+def let_read(folder: Path) -> None:
+    """Let any account read a snapshot, and none but the daemon's change it. Its name is known to
+    those alone who know what is in it. Blocks."""
+    for _, folders, files, fd in os.fwalk(folder):
+        for name in (".", *folders, *files):
+            mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+            if not stat.S_ISLNK(mode):
+                rights = 0o055 if mode & stat.S_IXUSR else 0o044
+                os.chmod(name, (stat.S_IMODE(mode) | rights) & ~0o022, dir_fd=fd)
 
 
 def _bounded(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -153,7 +170,7 @@ def working_copy(snapshot: Path | None, target: Path, origin: str, data: Iterabl
 def _link(work: Path, origin: str, entry: str) -> None:
     """Raises CodeError, OSError."""
     source = Path(origin, entry)
-    if not source.exists():
+    if not _is_there(source):
         raise CodeError(f"data: {entry!r}: {source} is not on this machine")
     link = Path(os.path.normpath(work / entry))
     if os.path.isabs(entry) or work not in link.parents:
@@ -161,6 +178,13 @@ def _link(work: Path, origin: str, entry: str) -> None:
     deep_trees.make(link.parent)
     if not link.is_symlink() and not link.exists():
         link.symlink_to(source)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:  # the program may be of a group that may look
+        return True
 
 
 def framework_of(folder: Path) -> str | None:

@@ -19,6 +19,7 @@ from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.frames import Frame
 from hermesd.node.machine import venvs
+from hermesd.node.machine.accounts import owned
 from hermesd.node.storage import code, work_files
 from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders, UnreadableFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -44,12 +45,15 @@ class DiskBudget:
         sockets: Path,
         budget_bytes: int,
         fetch: Callable[[str], AsyncIterator[bytes]],
+        is_for_all: bool = False,
     ) -> None:
+        """Any account can read the snapshots that are `is_for_all`."""
         self.code = root / "code"
         self.folders = TrialFolders(root / "trials", sockets)
         self._root = root
         self._budget = budget_bytes
         self._fetch = fetch
+        self._is_for_all = is_for_all
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
         self._used: int | None = None
@@ -58,6 +62,8 @@ class DiskBudget:
         self._keeps: dict[Path, tuple[TrialFolder, tuple[str, ...]]] = {}
         for left in self.code.glob(f"{deep_trees.PARTIAL}*"):
             deep_trees.remove(left)
+        for snapshot in _whole(self.code, code.is_snapshot) if is_for_all else ():
+            code.let_read(snapshot)
 
     async def snapshot(self, sha256: str) -> Path | None:
         """The unpacked snapshot of this name, None for the empty name; fetched from the head,
@@ -68,7 +74,8 @@ class DiskBudget:
         while True:
             try:
                 async with self._fetching.setdefault(sha256, asyncio.Lock()):
-                    return await code.fetch(sha256, self._fetch(sha256), self.code)
+                    parts = self._fetch(sha256)
+                    return await code.fetch(sha256, parts, self.code, self._is_for_all)
             except grpc.aio.AioRpcError as error:
                 if error.code() not in _AWAY:
                     raise code.CodeError(f"code snapshot {sha256}: {error.details()}") from None
@@ -97,12 +104,13 @@ class DiskBudget:
     def _make_room(self) -> None:
         used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
-            if (keeps := self._keeps.get(path)) is not None:
-                with contextlib.suppress(OSError):  # the disk is full: what cannot be kept goes
-                    work_files.set_aside(*keeps)
             used -= _size(path)
             log.info("removed to make room", path=str(path))
-            _remove(path)
+            # What lies in a folder of a trial is removed as its program's account may.
+            if (keeps := self._keeps.get(path)) is not None:
+                with contextlib.suppress(OSError):  # the disk is full: what cannot be kept goes
+                    owned(path.parent, work_files.set_aside, *keeps)
+            owned(path.parent, _remove, path)
             self._used, self._evictions = used, self._evictions + 1
             if used <= self._budget:
                 return
@@ -129,7 +137,8 @@ class DiskBudget:
                 if (venv := last.work.program.venv) is not None:
                     needed.add(venv.name)
         made = [*_whole(self.code, is_whole=code.is_snapshot)]
-        made += _whole(self._root / "venvs", is_whole=venvs.is_whole)
+        for place in venvs.places(self._root / "venvs"):
+            made += _whole(place, is_whole=venvs.is_whole)
         return [path for path in made if path.name not in needed] + finished
 
 

@@ -23,6 +23,7 @@ from hermesd.core.bounds import directory_of
 from hermesd.core.model import Checkpoint, NodeId
 from hermesd.core.node.messages import CheckpointSource
 from hermesd.node.clock import boottime
+from hermesd.node.machine.accounts import as_owner, owned
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, DamagedCheckpoint
 from hermesd.node.storage.giving import AT_ONCE, PATIENCE_SECONDS
@@ -105,7 +106,9 @@ class Fetching:
             raise NotFetched(
                 f"{checkpoint.id[:80]!r} names no directory of a checkpoint", way=False
             )
-        if (folder / name / MANIFEST).exists():
+        # The folder is a trial's own.
+        home = folder.parent
+        if owned(home, (folder / name / MANIFEST).exists):
             return True
         reasons, way = [], True
         if self._shared is not None:
@@ -166,7 +169,8 @@ async def _from(
     """Bring it as the directory `target`. Nothing is asked for that its manifest does not name, nor
     more of it, and nothing at all by a manifest that is not the one the head knows."""
     partial = target.with_name(f"{target.name}.fetched.partial")
-    partial.mkdir(parents=True, exist_ok=True)
+    home = target.parents[1]
+    owned(home, partial.mkdir, parents=True, exist_ok=True)
     async with _channel(source, membership) as channel:
         stub = transfer_pb2_grpc.TransferServiceStub(channel)
         wanted = pb.FetchRequest(
@@ -179,13 +183,13 @@ async def _from(
             async with asyncio.timeout(BEGIN_SECONDS) as patience:
                 pace = _Pace(patience)
                 await _files(stub, wanted, partial, checkpoint.sha256, pace)
-            await asyncio.to_thread(checkpoints.verified, partial)
+            await asyncio.to_thread(owned, home, checkpoints.verified, partial)
         except TimeoutError:
             raise TransferStalled(str(pace)) from None
         except DamagedCheckpoint:
-            shutil.rmtree(partial)
+            owned(home, shutil.rmtree, partial)
             raise
-    os.rename(partial, target)
+    owned(home, os.rename, partial, target)
 
 
 class _Pace:
@@ -218,16 +222,18 @@ async def _files(
     pace: _Pace,
 ) -> None:
     """Bring the manifest, and what it names. Raises DamagedCheckpoint, AioRpcError, OSError."""
+    home = partial.parents[1]
     manifest = partial / MANIFEST
-    manifest.unlink(missing_ok=True)
-    await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES, pace)
-    files = checkpoints.promised(partial, sha256)
-    _see_room(partial, files.values())
+    owned(home, manifest.unlink, missing_ok=True)
+    await _file(stub, wanted, MANIFEST, manifest, MANIFEST_LIMIT_BYTES, pace, home)
+    files = owned(home, checkpoints.promised, partial, sha256)
+    owned(home, _see_room, partial, files.values())
     for name, size in sorted(files.items()):
         file = partial / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # of one that is empty nothing comes
-        await _file(stub, wanted, name, file, size, pace)
+        with as_owner(home):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()  # of one that is empty nothing comes
+        await _file(stub, wanted, name, file, size, pace, home)
 
 
 def _see_room(partial: Path, sizes: Iterable[int]) -> None:
@@ -258,8 +264,9 @@ async def _file(
     target: Path,
     limit_bytes: int,
     pace: _Pace,
+    home: Path,
 ) -> None:
-    """Bring one file, going on where an earlier try was cut off.
+    """Bring one file, going on where an earlier try was cut off, as the owner of `home` may write.
 
     Raises DamagedCheckpoint, AioRpcError.
     """
@@ -271,7 +278,7 @@ async def _file(
         request.offset = begun = _size(target)
         try:
             async for piece in stub.Fetch(request):
-                await asyncio.to_thread(_append, target, piece.data, limit_bytes)
+                await asyncio.to_thread(owned, home, _append, target, piece.data, limit_bytes)
                 pace.come(len(piece.data))
             return
         except grpc.aio.AioRpcError as error:

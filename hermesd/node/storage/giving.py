@@ -18,6 +18,7 @@ import structlog
 from hermesd.binding import bind, connection_options
 from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
+from hermesd.node.machine import accounts
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.shared_directory import Shared
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolders
@@ -107,9 +108,10 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
-            file = await asyncio.to_thread(self._lent, request)
+            home = self._folders.of(request.trial).path
+            file = await asyncio.to_thread(accounts.owned, home, self._lent, request)
             async with self._turns:
-                async for data in client_files.rest(file, request.offset):
+                async for data in client_files.rest(file, request.offset, home):
                     async with asyncio.timeout(PATIENCE_SECONDS):
                         await context.write(pb.FetchResponse(data=data))
         except TimeoutError:

@@ -18,6 +18,7 @@ from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 from hermesd.core.node.actions import Action, DeleteCheckpoints, DeleteTrialFiles, FetchCheckpoint
 from hermesd.core.node.messages import Fetch
 from hermesd.node.driver import MachineDriver
+from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.node.reasons import words_of
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
@@ -35,6 +36,11 @@ def _names(order: Fetch) -> list[str]:
     return [each.rpartition("@")[2] for each in (order.checkpoint.id, *order.keep)]
 
 
+def _verify(folder: TrialFolder, name: CheckpointId) -> None:
+    """Raises DamagedCheckpoint, OSError."""
+    checkpoints.verified(client_files.checkpoint(folder, name))
+
+
 class Replicas:
     """The copies under way."""
 
@@ -46,8 +52,10 @@ class Replicas:
         fetching: Fetching,
         disk: DiskBudget,
         shared: Shared | None,
+        accounts: Accounts,
     ) -> None:
         self._node = node
+        self._accounts = accounts
         self._tasks = tasks
         self._driver = driver
         self._fetching = fetching
@@ -78,7 +86,7 @@ class Replicas:
             return
         async with self._fetching.lock(folder.checkpoints):
             try:
-                await asyncio.to_thread(checkpoints.verified, client_files.checkpoint(folder, name))
+                await asyncio.to_thread(folder.as_owner, _verify, folder, name)
             except checkpoints.DamagedCheckpoint as error:
                 reason = str(error)
             except FileNotFoundError as error:
@@ -88,7 +96,7 @@ class Replicas:
                 return
             else:
                 return
-            instead = await asyncio.to_thread(self._without, folder, name)
+            instead = await asyncio.to_thread(folder.as_owner, self._without, folder, name)
         log.error("checkpoint set aside", checkpoint=name, reason=reason)
         event = Spoilt(self._node, trial, name, reason, instead)
         self._driver.outbox.tell(event, identity=folder.identity)
@@ -137,7 +145,7 @@ class Replicas:
         except DamagedCheckpoint as error:
             event = NotCopied(order.node, trial, name, str(error), way=False)
         except Exception as error:  # whatever another node sends costs no more than the copy
-            foreseen = isinstance(error, BadTrial | CodeError | OSError)
+            foreseen = isinstance(error, BadTrial | CodeError | NoAccount | OSError)
             log.error("copy given up", checkpoint=name, exc_info=None if foreseen else error)
             event = NotCopied(order.node, trial, name, words_of(error), way=True)
         if isinstance(event, NotCopied):
@@ -149,7 +157,8 @@ class Replicas:
         await self._disk.room()
         folder = self._disk.folders.of(order.checkpoint.trial)
         async with self._fetching.lock(folder.checkpoints):
-            await asyncio.to_thread(folder.belong_to, order.identity)
+            account = self._accounts.of(order.user)
+            await asyncio.to_thread(folder.belong_to, order.identity, account)
             if not await self._fetching.fetch(
                 order.checkpoint, order.sources, folder.checkpoints, order.identity
             ):
@@ -164,9 +173,10 @@ class Replicas:
         if name is None or parent.identity != (order.parent_identity or order.identity):
             raise NotFetched(f"{order.checkpoint.id} is not here", way=False)
         async with self._fetching.lock(child.checkpoints):
-            await asyncio.to_thread(child.belong_to, order.identity)
-            own = child.checkpoints / name
-            await asyncio.to_thread(checkpoints.fork, parent.checkpoints / name, own)
+            account = self._accounts.of(order.user)
+            await asyncio.to_thread(child.belong_to, order.identity, account)
+            theirs, own = parent.checkpoints / name, child.checkpoints / name
+            await asyncio.to_thread(child.as_owner, checkpoints.fork, theirs, own)
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
@@ -196,4 +206,4 @@ class Replicas:
     async def _retain(self, folder: TrialFolder, names: Sequence[str]) -> None:
         """Remove what nothing refers to, unless a run came meanwhile, which would know better."""
         if self._driver.machine.forgot(folder.trial):
-            await asyncio.to_thread(checkpoints.retain, folder.checkpoints, names)
+            await asyncio.to_thread(folder.as_owner, checkpoints.retain, folder.checkpoints, names)

@@ -4,6 +4,10 @@ A run is journalled, fsynced, before anything of it is started. `run.pb` holds t
 of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
 tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
 `identity` tells which study all this is of: a name may be given again by another head.
+
+The journal lies beside the trials' directories, and is the daemon's alone. The directory itself is
+the account's that the trial's program runs as, which may have put anything there: what the daemon
+does in it, it does as that account may.
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ParamSpec, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -27,10 +32,16 @@ from hermesd.core.model import TrialId
 from hermesd.core.node.messages import Assignment
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
+from hermesd.node.machine import accounts
+from hermesd.node.machine.accounts import PASSABLE, UnixAccount, own
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[0-9]+")
 _TERMINAL = frozenset({"suspended", "completed", "failed"})
+_JOURNAL = ("identity", "run.pb", "last.pb", "parked", "rebuilt")
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class BadTrial(Exception):
@@ -49,6 +60,8 @@ class TrialFolder:
             raise BadTrial(f"trial {trial!r}: expected a plain name, a slash and a number")
         self.trial = trial
         self.path = trials / trial
+        self.journal = trials.with_name("runs") / trial
+        self._sockets = sockets
         self.work = self.path / "work"
         # Files of the working copy that outlive it.
         self.keep = self.path / "keep"
@@ -56,53 +69,82 @@ class TrialFolder:
         self.output = self.path / "output.log"
         self.spec = self.path / "spec.json"
         self.host_log = self.path / "host.log"
+        self.cgroup = trial.replace("/", "@")
+
+    # -- whose it is -----------------------------------------------------------------------------
+
+    @property
+    def uid(self) -> int:
+        """As whom its program runs; the daemon's own while there is nothing of it."""
+        return accounts.owner_of(self.path)
+
+    @property
+    def socket(self) -> Path:
+        """Where its host is asked."""
         # A Unix socket's path has at most 107 bytes, and a study's name may be long.
         digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
-        self.socket = sockets / f"{digest}.sock"
-        self.cgroup = trial.replace("/", "@")
+        return accounts.sockets_of(self._sockets, self.uid) / f"{digest}.sock"
+
+    def as_owner(self, work: Callable[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do a piece of work on the trial's files as its program's account may."""
+        with accounts.as_owner(self.path):
+            return work(*args, **kwargs)
+
+    def _be_of(self, account: UnixAccount) -> None:
+        """Have the directory of the trial be this account's."""
+        _made(self.path.parent)
+        account.make_folder(self.path)
+        if self.uid == os.geteuid() != account.uid:
+            _give(self.path, account)
+        if self.uid != account.uid:
+            raise PermissionError(errno.EPERM, f"it is not {account.name}'s", str(self.path))
+        if not account.is_own:
+            account.make_folder(self.socket.parent)
 
     # The journal.
 
-    def begin(self, assignment: Assignment) -> None:
+    def begin(self, assignment: Assignment, account: UnixAccount | None = None) -> None:
         """Journal a run that is not parked, durably. Raises OSError, naming the file."""
-        self.belong_to(assignment.identity)
+        self.belong_to(assignment.identity, account)
         self._store("run.pb", wire.launch_to_proto(assignment).SerializeToString())
         self.parked = self.rebuilt = False
 
-    def belong_to(self, identity: str) -> None:
-        """Be of this study from now on. Raises OSError, naming the file.
+    def belong_to(self, identity: str, account: UnixAccount | None = None) -> None:
+        """Be of this study from now on, and its program this account's, by default the daemon's.
+        Raises OSError, naming the file.
 
         What lies here of another study that bore this name goes first: nothing of it may be taken
         for a checkpoint or an outcome of this one.
         """
         if self.identity != identity:
-            deep_trees.remove(self.path)
-            if self.path.exists():
+            self._remove()
+            if self.path.exists() or self.journal.exists():
                 raise OSError(errno.ENOTEMPTY, "it cannot be removed", str(self.path))
             self._store("identity", identity.encode())
+        self._be_of(account or own())
 
     @property
     def identity(self) -> str:
         """Of the study that all this is of; empty if none was said."""
         try:
-            return (self.path / "identity").read_text()
+            return (self.journal / "identity").read_text()
         except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
             return ""
 
     def _store(self, name: str, body: bytes) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        partial = (self.path / name).with_suffix(".partial")
-        with _named(partial), open(partial, "wb") as file:
+        self.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = (self.journal / name).with_suffix(".partial")
+        with _named(partial), _private(partial, "wb") as file:
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(partial, self.path / name)
-        _fsync(self.path)
+        os.rename(partial, self.journal / name)
+        _fsync(self.journal)
 
     def settle(self) -> None:
         """The head has the outcome of the newest run safe, and no process is left."""
-        if (self.path / "run.pb").exists():
-            os.rename(self.path / "run.pb", self.path / "last.pb")
+        if (self.journal / "run.pb").exists():
+            os.rename(self.journal / "run.pb", self.journal / "last.pb")
         self.rebuilt = False
 
     def journalled(self) -> Assignment | None:
@@ -115,7 +157,7 @@ class TrialFolder:
         return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:
-        path = self.path / name
+        path = self.journal / name
         try:
             found = wire.launch_from_proto(pb.Launch.FromString(path.read_bytes()))
         except FileNotFoundError:
@@ -134,15 +176,15 @@ class TrialFolder:
             try:
                 self._read(name)
             except UnreadableFolder:
-                kept = self.path / f"{name}.damaged"
-                os.replace(self.path / name, kept)
+                kept = self.journal / f"{name}.damaged"
+                os.replace(self.journal / name, kept)
                 renamed.append(kept)
         return renamed
 
     @property
     def parked(self) -> bool:
         """Whether the newest run was parked when it was last heard of."""
-        return (self.path / "parked").exists()
+        return (self.journal / "parked").exists()
 
     @parked.setter
     def parked(self, is_parked: bool) -> None:
@@ -151,7 +193,7 @@ class TrialFolder:
     @property
     def rebuilt(self) -> bool:
         """Whether there may be a process that was rebuilt before a run asked for it."""
-        return (self.path / "rebuilt").exists()
+        return (self.journal / "rebuilt").exists()
 
     @rebuilt.setter
     def rebuilt(self, is_rebuilt: bool) -> None:
@@ -159,9 +201,9 @@ class TrialFolder:
 
     def _mark(self, name: str, is_so: bool) -> None:
         if is_so:
-            (self.path / name).touch()
+            (self.journal / name).touch()
         else:
-            (self.path / name).unlink(missing_ok=True)
+            (self.journal / name).unlink(missing_ok=True)
 
     def outcome(self, attempt: int) -> Frame | None:
         """What the host wrote down of the end of this attempt, for want of a host to ask."""
@@ -185,11 +227,8 @@ class TrialFolder:
 
     def _written(self) -> Iterator[Frame]:
         """What the hosts of the trial wrote down, oldest first."""
-        try:
-            lines = (self.path / "events.jsonl").read_bytes().splitlines()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return
-        for line in lines:
+        body = self.as_owner(_regular, self.path / "events.jsonl")
+        for line in body.splitlines():
             with suppress(ValueError, RecursionError):  # the last line, torn by a crash
                 if isinstance(event := json.loads(line), dict):
                     yield event
@@ -199,15 +238,23 @@ class TrialFolder:
     def write_spec(self, fields: Mapping[str, Any]) -> None:
         """What the host is told."""
         partial = self.path / "spec.partial"
-        mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with _named(partial), open(os.open(partial, mode, 0o600), "w") as file:
-            json.dump(fields, file)
-        os.rename(partial, self.spec)
+        with accounts.as_owner(self.path):
+            with _named(partial), _private(partial, "w") as file:
+                json.dump(fields, file)
+            os.rename(partial, self.spec)
 
     def forget(self) -> None:
         """Remove everything of the trial."""
+        self.unlink_socket()
+        self._remove()
+
+    def _remove(self) -> None:
         deep_trees.remove(self.path)
-        self.socket.unlink(missing_ok=True)
+        deep_trees.remove(self.journal)
+
+    def unlink_socket(self) -> None:
+        """No host is to be asked there any more."""
+        self.as_owner(self.socket.unlink, missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,17 +270,57 @@ class TrialFolders:
 
     def all(self) -> Iterator[TrialFolder]:
         """Those that are there; whatever else lies there is passed over."""
-        for path in sorted(self.trials.glob("*/*")):
+        roots = (self.trials, self.trials.with_name("runs"))
+        paths = (path for root in roots for path in root.glob("*/*"))
+        for trial in sorted({f"{path.parent.name}/{path.name}" for path in paths}):
             with suppress(BadTrial):
-                yield self.of(f"{path.parent.name}/{path.name}")
+                yield self.of(trial)
+
+    def take_over(self) -> None:
+        """Have the journals where they belong that lie in the directories of trials, as they did
+        once; what a program may have put there as another account is none."""
+        for folder in self.all():
+            for name in _JOURNAL if folder.uid == os.geteuid() else ():
+                old = folder.path / name
+                if old.is_file() and not os.path.lexists(folder.journal / name):
+                    folder.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    os.rename(old, folder.journal / name)
 
     def journalled(self) -> Iterator[TrialFolder]:
         """Those with a run whose outcome the head may not have."""
-        return (each for each in self.all() if os.path.lexists(each.path / "run.pb"))
+        return (each for each in self.all() if os.path.lexists(each.journal / "run.pb"))
 
     def rebuilt(self) -> Iterator[TrialFolder]:
         """Those with a process that no run has asked for."""
         return (each for each in self.all() if each.rebuilt)
+
+
+def _made(study: Path) -> None:
+    """Have the directory of a study's trials: others pass through it to theirs."""
+    study.parent.mkdir(parents=True, exist_ok=True, mode=PASSABLE)
+    study.mkdir(exist_ok=True, mode=PASSABLE)
+    os.chmod(study, PASSABLE)
+
+
+def _give(path: Path, account: UnixAccount) -> None:
+    """Have all that lies there, which was the daemon's, be the account's; links as such."""
+    for _, folders, files, fd in os.fwalk(path):
+        for name in (".", *folders, *files):
+            os.chown(name, account.uid, account.gid, dir_fd=fd, follow_symlinks=False)
+
+
+def _private(path: Path, mode: str) -> IO[Any]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o600), mode)
+
+
+def _regular(path: Path) -> bytes:
+    """What is in a file; nothing if there is none. A program may put there what never ends."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return b""
 
 
 @contextmanager

@@ -218,7 +218,7 @@ class GoingAway(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled")
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled", "user")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +236,7 @@ class Launch(_message.Message):
     START_ALLOWANCE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     devices: _containers.RepeatedScalarFieldContainer[str]
@@ -253,7 +254,8 @@ class Launch(_message.Message):
     start_allowance_seconds: float
     hung_seconds: float
     stalled: _types_pb2.OnStall
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ...) -> None: ...
+    user: str
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ..., user: _Optional[str] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("node", "address", "ticket")
@@ -266,20 +268,22 @@ class Source(_message.Message):
     def __init__(self, node: _Optional[str] = ..., address: _Optional[str] = ..., ticket: _Optional[bytes] = ...) -> None: ...
 
 class CopyCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "sources", "keep", "identity", "into", "parent_identity")
+    __slots__ = ("checkpoint", "sources", "keep", "identity", "into", "parent_identity", "user")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     INTO_FIELD_NUMBER: _ClassVar[int]
     PARENT_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _types_pb2.Checkpoint
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     keep: _containers.RepeatedScalarFieldContainer[str]
     identity: str
     into: str
     parent_identity: str
-    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ..., into: _Optional[str] = ..., parent_identity: _Optional[str] = ...) -> None: ...
+    user: str
+    def __init__(self, checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., identity: _Optional[str] = ..., into: _Optional[str] = ..., parent_identity: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
 
 class DropCheckpoints(_message.Message):
     __slots__ = ("trial", "identity")

@@ -1,0 +1,315 @@
+"""What a user's program can do beside the daemon and the programs of others, as an account that is
+its user's alone. With a root's daemon, its hosts, and accounts that are really others'."""
+
+import asyncio
+import json
+import os
+import pwd
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hermesd.config.schema import NodeConfig, UserTerms
+from hermesd.config.slots import SlotSetting
+from hermesd.core.commands import Release
+from hermesd.core.events import (
+    NodeJoined,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+)
+from hermesd.core.model import RunId, Tier
+from hermesd.expecting import StateRefused
+from hermesd.node.daemon import run_node
+from hermesd.node.machine import accounts, processes
+from hermesd.node.machine.accounts import Accounts, NoAccount
+from hermesd.pb.hermes.v1 import node_pb2 as pb
+from tests.node.conftest import CPU1, PROGRAM, Head, Node, becomes, worker_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="no root here")
+
+# Tests beside these have others.
+FIRST = 400_000 + os.getpid() % 900 * 128
+PROBE = """
+import ctypes, json, os, signal, sys
+wanted = json.load(open(sys.argv[1]))
+found = {}
+def attempt(name, deed):
+    try:
+        found[name] = str(deed())
+    except OSError as error:
+        found[name] = error.strerror
+def ptrace(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, pid, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "attached"
+for path in wanted["paths"]:
+    attempt(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read())
+for name, pid in wanted["pids"].items():
+    attempt(f"signal {name}", lambda: os.kill(pid, 0))
+    attempt(f"ptrace {name}", lambda: ptrace(pid))
+    attempt(f"environment of {name}", lambda: open(f"/proc/{pid}/environ", "rb").read())
+attempt("root", lambda: os.setuid(0))
+attempt("remove", lambda: os.unlink(wanted["paths"][0]))
+found["uid"] = os.getuid()
+found["groups"] = os.getgroups()
+found["environment"] = dict(os.environ)
+print("FOUND", json.dumps(found), flush=True)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[NodeConfig]:
+    """A node whose programs run as throw-away accounts, where these can come to."""
+    state = Path(tempfile.mkdtemp(prefix="hermes-"))
+    state.chmod(0o755)
+    # Somebody was careless.
+    membership = state / "node" / "membership"
+    membership.mkdir(parents=True, mode=0o777)
+    (membership / "key.pem").write_text("the node's key")
+    yield NodeConfig(
+        name="n1",
+        state_dir=state / "node",
+        head=f"unix:{tmp_path}/head.sock",
+        cpu_slots=(SlotSetting((0,)), SlotSetting((0,))),
+        gpus=False,
+        run_as=f"{FIRST}-{FIRST + 100}",
+        criu="off",
+    )
+    shutil.rmtree(state)
+
+
+@pytest.fixture
+async def node(head: Head, config: NodeConfig, no_survivors: None) -> AsyncIterator[Node]:
+    async with Node(config) as serving:
+        await head.hears(NodeJoined)
+        yield serving
+
+
+ALICE, BOB = "alice", "bob"
+PYTHON = "/usr/bin/python3"  # that of the tests may be in a home of root's
+LONG = (PYTHON, "train.py", "100000", "0.005")
+Launch = Callable[..., RunId]
+
+
+async def probed(head: Head, launch: Launch, folder: Path, **wanted: object) -> dict[str, object]:
+    """What a program of Bob's came to that tried all this."""
+    asked = folder / "wanted.json"
+    asked.write_text(json.dumps(wanted))
+    asked.chmod(0o644)
+    run = launch(
+        "pry/1",
+        argv=(PYTHON, "train.py", str(asked)),
+        program=PROBE,
+        device=CPU1,
+        user=BOB,
+        python=PYTHON,
+    )
+    await head.hears(RunCompleted, run)
+    ticket = pb.SendFile(ticket=4711, trial="pry/1", log=pb.LogRange())
+    head.send(ticket)
+    await head.until(lambda: any(chunk.last for chunk in head.chunks))
+    said = b"".join(chunk.data for chunk in head.chunks).decode()
+    line = next(line for line in said.splitlines() if line.startswith("FOUND"))
+    found: dict[str, object] = json.loads(line.removeprefix("FOUND "))
+    return found
+
+
+def uid_of(pid: int) -> int:
+    return Path(f"/proc/{pid}").stat().st_uid
+
+
+async def test_a_program_comes_to_nothing_of_the_daemon_or_of_others(
+    head: Head, node: Node, running: Callable[..., Awaitable[RunId]], launch: Launch
+) -> None:
+    state = node.config.state_dir
+    membership = state / "membership"
+    secret = (("API_KEY", "alices-own"),)
+    theirs = await running(argv=LONG, user=ALICE, environment=secret, python=PYTHON)
+    host, worker = worker_of(node)
+    closed = [
+        *(membership, membership / "key.pem"),
+        *(state / "trials" / "digits" / "1", state / "trials" / "digits" / "1" / "spec.json"),
+        *(state / "runs", state / "runs" / "digits" / "1" / "run.pb"),
+        *(state / "accounts.json", state / "homes" / str(FIRST + 1), state / "code", state),
+    ]
+    pids = {"the daemon": os.getpid(), "a host": host, "a program": worker}
+    found = await probed(
+        head, launch, state.parent, paths=[str(each) for each in closed], pids=pids
+    )
+    for path in closed:
+        assert found[str(path)] == "Permission denied", path
+    for name in pids:
+        assert found[f"signal {name}"] == "Operation not permitted"
+        assert found[f"ptrace {name}"] == "Operation not permitted"
+        assert found[f"environment of {name}"] == "Permission denied"
+    assert found["root"] == "Operation not permitted"
+    assert found["remove"] in ("Permission denied", "Is a directory")
+    assert (uid_of(worker), uid_of(host)) == (FIRST + 1, FIRST + 1)
+    assert (found["uid"], found["groups"]) == (FIRST + 2, [])
+    environment = found["environment"]
+    assert isinstance(environment, dict)
+    assert environment["HOME"] == str(state / "homes" / str(FIRST + 2))
+    assert not [event for event in head.events if isinstance(event, RunFailed)], theirs
+
+
+# The text of a program names a framework: it is forked from a warm interpreter of its account.
+WARM = "# as one of keras\n" + PROGRAM
+
+
+@pytest.mark.parametrize("program", [PROGRAM, WARM], ids=["cold", "warm"])
+async def test_it_is_parked_saved_and_goes_on_as_its_user(
+    head: Head,
+    node: Node,
+    launch: Launch,
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+    program: str,
+) -> None:
+    of_alice = {"user": ALICE, "python": PYTHON, "argv": LONG, "program": program}
+    first = await running(**of_alice)
+    worker = min(processes.below(host_of_account(FIRST + 1)))
+    assert (await suspended(first, Tier.PARK)).tier is Tier.PARK
+    second = await running(attempt=2, parked=first, **of_alice)
+    assert min(processes.below(host_of_account(FIRST + 1))) == worker, "it was parked"
+    kept = (await suspended(second, Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    after = len(head.events)
+    third = launch(attempt=3, checkpoint=kept, **of_alice)
+    assert (await head.hears(RunStarted, third, after)).step == kept.step
+    await head.hears(Reported, third, after)
+    head.send(pb.SendFile(ticket=1, trial="digits/1", checkpoint=kept.id))
+    await head.until(lambda: any(chunk.last for chunk in head.chunks))
+    assert {"manifest.json", "state.json"} <= {chunk.name for chunk in head.chunks}
+    head.send(Release("digits/1", "n1", forget=True))
+    await becomes(lambda: not (node.config.state_dir / "trials" / "digits" / "1").exists())
+
+
+def host_of_account(uid: int) -> int:
+    """The host that runs as this number: a process of nobody's."""
+    pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    ours = {pid for pid in pids if processes.runs_as(pid, uid)}
+    found = {pid for pid in ours if processes.below(pid) and processes.parent(pid) not in ours}
+    (host,) = found
+    return host
+
+
+LINKING = """
+import os, sys, time
+here = os.path.dirname(os.getcwd())
+for name in ("output.log", "events.jsonl"):
+    os.rename(os.path.join(here, name), os.path.join(here, "was-" + name))
+    os.symlink(sys.argv[1], os.path.join(here, name))
+os.symlink(sys.argv[1], "model.bin")
+os.mkfifo("never")
+print("linked", flush=True)
+"""
+
+
+async def test_a_link_in_the_place_of_its_files_leads_to_nothing_of_the_daemons(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    key = node.config.state_dir / "membership" / "key.pem"
+    run = launch(argv=(PYTHON, "train.py", str(key)), program=LINKING, user=BOB, python=PYTHON)
+    await head.hears(RunCompleted, run)
+    for ticket, what in enumerate(
+        ({"log": pb.LogRange()}, {"work": pb.WorkFiles(patterns=["model.bin", "never"])}), 1
+    ):
+        head.send(pb.SendFile(ticket=ticket, trial="digits/1", **what))
+        await head.until(
+            lambda ticket=ticket: any(c.last for c in head.chunks if c.ticket == ticket)
+        )
+    assert not [chunk for chunk in head.chunks if chunk.data]
+    assert "Permission denied" in next(c.error for c in head.chunks if c.ticket == 1 and c.error)
+
+
+async def test_the_daemon_believes_no_socket_of_somebody_else(tmp_path: Path) -> None:
+    """A program that has put a link to another's socket in the place of its host's does not have
+    that one's process taken, and ended, as the host of its trial."""
+    theirs = tmp_path / "theirs.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(theirs))
+        listener.listen()
+        link = tmp_path / "host.sock"
+        link.symlink_to(theirs)
+        assert accounts.connected(link, FIRST) is None
+        found = accounts.connected(link, os.geteuid())
+        assert found is not None
+        found.close()
+
+
+async def test_a_process_that_a_host_names_is_one_of_its_user_or_none() -> None:
+    assert processes.numbered(os.getpid(), os.getpid(), FIRST) == 0
+    assert processes.numbered(os.getpid(), os.getpid(), os.geteuid()) == os.getpid()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here")
+async def test_nothing_of_its_environment_is_loaded_before_it_is_its_users(
+    head: Head, node: Node, launch: Launch
+) -> None:
+    folder = node.config.state_dir.parent
+    told = folder / "told"
+    told.touch()
+    told.chmod(0o666)
+    (folder / "loaded.c").write_text(
+        "#include <stdio.h>\n#include <unistd.h>\n"
+        "__attribute__((constructor)) static void tell(void) {\n"
+        f'  FILE *file = fopen("{told}", "a");\n'
+        '  if (file) { fprintf(file, "%d\\n", getuid()); fclose(file); }\n}\n'
+    )
+    library = folder / "loaded.so"
+    words = ("cc", "-shared", "-fPIC", "-o", str(library), str(folder / "loaded.c"))
+    assert await (await asyncio.create_subprocess_exec(*words)).wait() == 0
+    library.chmod(0o755)
+    environment = (("LD_PRELOAD", str(library)),)
+    short = (PYTHON, "train.py", "3", "0.001")
+    run = launch(argv=short, user=BOB, python=PYTHON, environment=environment)
+    await head.hears(RunCompleted, run)
+    assert set(told.read_text().split()) == {str(FIRST + 1)}
+
+
+async def test_a_user_has_the_account_that_is_named_for_them_or_the_one_of_their_name(
+    head: Head, config: NodeConfig, launch: Launch, no_survivors: None
+) -> None:
+    users = {ALICE: UserTerms(account="games")}
+    async with Node(config.model_copy(update={"run_as": "users", "users": users})):
+        await head.hears(NodeJoined)
+        short = (PYTHON, "-c", "import os; print(os.getuid(), os.getcwd())")
+        run = launch(argv=short, user=ALICE, python=PYTHON)
+        await head.hears(RunCompleted, run)
+        log = config.state_dir / "trials" / "digits" / "1" / "output.log"
+        assert log.read_text().split()[0] == str(pwd.getpwnam("games").pw_uid)
+        refused = {
+            BOB: "there is no account bob",
+            "root": "the account root is the system's",
+            "daemon": "the account daemon is the system's",
+            "": "the head does not say whose program it is",
+        }
+        for number, (user, reason) in enumerate(refused.items(), 2):
+            run = launch(trial=f"digits/{number}", argv=short, user=user, python=PYTHON)
+            failed = await head.hears(RunFailed, run)
+            assert (failed.error_kind, failed.detail[: len(reason)]) == ("not_started", reason)
+
+
+async def test_a_user_keeps_a_throw_away_account_over_a_restart(config: NodeConfig) -> None:
+    config.state_dir.joinpath("homes").mkdir()
+    assert [Accounts(config).of(user).uid - FIRST for user in (ALICE, BOB)] == [1, 2]
+    assert [Accounts(config).of(user).uid - FIRST for user in ("carol", BOB, ALICE)] == [3, 2, 1]
+    full = Accounts(config.model_copy(update={"run_as": f"{FIRST}-{FIRST + 3}"}))
+    with pytest.raises(NoAccount, match="all of these are taken"):
+        full.of("dave")
+
+
+async def test_a_state_directory_that_programs_cannot_come_to_is_refused(
+    config: NodeConfig,
+) -> None:
+    config.state_dir.parent.chmod(0o700)
+    with pytest.raises(StateRefused, match=f"{config.state_dir.parent}: expected a directory"):
+        await run_node(config, os.environ, asyncio.Event(), lambda: None)
