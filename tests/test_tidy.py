@@ -165,7 +165,7 @@ def test_no_two_classes_have_one_name() -> None:
         module = name(path).removesuffix(".py").replace("/", ".")
         if module.split(".")[0] in PRODUCT and module not in MIRRORS:
             for node in parsed(path).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if isinstance(node, ast.ClassDef):
                     named.setdefault(node.name, []).append(module)
     assert {one: of for one, of in named.items() if len(of) > 1 and one not in TWICE} == {}
 

@@ -38,7 +38,7 @@ LINE_LIMIT_BYTES = 64 * 2**20
 log = structlog.get_logger()
 
 
-class _Grown(Exception):
+class _ProposedForOthers(Exception):
     """The study has other trials than those that were asked about, or wants no more."""
 
 
@@ -88,11 +88,11 @@ class Searching:
 
         def compose(state: State, now: Time) -> Event:
             if study_id not in state.searching or state.members[study_id] is not members:
-                raise _Grown
+                raise _ProposedForOthers
             assert study.searcher is not None
             return Added(study_id, specs, key, searcher=study.searcher.name)
 
-        with suppress(_Grown):
+        with suppress(_ProposedForOthers):
             await self.head.change(key, compose)
 
     async def _points(

@@ -119,7 +119,7 @@ class HeadService:
         )
 
 
-class _Stopped(Exception):
+class _HeadStopped(Exception):
     """Somebody asked the head to end."""
 
 

@@ -71,7 +71,7 @@ async def tell_usage(rack: Rack, link: Link, driver: MachineDriver, disk: DiskBu
         await asyncio.sleep(USAGE_SECONDS)
 
 
-class _Stopped(Exception):
+class _NodeStopped(Exception):
     """The daemon was asked to stop: ends every task of it."""
 
 
@@ -113,7 +113,7 @@ class NodeLoop:
                 closing.push_async_callback(self._zygotes.close)
                 async with asyncio.TaskGroup() as tasks:
                     await self._serve(tasks, closing, stop, ready, soon)
-        except* _Stopped:
+        except* _NodeStopped:
             log.info("stopped", node=self._config.name)
         except* (NameTaken, StateRefused, StateAway) as group:
             taken += group.exceptions
@@ -168,7 +168,7 @@ class NodeLoop:
         if (seconds := await departure.wait(stop, soon)) is not None:
             await self._leave(runners, seconds)
         await self._link.part("the node daemon stops", self._availability.parting)
-        raise _Stopped
+        raise _NodeStopped
 
     async def _leave(self, runners: TrialRunners, seconds: float) -> None:
         """Write every trial down and end it, as far as that can be done in time."""

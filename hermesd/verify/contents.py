@@ -269,7 +269,7 @@ class _Stub:
     add = append
 
 
-class _Reader(pickle.Unpickler):
+class _ValueUnpickler(pickle.Unpickler):
     def __init__(self, file: IO[bytes], storage: Callable[[Any], Any] | None) -> None:
         super().__init__(file)
         self._storage = storage
@@ -289,7 +289,7 @@ class _Reader(pickle.Unpickler):
 
 def _unpickled(file: IO[bytes], storage: Callable[[Any], Any] | None = None) -> Any:
     try:
-        value = _Reader(file, storage).load()
+        value = _ValueUnpickler(file, storage).load()
     except _Other:
         raise
     except Exception:  # a broken pickle raises whatever it likes

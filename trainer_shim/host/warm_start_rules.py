@@ -39,7 +39,7 @@ def cold_program(program: Sequence[str], folder: str, environment: Mapping[str, 
     module, script = (program[1], None) if is_module else (None, first)
     start = folder if is_module else os.path.dirname(os.path.realpath(first))
     within = [start, *(os.path.join(folder, path) for path in paths if path)]
-    finder = _Finder(within, packages_of(module, script))
+    finder = _ImportsOfProgram(within, packages_of(module, script))
     try:
         if is_module:
             finder.run(program[1])
@@ -56,7 +56,7 @@ class _TooMany(Exception):
     pass
 
 
-class _Finder(ModuleFinder):
+class _ImportsOfProgram(ModuleFinder):
     """Finds what a program imports below `path`, and of the installed `packages`."""
 
     def __init__(self, path: list[str], packages: Collection[str]) -> None:
