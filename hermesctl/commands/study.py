@@ -40,7 +40,7 @@ from hermesctl.render.documents import study_document
 from hermesctl.render.live import said_last
 from hermesctl.render.output import Format, emit, plain, row
 from hermesctl.render.replay_views import replay_rows, replay_view
-from hermesctl.render.tables import ranking_text, studies_table, trials_table
+from hermesctl.render.tables import params_table, ranking_text, studies_table, trials_table
 from hermesctl.render.views import next_commands, status_view
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.transfer import write_file
@@ -268,6 +268,25 @@ def add(
         metric = (await client.study(added.study)).study.ranked_by
         view = partial(trials_table, added.trials, metric)
         emit(stdout(), output, document, rows, view)
+
+    run(body, head=head)
+
+
+@app.command()
+def ask(study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
+    """Ask for the next trial of a study that your own loop trains (`search: {asked: true}`).
+
+    Its searcher proposes the trial by all that you told until then: `trial tell`.
+
+    Example: hermesctl study ask own -o json | jq .trial.params
+    """
+
+    async def body(client: AsyncClient) -> None:
+        trial = await client.ask(study)
+        if output.for_people:
+            say(f"{printable(trial.id)}: hermesctl trial tell {printable(trial.id)} NAME=VALUE")
+        document: dict[str, Data] = {"trial": row(trial)}
+        emit(stdout(), output, document, [row(trial)], lambda wide: params_table(trial))
 
     run(body, head=head)
 

@@ -270,6 +270,45 @@ def fork(
 
 
 @app.command()
+def tell(
+    trial: TrialArgument,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE...", help="What it came to.", show_default=False),
+    ] = None,
+    failed: Annotated[
+        str, typer.Option(metavar="REASON", help="It failed, and why.", show_default=False)
+    ] = "",
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Say what a trial that you asked for (`study ask`) came to, which ends it.
+
+    Example: hermesctl trial tell own/17 loss=0.31 accuracy=0.9
+    """
+    values = dict(_metric(word) for word in metrics or [])
+
+    async def body(client: AsyncClient) -> None:
+        told = await client.tell(trial, values, failure=failed)
+        if output.for_people:
+            say(f"{printable(told.id)}: {told.state}" + (f", rank {told.rank}" * bool(told.rank)))
+            return
+        emit(stdout(), output, {"trial": row(told)}, [row(told)], lambda wide: "")
+
+    run(body, head=head)
+
+
+def _metric(word: str) -> tuple[str, float]:
+    name, is_given, value = word.partition("=")
+    try:
+        if not (name and is_given):
+            raise ValueError
+        return name, float(value)
+    except ValueError:
+        raise UsageError(f"{printable(word)}: expected a metric such as loss=0.31") from None
+
+
+@app.command()
 def tag(
     words: Annotated[
         list[str],

@@ -272,3 +272,8 @@ def moment(unix_seconds: float | None) -> str:
     if not unix_seconds:
         return "-"
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def params_table(trial: Trial) -> Table:
+    """Its hyper-parameters, one a line."""
+    return facts_table([(f"  {name}", value_text(value)) for name, value in trial.params.items()])

@@ -26,10 +26,10 @@ from hermesctl.render.tables import (
     grid,
     leaderboard,
     moment,
+    params_table,
     params_text,
     policy_text,
     ranking_table,
-    value_text,
     varying,
 )
 from hermesctl.sdk.records import Explanation, Node, Study, StudyDetail, Trial, TrialState
@@ -241,7 +241,7 @@ def final_view(
         Text(),
     ]
     if best and best[0].metric is not None:
-        parts += [Text("best parameters", style="bold"), _params(best[0]), Text()]
+        parts += [Text("best parameters", style="bold"), params_table(best[0]), Text()]
     parts += failed_trials(detail.trials, said)
     parts.append(
         facts_table(
@@ -341,10 +341,6 @@ def _more_epochs(trial: Trial) -> int | str:
     if isinstance(epochs, int):
         return 2 * epochs
     return "N" if any(word.partition("=")[0] == "--epochs" for word in trial.argv) else ""
-
-
-def _params(trial: Trial) -> RenderableType:
-    return facts_table([(f"  {n}", value_text(v)) for n, v in trial.params.items()])
 
 
 def _line(name: str, words: str) -> Text:

@@ -586,11 +586,12 @@ class AsyncClient:
         await self._check_version()
         request = self._request(prepared, environment)
         request.validate_only, request.again = dry_run, again
-        with _code(prepared, request) as code:
-            if not dry_run:
-                await upload(self.connection, code)
-                request.code_sha256 = code.sha256
-                request.code_identity_sha256 = code.identity
+        if not request.spec.search.asked:  # else nothing is run
+            with _code(prepared, request) as code:
+                if not dry_run:
+                    await upload(self.connection, code)
+                    request.code_sha256 = code.sha256
+                    request.code_identity_sha256 = code.identity
         submission = await self._submit(request, prepared)
         notes = (*prepared.notes, *submission.notes)
         return replace(submission, notes=notes)
@@ -957,6 +958,54 @@ class AsyncClient:
         )
         trials = tuple(record(Trial, each) for each in answer.trials)
         return Submission(answer.study, trials, "", tuple(answer.notes))
+
+    async def ask(self, study: StudyRef) -> Trial:
+        """The next trial of a study whose trials your own loop trains (`search: {asked: true}`).
+
+        Its searcher proposes it by all that was told until then.
+
+        Args:
+            study: as of `study`.
+
+        Returns:
+            The trial, whose `params` are to be tried; `tell` says what they came to.
+
+        Raises:
+            NotFound: there is no such study.
+            Refused: its trials run at nodes, or all of them were asked for.
+        """
+        await self._check_version()
+        request = asked(pb.AskTrialRequest, study=study_id(study), request_id=new_request_id())
+        answer = await self.connection.call(
+            self.connection.stub.AskTrial, request, timeout_seconds=_SUBMIT_TIMEOUT_SECONDS
+        )
+        return record(Trial, answer.trial)
+
+    async def tell(
+        self, trial: TrialRef, metrics: Mapping[str, float] | None = None, *, failure: str = ""
+    ) -> Trial:
+        """Say what a trial that was asked for came to, which ends it.
+
+        Args:
+            trial: as of `trial`.
+            metrics: `{"loss": 0.31}`, the study's metric among them.
+            failure: why it failed, if it did.
+
+        Returns:
+            The trial, with its rank.
+
+        Raises:
+            NotFound: there is no such trial.
+            UsageError: there is neither a metric nor a failure, or it is over.
+        """
+        await self._check_version()
+        request = asked(
+            pb.TellTrialRequest, trial=trial_id(trial), request_id=new_request_id(), failure=failure
+        )
+        for name, value in (metrics or {}).items():
+            request.metrics.add(name=name, value=float(value))
+        answer = await self.connection.call(self.connection.stub.TellTrial, request)
+        return record(Trial, answer.trial)
 
     async def fork(
         self,

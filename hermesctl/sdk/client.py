@@ -644,6 +644,42 @@ class Client:
         """
         return self._run(self._client.add(study, parameters, new=new, count=count))
 
+    def ask(self, study: StudyRef) -> Trial:
+        """The next trial of a study whose trials your own loop trains (`search: {asked: true}`).
+
+        Its searcher proposes it by all that was told until then.
+
+        Args:
+            study: as of `study`.
+
+        Returns:
+            The trial, whose `params` are to be tried; `tell` says what they came to.
+
+        Raises:
+            NotFound: there is no such study.
+            Refused: its trials run at nodes, or all of them were asked for.
+        """
+        return self._run(self._client.ask(study))
+
+    def tell(
+        self, trial: TrialRef, metrics: Mapping[str, float] | None = None, *, failure: str = ""
+    ) -> Trial:
+        """Say what a trial that was asked for came to, which ends it.
+
+        Args:
+            trial: as of `trial`.
+            metrics: `{"loss": 0.31}`, the study's metric among them.
+            failure: why it failed, if it did.
+
+        Returns:
+            The trial, with its rank.
+
+        Raises:
+            NotFound: there is no such trial.
+            UsageError: there is neither a metric nor a failure, or it is over.
+        """
+        return self._run(self._client.tell(trial, metrics, failure=failure))
+
     def fork(
         self,
         trial: TrialRef,

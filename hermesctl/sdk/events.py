@@ -51,6 +51,7 @@ class EventKind(StrEnum):
     PARK_LOST = "park-lost"
     STALLED = "stalled"
     SEARCH_FAILED = "search-failed"
+    ASKED = "asked"
     # An event of a newer head that this client has no word for.
     OTHER = "other"
 

@@ -242,6 +242,24 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A person's own loop trains this trial."""
+
+    trial: TrialId
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTold:
+    """What a trial came to in a person's own loop; with a `failure`, that it failed."""
+
+    trial: TrialId
+    metrics: tuple[tuple[str, float], ...]
+    failure: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SearchLimited:
     """A person has the study's searcher bring it to so many trials, or propose no more: None."""
 
@@ -507,6 +525,8 @@ Event: TypeAlias = (
     | Added
     | SearchLimited
     | SearchFailed
+    | Asked
+    | OutcomeTold
     | Extended
     | Marked
     | MetricChosen

@@ -166,6 +166,11 @@ def _with_values(
     return MetricSummary(step, last, lowest, highest, low_step, high_step)
 
 
+def measured(value: float) -> MetricSummary:
+    """A metric of which one value alone is known."""
+    return _with_values(None, 0, value, value, value)
+
+
 def _without_later(summary: MetricSummary, step: int) -> MetricSummary | None:
     """What was seen up to `step`, as far as that is known; None if it is nothing.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hermesd.core.commands import Command, Copy, Drop, Look
 from hermesd.core.events import (
     Added,
+    Asked,
     Cancelled,
     Copied,
     DeviceFailed,
@@ -25,6 +26,7 @@ from hermesd.core.events import (
     NodeSilent,
     NodeUndrained,
     NotCopied,
+    OutcomeTold,
     Paused,
     PolicyFailed,
     PoolsConfigured,
@@ -45,7 +47,7 @@ from hermesd.core.fold.commands import fold_command
 from hermesd.core.fold.nodes import fold_node_event, fold_upkeep_event, fold_yield_event
 from hermesd.core.fold.riding import settle
 from hermesd.core.fold.runs import fold_run_event
-from hermesd.core.fold.studies import fold_selection_event, fold_study_event
+from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_study_event
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
@@ -98,6 +100,8 @@ class State(Tables):
                 | SearchFailed()
             ):
                 fold_study_event(self, event, now)
+            case Asked() | OutcomeTold():
+                fold_own_loop(self, event, now)
             case Paused() | Unpaused() | Cancelled() | Marked():
                 fold_selection_event(self, event, now)
             case NodeJoined() | NodeSilent() | NodeLost() | DeviceFailed():

@@ -293,6 +293,8 @@ class Trial:
     rested: Time
     phase: Phase = Phase.WAITING
     paused: bool = False
+    # Somebody's own loop trains it: see `Study.outside`.
+    asked: bool = False
     run: Run | None = None
     attempt: int = 0
     step: int = 0

@@ -10,12 +10,12 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from hermesd import study as studies
-from hermesd.core.decide.searches import proposals_wanted
+from hermesd.core.decide.searches import proposals_wanted, to_give
 from hermesd.core.events import Added, Event, SearchFailed
 from hermesd.core.model import Phase, Study, StudyId, Time
 from hermesd.core.state import Rejected, State
@@ -52,6 +52,8 @@ class Searching:
 
     head: Head
     _process: asyncio.subprocess.Process | None = None
+    # One question at a time.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -59,22 +61,29 @@ class Searching:
         try:
             while True:
                 for study in list(self.head.state.searching):
-                    with suppress(ReadOnly):
-                        await self._search(study)
+                    # What there is no room for is asked for again when a trial has ended.
+                    with suppress(ReadOnly, TooMuch):
+                        async with self._turn:
+                            wanted = proposals_wanted(self.head.state, study)
+                            await self._search(study, min(wanted, MOST_AT_ONCE))
                 seq = await self.head.beyond(seq)
         finally:
             await self._end()
 
-    async def _search(self, study_id: StudyId) -> None:
+    async def propose(self, study: StudyId) -> None:
+        """Have one more trial proposed, unless there is one that nobody trains yet. Raises TooMuch,
+        ReadOnly."""
+        async with self._turn:
+            state = self.head.state
+            if study in state.searching and to_give(state, study) is None:
+                await self._search(study, 1)
+
+    async def _search(self, study_id: StudyId, wanted: int) -> None:
         state = self.head.state
-        wanted = min(proposals_wanted(state, study_id), MOST_AT_ONCE)
         if not wanted:
             return
         study, members = state.studies[study_id], state.members[study_id]
-        try:
-            within_quota(state, study.owner, study.owner, wanted)
-        except TooMuch:
-            return  # asked again when something has happened: a trial that ends makes room
+        within_quota(state, study.owner, study.owner, wanted)
         try:
             specs = studies.proposed(
                 study, len(members) + 1, await self._points(state, study, wanted)
@@ -117,9 +126,8 @@ class Searching:
         except TimeoutError:
             await self._end()
             raise _Failed(f"no answer within {PATIENCE_SECONDS:.0f} s") from None
-        except (OSError, ValueError) as error:
-            await self._end()
-            raise _Failed(str(error)) from None
+        except (ConnectionError, ValueError):  # it is gone, or says more than any answer is long
+            line = b""
         if not line.endswith(b"\n"):
             await self._end()
             raise _Failed("its process ended")

@@ -29,7 +29,9 @@ from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import PoolsConfigured
 from hermesd.core.model import NodeId, Time
 from hermesd.core.placement import PLACEMENTS, make_placement
+from hermesd.core.state import State
 from hermesd.head import metrics
+from hermesd.head.api.asking import AskingService
 from hermesd.head.api.enrol import EnrolService, Invitations
 from hermesd.head.api.files import FilesService
 from hermesd.head.api.nodes import NodesService
@@ -129,6 +131,7 @@ class Running:
 
     head: Head
     sessions: NodeSessions
+    searching: Searching
     server: grpc.aio.Server
     # Where invitations are redeemed, if anywhere.
     reception: grpc.aio.Server | None
@@ -185,7 +188,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                     helpers = [
                         tasks.create_task(whole.head.run()),
                         tasks.create_task(whole.head.reader.run()),
-                        tasks.create_task(Searching(whole.head).run()),
+                        tasks.create_task(whole.searching.run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),
@@ -251,9 +254,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         head.push(PoolsConfigured(pools))
     blobs = Blobs(config.state_dir / "blobs", config.blob_limit_bytes, config.blobs_limit_bytes)
     if not replayed.fault:
-        await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
-        used = {study.program.code_sha256 for study in state.studies.values()}
-        blobs.keep_only(used, older_than=clock() - ORPHAN_SECONDS)
+        await _forget_leftovers(journal, blobs, state, clock() - ORPHAN_SECONDS)
     taken, owners = await journal.submitted(), await journal.owners()
     authority = Authority(config.state_dir / "authority") if config.has_authority else None
     cluster_id = _cluster_id(config.state_dir / "cluster-id")
@@ -263,12 +264,14 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     tokens = _tokens(config, authority, clock)
     server = await make_server(config, authority, audit, tokens)
     relay = Relay(config.state_dir)
+    searching = Searching(head)
     revoke = functools.partial(_revoke, authority)
     control = control_service(
         HeadService(head, cluster_id, started=clock()),
         AuditService(journal, clock),
         StudiesService(head, blobs, sessions, setback, taken, owners),
         TrialsService(head, setback),
+        AskingService(head, searching.propose),
         UsersService(head),
         NodesService(head, sessions, revoke),
         WatchService(head, owners),
@@ -296,7 +299,14 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     health_service = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
     enable_server_reflection(_SERVICES, server)
-    return Running(head, sessions, server, reception, leasing, audit, health_service)
+    return Running(head, sessions, searching, server, reception, leasing, audit, health_service)
+
+
+async def _forget_leftovers(journal: Journal, blobs: Blobs, state: State, older_than: Time) -> None:
+    """Points and code of nothing that is still there go."""
+    await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
+    used = {study.program.code_sha256 for study in state.studies.values()}
+    blobs.keep_only(used, older_than=older_than)
 
 
 def _tokens(config: HeadConfig, authority: Authority | None, clock: Clock) -> Tokens | None:

@@ -75,7 +75,7 @@ def build_all(
 def build(section: StudySection, environment: Mapping[str, str], point: Point) -> tuple[str, ...]:
     """The command line of one point. Raises Refused if it is longer than a program may get."""
     argv: list[str] = []
-    elements = section.command or DEFAULT
+    elements = section.command or (DEFAULT if section.program else ())
     for index, element in enumerate(elements):
         match element:
             case "${env}":

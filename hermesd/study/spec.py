@@ -167,6 +167,7 @@ class SearchSection(Section):
     ahead: Annotated[int, Field(ge=0, le=1000)] = 1
     startup: Annotated[int, Field(ge=1, le=100_000)] | None = None
     population: Annotated[int, Field(ge=2, le=1000)] | None = None
+    asked: bool = False
 
 
 class ScheduleSection(Section):

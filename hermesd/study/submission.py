@@ -216,7 +216,9 @@ def draft(submission: Submission) -> Draft:
         found = (*refused.errors, *_axis_errors(submission.spec))
         raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
-    errors = list(argv.check(section.command, section.program, environment))
+    errors: list[FieldError] = []
+    if not section.search.asked or section.program or section.command:
+        errors += argv.check(section.command, section.program, environment)
     errors += searchers.errors(section)
     stages: Stages = ()
     shape: tuple[str, ...] = ()
@@ -312,6 +314,7 @@ def _study(
         share=section.share,
         program_sha256=submission.program_sha256,
         searcher=searchers.searcher(section),
+        outside=section.search.asked,
     )
 
 

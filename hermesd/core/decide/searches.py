@@ -7,7 +7,7 @@ decides between a new trial and the known ones, and the searcher which new one t
 
 from __future__ import annotations
 
-from hermesd.core.model import Phase, StudyId
+from hermesd.core.model import Phase, StudyId, TrialId
 from hermesd.core.state import State
 
 
@@ -15,8 +15,8 @@ def proposals_wanted(state: State, study_id: StudyId) -> int:
     """So many are to be proposed: until `ahead` trials have not begun, and no device that the study
     could use is left without a trial that waits. None while a person holds all its trials back."""
     study = state.studies[study_id]
-    if study_id not in state.searching or study.searcher is None:
-        return 0
+    if study_id not in state.searching or study.searcher is None or study.outside:
+        return 0  # of a study whose trials are asked for, none is proposed before
     active = [state.trials[trial] for trial in state.active[study_id]]
     if active and all(trial.paused for trial in active):
         return 0
@@ -39,3 +39,8 @@ def proposing(state: State, study_id: StudyId) -> str:
     have, wanted = len(state.members[study_id]), state.searching[study_id]
     name = "random draws" if study_id in state.unsearched else study.searcher.name
     return f"{name}: {have} of {wanted} trials so far, further ones as results come in"
+
+
+def to_give(state: State, study: StudyId) -> TrialId | None:
+    """The first trial of a study whose trials are asked for that nobody trains yet."""
+    return next((trial for trial in state.active[study] if not state.trials[trial].asked), None)

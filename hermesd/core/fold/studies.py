@@ -8,10 +8,12 @@ from typing import assert_never, cast
 from hermesd.core import progress, tables
 from hermesd.core.events import (
     Added,
+    Asked,
     Cancelled,
     Extended,
     Marked,
     MetricChosen,
+    OutcomeTold,
     Paused,
     Removed,
     Retried,
@@ -210,7 +212,16 @@ def _enter(
     up = study.signal_goal is Goal.MAXIMIZE
     begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
     for spec, begin in zip(specs, begins, strict=True):
-        state.put(Trial(spec=spec, submitted=now, rested=now, maximized=up, forked=begin))
+        state.put(
+            Trial(
+                spec=spec,
+                submitted=now,
+                rested=now,
+                maximized=up,
+                forked=begin,
+                paused=study.outside,
+            )
+        )
         if spec.root:
             riding.settle(state, now)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
@@ -262,17 +273,36 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
         trial = progress.rewound(trial)
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
-        "rested": now, "not_finite": False, "paused": False, "result": result,
-        "not_extended": "",
+        "rested": now, "not_finite": False, "result": result, "not_extended": "",
+        "paused": state.studies[trial.spec.study].outside, "asked": False,
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
+
+
+def fold_own_loop(state: Tables, event: Asked | OutcomeTold, now: Time) -> None:
+    """What is asked for, and told, by whose loop trains the trials."""
+    trial = state.trial(event.trial)
+    if not state.studies[trial.spec.study].outside:
+        raise Rejected(f"{trial.id} is trained here")
+    if trial.phase.final or (trial.asked and isinstance(event, Asked)):
+        raise Rejected(f"{trial.id} is {trial.phase if trial.phase.final else 'asked for'} already")
+    state.request(event.request_id, (trial.id,))
+    if isinstance(event, Asked):
+        state.put(replace(trial, asked=True))
+        return
+    metrics = {name: progress.measured(value) for name, value in event.metrics}
+    trial = replace(trial, metrics={**trial.metrics, **metrics})
+    phase = Phase.FAILED if event.failure else Phase.COMPLETED
+    state.put(progress.ended(trial, now, Ending(phase, event.failure)))
 
 
 def fold_selection_event(
     state: Tables, event: Paused | Unpaused | Cancelled | Marked, now: Time
 ) -> None:
     for trial_id in event.trials:
-        state.trial(trial_id)
+        study = state.studies[state.trial(trial_id).spec.study]
+        if study.outside and isinstance(event, Unpaused):
+            raise Rejected(f"{trial_id} is trained by a loop of its author's")
     state.request(event.request_id, event.trials)
     for trial_id in event.trials:
         trial = state.trials[trial_id]

@@ -27,6 +27,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.events import (
     Added,
+    Asked,
     Cancelled,
     Checkpointed,
     Copied,
@@ -45,6 +46,7 @@ from hermesd.core.events import (
     NodeSilent,
     NodeUndrained,
     NotCopied,
+    OutcomeTold,
     ParkLost,
     Paused,
     PolicyFailed,
@@ -141,6 +143,8 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             if line.entry.searcher:
                 event.reason += f" · proposed by {line.entry.searcher}"
             yield event
+        case Asked() | OutcomeTold():
+            yield from _of_own_loop(line.entry)
         case SearchLimited() | SearchFailed():
             yield _of_search(line.entry)
         case Removed(study_id):
@@ -196,6 +200,18 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
 def _added(study: StudyId, specs: Sequence[TrialSpec]) -> pb.PublicEvent:
     words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
     return pb.PublicEvent(study=study, kind=pb.PUBLIC_EVENT_KIND_ADDED, reason=words)
+
+
+def _of_own_loop(entry: Asked | OutcomeTold) -> Iterator[pb.PublicEvent]:
+    if isinstance(entry, Asked):
+        yield pb.PublicEvent(trial=entry.trial, kind=pb.PUBLIC_EVENT_KIND_ASKED)
+    elif not entry.failure:
+        values = (
+            pb.MetricValue(name=name, last=value, low=value, high=value)
+            for name, value in entry.metrics
+        )
+        kind = pb.PUBLIC_EVENT_KIND_COMPLETED
+        yield pb.PublicEvent(trial=entry.trial, kind=kind, metrics=values)
 
 
 def _of_search(entry: SearchLimited | SearchFailed) -> pb.PublicEvent:

@@ -21,6 +21,7 @@ from hermesd.core.events import (
     NodeLost,
     NodeSilent,
     NodeUndrained,
+    OutcomeTold,
     ParkLost,
     Reclaimed,
     Reported,
@@ -106,6 +107,8 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
     match entry:
         case Cancelled(chosen):
             touched = list(chosen)
+        case OutcomeTold(trial):
+            touched = [trial]
         case Extended():
             touched = [trial for trial, _ in entry.ended]
         case NodeJoined(node) | NodeLost(node):

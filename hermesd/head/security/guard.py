@@ -63,8 +63,8 @@ READING_METHODS = (
 )  # fmt: skip
 CONTROL_METHODS = (
     *READING_METHODS, "SubmitStudy", "PutBlob", "PauseTrials", "ResumeTrials", "StopTrials",
-    "RetryTrials", "MarkTrials", "AddTrials", "ForkTrial", "ExtendStudy", "SetMetric", "SetSignal",
-    "RemoveStudy",
+    "RetryTrials", "MarkTrials", "AddTrials", "AskTrial", "TellTrial", "ForkTrial", "ExtendStudy",
+    "SetMetric", "SetSignal", "RemoveStudy",
 )  # fmt: skip
 # What concerns everybody's trials.
 UPKEEP_METHODS = ("DrainNode", "UndrainNode", "LoseNode", "ReleaseNode")

@@ -48,6 +48,7 @@ class PublicEventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PUBLIC_EVENT_KIND_PARK_LOST: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_STALLED: _ClassVar[PublicEventKind]
     PUBLIC_EVENT_KIND_SEARCH_FAILED: _ClassVar[PublicEventKind]
+    PUBLIC_EVENT_KIND_ASKED: _ClassVar[PublicEventKind]
 PUBLIC_EVENT_KIND_UNSPECIFIED: PublicEventKind
 PUBLIC_EVENT_KIND_SUBMITTED: PublicEventKind
 PUBLIC_EVENT_KIND_LAUNCHED: PublicEventKind
@@ -86,6 +87,7 @@ PUBLIC_EVENT_KIND_SIGNAL_CHOSEN: PublicEventKind
 PUBLIC_EVENT_KIND_PARK_LOST: PublicEventKind
 PUBLIC_EVENT_KIND_STALLED: PublicEventKind
 PUBLIC_EVENT_KIND_SEARCH_FAILED: PublicEventKind
+PUBLIC_EVENT_KIND_ASKED: PublicEventKind
 
 class FieldError(_message.Message):
     __slots__ = ("field_path", "value", "expected", "nearest")
@@ -810,6 +812,46 @@ class AddTrialsResponse(_message.Message):
     trials: _containers.RepeatedCompositeFieldContainer[Trial]
     notes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AskTrialRequest(_message.Message):
+    __slots__ = ("request_id", "study")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STUDY_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    study: str
+    def __init__(self, request_id: _Optional[str] = ..., study: _Optional[str] = ...) -> None: ...
+
+class AskTrialResponse(_message.Message):
+    __slots__ = ("trial",)
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    trial: Trial
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
+
+class TellTrialRequest(_message.Message):
+    __slots__ = ("request_id", "trial", "metrics", "failure")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    trial: str
+    metrics: _containers.RepeatedCompositeFieldContainer[NamedNumber]
+    failure: str
+    def __init__(self, request_id: _Optional[str] = ..., trial: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[NamedNumber, _Mapping]]] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class NamedNumber(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class TellTrialResponse(_message.Message):
+    __slots__ = ("trial",)
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    trial: Trial
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
 
 class ForkTrialRequest(_message.Message):
     __slots__ = ("request_id", "trial", "parameters", "new_parameters", "step")

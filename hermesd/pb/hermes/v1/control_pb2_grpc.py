@@ -139,6 +139,16 @@ class ControlServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_control__pb2.ForkTrialRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_control__pb2.ForkTrialResponse.FromString,
                 _registered_method=True)
+        self.AskTrial = channel.unary_unary(
+                '/hermes.v1.ControlService/AskTrial',
+                request_serializer=hermes_dot_v1_dot_control__pb2.AskTrialRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.AskTrialResponse.FromString,
+                _registered_method=True)
+        self.TellTrial = channel.unary_unary(
+                '/hermes.v1.ControlService/TellTrial',
+                request_serializer=hermes_dot_v1_dot_control__pb2.TellTrialRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_control__pb2.TellTrialResponse.FromString,
+                _registered_method=True)
         self.ExtendStudy = channel.unary_unary(
                 '/hermes.v1.ControlService/ExtendStudy',
                 request_serializer=hermes_dot_v1_dot_control__pb2.ExtendStudyRequest.SerializeToString,
@@ -351,6 +361,21 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AskTrial(self, request, context):
+        """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
+        searcher proposes, by all that was told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TellTrial(self, request, context):
+        """Says what a trial that was asked for came to, which ends it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExtendStudy(self, request, context):
         """Raises stop limits or changes parameters of trials that go on from their checkpoints.
         """
@@ -542,6 +567,16 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ForkTrial,
                     request_deserializer=hermes_dot_v1_dot_control__pb2.ForkTrialRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_control__pb2.ForkTrialResponse.SerializeToString,
+            ),
+            'AskTrial': grpc.unary_unary_rpc_method_handler(
+                    servicer.AskTrial,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.AskTrialRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.AskTrialResponse.SerializeToString,
+            ),
+            'TellTrial': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellTrial,
+                    request_deserializer=hermes_dot_v1_dot_control__pb2.TellTrialRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_control__pb2.TellTrialResponse.SerializeToString,
             ),
             'ExtendStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.ExtendStudy,
@@ -1171,6 +1206,60 @@ class ControlService(object):
             '/hermes.v1.ControlService/ForkTrial',
             hermes_dot_v1_dot_control__pb2.ForkTrialRequest.SerializeToString,
             hermes_dot_v1_dot_control__pb2.ForkTrialResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AskTrial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/AskTrial',
+            hermes_dot_v1_dot_control__pb2.AskTrialRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.AskTrialResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellTrial(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.ControlService/TellTrial',
+            hermes_dot_v1_dot_control__pb2.TellTrialRequest.SerializeToString,
+            hermes_dot_v1_dot_control__pb2.TellTrialResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,6 +73,12 @@ class ControlServiceStub:
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ForkTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]
     """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+    AskTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.AskTrialRequest, _control_pb2.AskTrialResponse]
+    """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
+    searcher proposes, by all that was told.
+    """
+    TellTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.TellTrialRequest, _control_pb2.TellTrialResponse]
+    """Says what a trial that was asked for came to, which ends it."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
@@ -143,6 +149,12 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Gives a study further trials: points of its space, or of one in which some axes are others."""
     ForkTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]  # type: ignore[assignment]
     """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+    AskTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.AskTrialRequest, _control_pb2.AskTrialResponse]  # type: ignore[assignment]
+    """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
+    searcher proposes, by all that was told.
+    """
+    TellTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.TellTrialRequest, _control_pb2.TellTrialResponse]  # type: ignore[assignment]
+    """Says what a trial that was asked for came to, which ends it."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
@@ -336,6 +348,24 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ForkTrialResponse, _abc.Awaitable[_control_pb2.ForkTrialResponse]]:
         """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+
+    @_abc_1.abstractmethod
+    def AskTrial(
+        self,
+        request: _control_pb2.AskTrialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AskTrialResponse, _abc.Awaitable[_control_pb2.AskTrialResponse]]:
+        """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
+        searcher proposes, by all that was told.
+        """
+
+    @_abc_1.abstractmethod
+    def TellTrial(
+        self,
+        request: _control_pb2.TellTrialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.TellTrialResponse, _abc.Awaitable[_control_pb2.TellTrialResponse]]:
+        """Says what a trial that was asked for came to, which ends it."""
 
     @_abc_1.abstractmethod
     def ExtendStudy(

@@ -407,14 +407,16 @@ class MetricPattern(_message.Message):
     def __init__(self, name: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class Search(_message.Message):
-    __slots__ = ("ahead", "startup", "population")
+    __slots__ = ("ahead", "startup", "population", "asked")
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     STARTUP_FIELD_NUMBER: _ClassVar[int]
     POPULATION_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     ahead: int
     startup: int
     population: int
-    def __init__(self, ahead: _Optional[int] = ..., startup: _Optional[int] = ..., population: _Optional[int] = ...) -> None: ...
+    asked: bool
+    def __init__(self, ahead: _Optional[int] = ..., startup: _Optional[int] = ..., population: _Optional[int] = ..., asked: bool = ...) -> None: ...
 
 class StudySpec(_message.Message):
     __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search", "warm_start", "share")

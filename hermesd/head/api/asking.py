@@ -1,0 +1,104 @@
+"""Trials that are asked for, and told, by somebody's own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hermesd.core.decide.searches import to_give
+from hermesd.core.events import Asked, Event, OutcomeTold
+from hermesd.core.model import StudyId, Time, TrialId
+from hermesd.core.state import State
+from hermesd.head.api import names, views
+from hermesd.head.api.ranking import RankedTrials
+from hermesd.head.api.requests import carry_out, key_of
+from hermesd.head.loop import Head
+from hermesd.head.refusals import NotNow
+from hermesd.head.security.access import asker
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import FieldError, Refused, shown
+
+METRICS_LIMIT = 1_000
+NAME_LIMIT = 128
+REASON_LIMIT = 10_000
+
+
+class _NoneYet(Exception):
+    """The study's searcher is to propose one first."""
+
+
+@dataclass(frozen=True)
+class AskingService:
+    """What loops of people's own ask for, and tell; `propose` has one more trial proposed."""
+
+    head: Head
+    propose: Callable[[StudyId], Awaitable[None]]
+
+    async def AskTrial(self, request: pb.AskTrialRequest, context: Any) -> pb.AskTrialResponse:
+        who = asker()
+        key = key_of(request, who)
+
+        def compose(state: State, now: Time) -> Event:
+            study = state.studies[names.study_id(state, request.study, who)]
+            if not study.outside:
+                raise NotNow(
+                    f"the trials of {study.id} run here: only those of a study with"
+                    " `search: {asked: true}` are asked for"
+                )
+            trial = to_give(state, study.id)
+            if trial is not None:
+                return Asked(trial, key)
+            if study.id in state.searching:
+                raise _NoneYet
+            count = len(state.members[study.id])
+            raise NotNow(f"all {count} trials of {study.id} were asked for (study add has more)")
+
+        while True:
+            try:
+                (trial,) = await carry_out(self.head, key, compose)
+            except _NoneYet:
+                study = names.study_id(self.head.state, request.study, who)
+                await self.propose(study)
+            else:
+                return pb.AskTrialResponse(trial=self._shown(trial))
+
+    async def TellTrial(self, request: pb.TellTrialRequest, context: Any) -> pb.TellTrialResponse:
+        who = asker()
+        key = key_of(request, who)
+        metrics = _metrics(request)
+
+        def compose(state: State, now: Time) -> Event:
+            trial = state.trials[names.trial_id(state, request.trial, who)]
+            if not state.studies[trial.spec.study].outside:
+                raise NotNow(f"{trial.id} runs here, and reports what it comes to by itself")
+            if trial.phase.final:
+                raise NotNow(f"{trial.id} is {trial.phase} already")
+            return OutcomeTold(trial.id, metrics, request.failure, key)
+
+        (told,) = await carry_out(self.head, key, compose)
+        return pb.TellTrialResponse(trial=self._shown(told))
+
+    def _shown(self, trial_id: TrialId) -> pb.Trial:
+        state = self.head.state
+        if trial_id not in state.trials:
+            raise NotNow("the study of this request was removed since")
+        trial = state.trials[trial_id]
+        board = RankedTrials(state, state.studies[trial.spec.study])
+        return views.ranked_view(state, trial, board)
+
+
+def _metrics(request: pb.TellTrialRequest) -> tuple[tuple[str, float], ...]:
+    """What was told. Raises Refused."""
+    if len(request.failure) > REASON_LIMIT or "\0" in request.failure:
+        expected = f"at most {REASON_LIMIT} characters, without NUL"
+        raise Refused(FieldError("failure", shown(request.failure), expected))
+    if not request.metrics and not request.failure:
+        raise Refused(FieldError("metrics", "", "at least one, such as loss=0.31"))
+    if len(request.metrics) > METRICS_LIMIT:
+        raise Refused(FieldError("metrics", str(len(request.metrics)), f"at most {METRICS_LIMIT}"))
+    for metric in request.metrics:
+        if not 0 < len(metric.name) <= NAME_LIMIT or not metric.name.isprintable():
+            expected = f"a name of 1 to {NAME_LIMIT} printable characters"
+            raise Refused(FieldError("metrics.name", shown(metric.name), expected))
+    return tuple({metric.name: metric.value for metric in request.metrics}.items())
