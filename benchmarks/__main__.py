@@ -28,6 +28,7 @@ QUICK = {
     "journal": ["--trials", "1000", "--points", "100000"],
     "loop_step": ["--calls", "100000"],
     "scale": ["100", "1000"],
+    "searchers": ["--seeds", "2", "--trials", "24"],
     "slowdown": ["--pairs", "2"],
     "switches": ["--park", "20", "--checkpoint", "2"],
 }
