@@ -111,6 +111,18 @@ def test_every_decision_is_one_page_and_listed() -> None:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, name(path)
 
 
+def test_the_page_of_the_architecture_names_what_there_is() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    paths = {f"/{name(path)}" for path in SOURCES}
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(named) > 30, "they are found"
+    assert [one for one in named if not any(path.endswith(f"/{one}") for path in paths)] == []
+    rooms = {path.parent for path in SOURCES if path.stem == "__init__"}
+    product = {room for room in rooms if name(room).split("/")[0] in PRODUCT}
+    missing = {name(room) for room in product if not re.search(rf"[`/]{room.name}/?`", page)}
+    assert missing - {"hermesd/pb/hermes", "hermesd/pb/hermes/v1"} == set()
+
+
 def test_the_first_pages_are_short() -> None:
     for page, most in ("README.md", 150), ("ARCHITECTURE.md", 250):
         assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most, page

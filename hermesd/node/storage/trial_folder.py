@@ -71,7 +71,7 @@ class TrialFolder:
         self.host_log = self.path / "host.log"
         self.cgroup = trial.replace("/", "@")
 
-    # -- whose it is -----------------------------------------------------------------------------
+    # Whose it is.
 
     @property
     def uid(self) -> int:
