@@ -118,6 +118,37 @@ def test_each_process_of_a_trial_draws_the_same(make_trial: MakeTrial, more: str
         assert same == {"state", "generator", "modern", "python", "legacy", "global python"}
 
 
+# As wandb leaves NumPy for programs that import it after that.
+LATE = """
+import importlib.util, sys, types
+class Late(types.ModuleType):
+    def __getattribute__(self, name):
+        own = object.__getattribute__(self, "__dict__")
+        if not own.setdefault("begun", False):
+            own["begun"] = True
+            own["__spec__"].loader.exec_module(self)
+            object.__setattr__(self, "__class__", types.ModuleType)
+        return object.__getattribute__(self, name)
+spec = importlib.util.find_spec("numpy")
+sys.modules["numpy"] = module = importlib.util.module_from_spec(spec)
+module.__class__ = Late
+import numpy
+print("DRAWN", numpy.zeros(1), numpy.random.rand())
+"""
+
+
+def test_numpy_may_be_loaded_when_it_is_first_used(make_trial: MakeTrial) -> None:
+    printed = set()
+    for _ in range(2):
+        trial = make_trial(LATE, seed=7)
+        trial.launch()
+        trial.start()
+        trial.until("completed")
+        printed.add((trial.directory / "output.log").read_text())
+    assert len(printed) == 1
+    assert "DRAWN [0.]" in printed.pop()
+
+
 BETWEEN_FITS = """
 import time
 import keras

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import math
 import random
 import sys
@@ -48,11 +49,11 @@ def seed_python(seed: int | None) -> None:
 
 def seed_numpy(seed: int | None) -> None:
     """Seed NumPy's global generator, and each generator that is made without a seed."""
-    import numpy as np
-
+    # Not as an attribute of NumPy's: a package that loads it late (wandb) may have put it there.
+    drawing: Any = importlib.import_module("numpy.random")
     if seed is not None:
-        np.random.seed(seed % 2**32)
-    _tell_again(np.random, "seed", "numpy.seed")
+        drawing.seed(seed % 2**32)
+    _tell_again(drawing, "seed", "numpy.seed")
     if seeds_private.missing_of("numpy") is not None:
         return
     from numpy.random import bit_generator
@@ -61,7 +62,7 @@ def seed_numpy(seed: int | None) -> None:
         # Whatever has no seed asks this for one, by the way of a SeedSequence.
         bit_generator.randbits = functools.partial(_drawn, seed)  # type: ignore[attr-defined]
     _tell_bits(bit_generator)
-    _tell_states(np.random.mtrand)
+    _tell_states(drawing.mtrand)
 
 
 def _tell_bits(module: Any) -> None:
