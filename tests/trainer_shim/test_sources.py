@@ -12,6 +12,7 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.suspending import suspend
+from trainer_shim.program.framework_scan import is_blind
 from trainer_shim.program.source_files import is_programs_own, packages_of
 
 # It names its run by the time of day, which only its own lines are told again.
@@ -110,3 +111,28 @@ def test_packages_may_lie_in_folders_of_any_name(tmp_path: Path) -> None:
     path = os.pathsep.join(str(one) for one in (tmp_path / "target", tmp_path / "checkout", ROOT))
     command = [sys.executable, str(tmp_path / "work" / "train.py")]
     assert subprocess.check_output(command, env=environment(PYTHONPATH=path)) == b"mine ray\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import argparse", True),  # what lies beside it is another program's
+        ("from nets import make", False),
+        ("from tools.loop import run", False),
+        ("import plain", True),
+    ],
+)
+def test_only_what_a_program_names_says_whether_it_shows_iterations(
+    tmp_path: Path, script: str, expected: bool
+) -> None:
+    files = {
+        "train.py": script,
+        "plain.py": "import csv",
+        "nets.py": "import plain, layers",
+        "layers.py": "import torch",
+        "tools/loop.py": "import keras",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert is_blind(str(tmp_path / "train.py")) == expected

@@ -14,22 +14,24 @@ _KNOWN = re.compile(
     rb"|\btrainer_shim\b.*\battach\b",  # its `log` tells metrics, and no steps
     re.DOTALL,
 )
+_WORD = re.compile(rb"\w+")
 _READ_BYTES = 4 << 20
 
 
 def is_blind(script: str) -> bool:
-    """Whether neither the script nor a Python file in its folder or below names a framework that
-    there is an adapter for, or the explicit interface.
+    """Whether neither the script nor what it names of the Python files in its folder and below
+    names a framework that there is an adapter for, or the explicit interface.
 
     A module, code on the command line and a script that is no .py file, as a package installs
     them, have all that they use elsewhere: of those nothing is known.
     """
     if not script.endswith(".py"):
         return False
+    beside, unread = _beside(script), [script]
     left = _READ_BYTES
-    for path in [script, *_beside(script)]:
+    while unread:
         try:
-            with open(path, "rb") as file:
+            with open(unread.pop(), "rb") as file:
                 text = file.read(left)
         except OSError:
             return False
@@ -38,11 +40,20 @@ def is_blind(script: str) -> bool:
         left -= len(text)
         if left <= 0:
             return False
+        for name in beside.keys() & set(_WORD.findall(text)):
+            unread += beside.pop(name)
     return True
 
 
-def _beside(script: str) -> list[str]:
-    found = []
-    for folder, _, names in os.walk(os.path.dirname(os.path.realpath(script))):
-        found += [os.path.join(folder, name) for name in names if name.endswith(".py")]
+def _beside(script: str) -> dict[bytes, list[str]]:
+    """The Python files in its folder, by the names that a program imports them, or the folders
+    that they are in, by."""
+    found: dict[bytes, list[str]] = {}
+    top = os.path.dirname(os.path.realpath(script))
+    for folder, _, names in os.walk(top):
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                first = os.path.relpath(path, top).split(os.sep)[0]
+                found.setdefault(os.fsencode(first.removesuffix(".py")), []).append(path)
     return found
