@@ -22,7 +22,14 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.reporting import MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
-from trainer_shim.saver import CannotCapture, CannotCaptureNow, Capture, Saver, refused
+from trainer_shim.saver import (
+    CannotCapture,
+    CannotCaptureNow,
+    Capture,
+    Saver,
+    WithRanks,
+    refused,
+)
 from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
 from trainer_shim.spec import Stages
 
@@ -87,6 +94,7 @@ class Agent:
         seed: int | None = None,
         restore: str | None = None,
         patterns: Mapping[str, str] | None = None,
+        several: bool = False,
     ) -> None:
         self.page = page
         self.trial = trial
@@ -94,6 +102,7 @@ class Agent:
         self.signal = signal
         self.parameters = dict(parameters or {})
         self.patterns = dict(patterns or {})  # of metrics in what it prints, by name
+        self.several = several  # processes, which are saved together
         self._lengths = frozenset(lengths)
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}
@@ -101,6 +110,8 @@ class Agent:
         # At this step the next stage begins; at first 0, for then nothing is known to be in effect.
         self._turn = 0 if stages else NO_LIMIT
         self._in_force: Mapping[str, Any] | None = None
+        self._halt = NO_LIMIT  # where it is to hold, as the other processes of the trial are
+        self._nearest = self._turn  # of the two
         # Puts a value into effect from the next iteration on; says whether it is. Of an adapter.
         self.put: Callable[[str, Any], bool] | None = None
         # The same by the program itself, by the name of the parameter.
@@ -304,7 +315,7 @@ class Agent:
         """Between two iterations: `step` are done. May hold, save and report here."""
         words64 = self._words64
         words64[1] = step
-        if self._words32[0] != self._mailbox.read or step >= words64[2] or step >= self._turn:
+        if self._words32[0] != self._mailbox.read or step >= words64[2] or step >= self._nearest:
             self._attend(step)
         elif time.monotonic() >= self.reporter.due:
             self._rehearse()
@@ -341,6 +352,7 @@ class Agent:
         self.page = page
         self._words32, self._words64 = page.words32, page.words64
         self.restore, self.is_aside, self.changes, self._turn = None, True, {}, NO_LIMIT
+        self._halt = self._nearest = NO_LIMIT
         self._mailbox.fall_silent()
 
     # The end of the program.
@@ -427,6 +439,8 @@ class Agent:
                 self._hold(step, "request")
             elif message["kind"] == "report":
                 self.report(at=step)
+            elif message["kind"] == "halt":
+                self._halt_at(message["at"])
             elif message["kind"] == "save":
                 self._save(message)
         if step >= self.page.mark:
@@ -434,6 +448,8 @@ class Agent:
             self.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
+        elif step >= self._halt:
+            self._hold(step, "request")
         # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
         if step >= self._turn:
             if self._stages.forks(step):
@@ -454,6 +470,7 @@ class Agent:
         self._in_force = values
         end = self._stages.end(step)
         self._turn = NO_LIMIT if end is None else end
+        self._nearest = min(self._turn, self._halt)
 
     def _cannot_put(self, what: str, why: str) -> None:
         detail = f"a sequence cannot set {what}: {why}"
@@ -469,8 +486,13 @@ class Agent:
         with contextlib.suppress(Exception):  # whatever is wrong, it trains
             self.capture()
 
+    def _halt_at(self, step: int) -> None:
+        self._halt = step
+        self._nearest = min(self._turn, step)
+
     def _hold(self, step: int, cause: str) -> None:
-        """Wait at this boundary until told to go on. The host stops every thread meanwhile."""
+        """Wait at this boundary until told to go on, be it for a few steps, to where the other
+        processes of the trial can hold as well. The host stops every thread meanwhile."""
         self.report()
         _flush_output()
         self._mailbox.send({"kind": "at_boundary", "step": step, "cause": cause})
@@ -478,8 +500,15 @@ class Agent:
             message = self._mailbox.next()
             if message["kind"] == "resume":
                 break
+            if message["kind"] == "halt" and message["at"] > step:
+                if step < self.page.limit:
+                    self._halt_at(message["at"])
+                    self.reporter.restart()
+                    return
+                self._mailbox.send({"kind": "at_boundary", "step": step, "cause": cause})
             if message["kind"] == "save":
                 self._save(message)
+        self._halt_at(NO_LIMIT)
         self.attempt = message["attempt"]
         self.reporter.restart()
         self._mailbox.send({"kind": "resumed", "step": step})
@@ -518,6 +547,9 @@ class Agent:
         self.report()
         _flush_output()
         self._mailbox.send({"kind": "saving", "id": request["id"]})
+        if ranks := request.get("ranks"):
+            alone = take
+            take = lambda: WithRanks(alone(), ranks)  # noqa: E731
         self._saver.save(request["id"], take, fields, request["wait"])
 
 

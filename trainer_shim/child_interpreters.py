@@ -33,7 +33,7 @@ _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
 _LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
-_STAGES = "HERMES_STAGES"
+_STAGES, _SEVERAL = "HERMES_STAGES", "HERMES_SEVERAL"
 _OURS = (
     _CHANNEL,
     _PAGE,
@@ -43,6 +43,7 @@ _OURS = (
     _LENGTHS,
     _METRICS,
     _STAGES,
+    _SEVERAL,
     _RESTORE,
 )
 
@@ -53,11 +54,12 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
         f"{channel.reads},{channel.writes}",
         page,
         spec.checkpoints,
-        spec.cwd,
+        spec.files,
         spec.signal,
         json.dumps(spec.lengths),
         json.dumps(spec.metrics),
         json.dumps(spec.stages),
+        "1" if spec.ranks else None,
         restore,
     )
     return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
@@ -114,6 +116,7 @@ def _agent(channel: Pipes, page: ControlPage, environ: Mapping[str, str]) -> Tra
         seed=None if seed is None else int(seed),
         restore=environ.get(_RESTORE),
         patterns=json.loads(environ[_METRICS]),
+        several=_SEVERAL in environ,
     )
 
 

@@ -8,8 +8,10 @@ to save meets a full disk in its own words.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Callable, Protocol
 
 from trainer_shim import checkpoint_dir
@@ -55,6 +57,28 @@ def refused(error: Exception) -> CannotCapture:
         else CannotCapture
     )
     return kind(f"{type(error).__name__}: {error}")
+
+
+def rank_folder(checkpoint: str, rank: int) -> str:
+    """Where in a trial's checkpoint that of another of its processes lies, whole."""
+    return os.path.join(checkpoint, f"rank-{rank}")
+
+
+class WithRanks:
+    """A capture, and the finished checkpoints of the trial's other processes, by rank."""
+
+    def __init__(self, capture: Capture, ranks: Sequence[tuple[int, str]]) -> None:
+        self._capture = capture
+        self._ranks = ranks
+
+    def prepare(self, builder: checkpoint_dir.Builder) -> None:
+        self._capture.prepare(builder)
+
+    def write(self, builder: checkpoint_dir.Builder) -> None:
+        self._capture.write(builder)
+        for rank, path in self._ranks:
+            os.rename(path, rank_folder(builder.partial, rank))
+        builder.adopt()
 
 
 class Saver:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # The variable that names the cores of the slot, with commas between them.
@@ -40,6 +40,33 @@ class Spec:
     socket: str
     directory: str
     criu: str = ""  # where CRIU is, if images are to be made of the program
+    # What each of its processes finds in its environment besides, if there are several.
+    ranks: list[dict[str, str]] = field(default_factory=list)
+    own_files: str = ""  # the folder whose files it looks after, if that is not `cwd`
+
+    @property
+    def files(self) -> str:
+        """The folder whose files are put back with the program."""
+        return self.own_files or self.cwd
+
+    def first(self, environments: Sequence[Mapping[str, str]]) -> Spec:
+        """That of the first of its processes, in these environments; of its only one, if none."""
+        if not environments:
+            return self
+        return replace(self, env={**self.env, **environments[0]})
+
+    def of_rank(self, number: int, environment: Mapping[str, str]) -> Spec:
+        """The same for another of its processes: its checkpoints become part of the first one's,
+        which looks after the files of the working directory."""
+        folder = os.path.join(self.directory, "ranks", str(number))
+        return replace(
+            self,
+            env={**self.env, **environment},
+            checkpoints=os.path.join(folder, "checkpoints"),
+            own_files=os.path.join(folder, "files"),
+            output=f"{self.output}.rank{number}",
+            criu="",
+        )
 
     @property
     def cores(self) -> list[int] | None:
@@ -73,6 +100,7 @@ class Spec:
             socket=fields["socket"],
             directory=os.path.dirname(os.path.abspath(path)),
             criu=fields.get("criu", ""),
+            ranks=list(fields.get("ranks", ())),
         )
 
 

@@ -11,6 +11,7 @@ import os
 import selectors
 import socket
 import sys
+from itertools import product
 from typing import Any
 
 from trainer_shim import checkpoint_dir, signals
@@ -73,7 +74,19 @@ class Host:
                 wanted[worker.channel.stream.fileno()] = ("agent", selectors.EVENT_READ)
             if worker.pipe is not None:
                 wanted[worker.pipe] = ("output", selectors.EVENT_READ)
-            wanted[worker.pidfd] = ("exit", selectors.EVENT_READ)
+            if not self.trial.is_left:
+                wanted[worker.pidfd] = ("exit", selectors.EVENT_READ)
+        for number, rank in self.trial.ranks.others.items():
+            other = rank.worker
+            if rank.runs:
+                if not other.channel.closed:
+                    wanted[other.channel.stream.fileno()] = (
+                        ("agent", number),
+                        selectors.EVENT_READ,
+                    )
+                if other.pipe is not None:
+                    wanted[other.pipe] = (("output", number), selectors.EVENT_READ)
+                wanted[other.pidfd] = (("exit", number), selectors.EVENT_READ)
         if self.trial.images.fd is not None:
             wanted[self.trial.images.fd] = ("image", selectors.EVENT_READ)
         if wanted == self._watched:
@@ -84,8 +97,11 @@ class Host:
             self._selector.register(fd, events, name)
         self._watched = wanted
 
-    def _ready(self, name: str) -> ProgramLaunch | None:
+    def _ready(self, name: Any) -> ProgramLaunch | None:
         worker = self.trial.worker
+        if isinstance(name, tuple):
+            self._ready_of_rank(*name)
+            return None
         if name == "listener":
             self._accept()
         elif name == "daemon":
@@ -106,6 +122,18 @@ class Host:
             os.close(worker.pipe)
             worker.pipe = None
         return None
+
+    def _ready_of_rank(self, name: str, number: int) -> None:
+        rank = self.trial.ranks.others.get(number)
+        if rank is None or not rank.runs:
+            return
+        if name == "agent":
+            self.trial.heard_of_rank(number)
+        elif name == "output" and not self.trial.ranks.pump(number):
+            assert rank.worker.pipe is not None
+            self._unwatch((name, number))
+            os.close(rank.worker.pipe)
+            rank.worker.pipe = None
 
     def _accept(self) -> None:
         sock, _ = self._listener.accept()
@@ -214,13 +242,15 @@ class Host:
             self._unwatch("image")
             if self.trial.tool_ended(pid, status):
                 continue
-            worker = self.trial.worker
+            worker, cpu_seconds = self.trial.worker, used.ru_utime + used.ru_stime
+            ways = ("agent", "output", "exit")
+            self._unwatch(*ways, *product(ways, self.trial.ranks.others))
             if worker is not None and pid == worker.pid:
-                self._unwatch("agent", "output", "exit")
-                cpu_seconds = used.ru_utime + used.ru_stime
                 self.trial.exited(status, cpu_seconds, used.ru_maxrss * 1024)
+            else:
+                self.trial.rank_ended(pid, status, cpu_seconds, used.ru_maxrss * 1024)
 
-    def _unwatch(self, *names: str) -> None:
+    def _unwatch(self, *names: Any) -> None:
         for fd, (name, _) in list(self._watched.items()):
             if name in names:
                 self._selector.unregister(fd)

@@ -125,7 +125,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
         trial=spec.trial,
         attempt=launch.attempt,
         checkpoints=spec.checkpoints,
-        folder=spec.cwd,
+        folder=spec.files,
         signal=spec.signal,
         parameters=spec.parameters,
         lengths=spec.lengths,
@@ -133,6 +133,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
         seed=spec.seed,
         restore=launch.restore,
         patterns=spec.metrics,
+        several=bool(spec.ranks),
     )
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from abc import ABC, abstractmethod
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import FrameConnection, Message
@@ -23,6 +23,7 @@ from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.image import ImageError, NotHere
 from trainer_shim.host.imaging import Images
 from trainer_shim.host.output import Output
+from trainer_shim.host.ranks import LEAVE_SECONDS, OtherRanks
 from trainer_shim.host.run import ProgramRun
 from trainer_shim.host.worker import Outside, ProgramLaunch, Worker, fork_worker
 from trainer_shim.rerun import temporary_paths
@@ -42,6 +43,7 @@ class LiveTrial(ABC):
         self.log = EventLog(os.path.join(spec.directory, "events.jsonl"))
         self.output = Output(spec.output, spec.output_limit_bytes)
         self.group = WorkGroup(os.getpid(), spec.cgroup_work)
+        self.ranks = OtherRanks(spec, self.group)
         self.attempt = 0
         self.phase = "idle"
         self.begins_at_once = True
@@ -92,8 +94,17 @@ class LiveTrial(ABC):
 
     def tell_save(self, id: str, wait: bool) -> None:
         """Have the agent write its progress as checkpoint `id`."""
-        if self.worker is not None:
+        if self.ranks.others:
+            self.ranks.save(id)
+        elif self.worker is not None:
             self.worker.tell("save", id=id, wait=wait)
+
+    def ask_to_hold(self) -> None:
+        """Have the agent hold at the next boundary."""
+        if self.ranks.others:
+            self.ranks.halt()
+        elif self.worker is not None:
+            self.worker.tell("suspend")
 
     def cannot_image(self, why: str) -> None:
         """Nothing is promised any more that only an image would keep."""
@@ -186,8 +197,7 @@ class Suspension:
 
     def await_boundary(self) -> None:
         """Have the agent hold at the next boundary."""
-        if self._trial.worker is not None:
-            self._trial.worker.tell("suspend")
+        self._trial.ask_to_hold()
 
     def save(self) -> None:
         """Held at a boundary: write a checkpoint."""
@@ -266,6 +276,7 @@ class Suspension:
         trial = self._trial
         self.stage = "frozen"
         trial.group.thaw()
+        trial.ranks.go_on(trial.attempt, is_first_told=trial.run.at_boundary)
         trial.run.imaged()
         trial.run.go_on(trial.attempt)
 
@@ -331,7 +342,7 @@ class Suspension:
         if self.stage != "waiting":
             return
         if self.passes:
-            self.image()
+            self.save() if self._trial.ranks.others else self.image()
         elif self.tier == "park" or not self._trial.can_be_rebuilt:
             self.freeze()
         else:
@@ -342,7 +353,10 @@ class Suspension:
         if self.stage != "saving" or self._id != message["id"]:
             return False
         self._trial.forms.went(CHECKPOINT, boottime() - self._writing_since)
-        if self.silent:
+        if self.passes:
+            self._trial.emit(**message)
+            self._pass()
+        elif self.silent:
             self._saved = message
             self.freeze()
         else:
@@ -352,7 +366,9 @@ class Suspension:
 
     def not_checkpointed(self, message: Message) -> None:
         """A checkpoint could not be written: if it was the one of this suspension, park."""
-        if self.stage == "saving" and self._id == message["id"]:
+        if self.stage == "saving" and self._id == message["id"] and self.passes:
+            self._pass()
+        elif self.stage == "saving" and self._id == message["id"]:
             self._cause = f"{self._cause}: no checkpoint: {message['reason']}"
             self.freeze()
 
@@ -372,7 +388,9 @@ class Suspension:
             self._look_held()
         elif self.stage in ("waiting", "saving") and now >= self._deadline_at:
             trial = self._trial
-            if self.passes or (self.stage == "waiting" and trial.images.keep(trial.run.level)):
+            if self.passes and trial.ranks.others:
+                self._pass()
+            elif self.passes or (self.stage == "waiting" and trial.images.keep(trial.run.level)):
                 self.image()
             elif self.tier == "park":
                 self.freeze()
@@ -420,6 +438,15 @@ class Arrival:
         os.close(self._pipe)
 
 
+class EndedFirst(NamedTuple):
+    """How the first of several processes has ended, and since when the others are waited for."""
+
+    status: int
+    cpu_seconds: float
+    memory_bytes: int
+    since: float
+
+
 class Supervisor(LiveTrial):
     """The state of one trial on this node, and what changes it."""
 
@@ -433,6 +460,7 @@ class Supervisor(LiveTrial):
         self._is_held = False
         self._restored: Message | None = None
         self._arrival: Arrival | None = None
+        self._left: EndedFirst | None = None
         self._oom_before = 0
 
     # Requests of the node daemon.
@@ -464,11 +492,13 @@ class Supervisor(LiveTrial):
             self.output.hold_back()
         self.images.lay_out()
         memory = self.images.memory
-        forked = fork_worker(self.spec, attempt, restore, limit, cores, self.output, memory)
+        environments = self.ranks.environments()
+        first = self.spec.first(environments)
+        forked = fork_worker(first, attempt, restore, limit, cores, self.output, memory)
         if isinstance(forked, ProgramLaunch):
             return forked
         self.run = self.new_run(forked, restore)
-        return None
+        return self.ranks.begin(forked, environments, attempt, restore, limit)
 
     def _bring_back(self, restore: str, limit: int | None, cores: list[int] | None) -> None:
         """Restore an image of the program, in a child."""
@@ -571,6 +601,8 @@ class Supervisor(LiveTrial):
         if cores is not None:
             self.group.pin(cores)
         self.group.thaw()
+        self.ranks.limit(limit)
+        self.ranks.go_on(attempt, is_first_told=at_boundary)
         if at_boundary:
             self.worker.tell("resume", attempt=attempt)
         else:
@@ -643,6 +675,13 @@ class Supervisor(LiveTrial):
                 self._suspension = passing
                 passing.await_boundary() if self.shows_boundaries else passing.image()
                 self._settle()
+        elif self.phase == "running" and self.run.has_boundaries and self.ranks.others:
+            if self.shows_boundaries:
+                self._suspension = Suspension(
+                    self, "park", "checkpoint", _DEMOTE_SECONDS, id, passes=True
+                )
+                self._suspension.await_boundary()
+                self._settle()
         elif self.phase == "running" and self.run.has_boundaries:
             self.tell_save(id, wait=False)
         elif self.phase == "parked" and (self.run.at_boundary or by_image):
@@ -707,15 +746,8 @@ class Supervisor(LiveTrial):
     def heard(self, message: Message) -> None:
         """One frame from the agent."""
         kind = message.get("kind")
-        if kind == "at_boundary" and message["cause"] == "request" and self._suspension is None:
-            # Frozen from outside, since it came too late, and let go on: it heard of that only now.
-            if self.worker is not None:
-                self.worker.tell("resume", attempt=self.attempt)
-        elif kind == "at_boundary":
-            self.run.holds(message["step"])
-            if self._suspension is None:
-                self._suspension = Suspension(self, "park", message["cause"], 0.0)
-            self._suspension.reached_boundary()
+        if kind == "at_boundary":
+            self._holds(message)
         elif kind == "saving":
             self.log.write_down(self.attempt, message["id"])
             self.output.mark(message["id"], self.worker.pipe if self.worker else None)
@@ -739,6 +771,33 @@ class Supervisor(LiveTrial):
             self.run.heard(message)
         self._settle()
 
+    def heard_of_rank(self, number: int) -> None:
+        """Take in what the agent of another of its processes has said."""
+        rank = self.ranks.others.get(number)
+        for message in rank.worker.channel.read() if rank is not None else ():
+            if message.get("kind") == "at_boundary":
+                self._holds(message, number)
+            elif message.get("kind") == "checkpoint_failed":
+                self.heard(message)
+            else:
+                self.hear_out()
+                self.ranks.heard(number, message, self.run.is_over)
+        self._settle()
+
+    def _holds(self, message: Message, rank: int = 0) -> None:
+        """A process waits at a boundary. Where there are several, that counts once all of them do,
+        at the same."""
+        if message["cause"] == "request" and self._suspension is None:
+            # Frozen from outside, since it came too late, and let go on: it heard of that only now.
+            worker = self.ranks.others[rank].worker if rank else self.worker
+            if worker is not None:
+                worker.tell("resume", attempt=self.attempt)
+        elif self.ranks.holds(rank, message["step"]):
+            self.run.holds(message["step"])
+            if self._suspension is None:
+                self._suspension = Suspension(self, "park", message["cause"], 0.0)
+            self._suspension.reached_boundary()
+
     def _settle(self) -> None:
         """Forget a suspension that is done, and do what had to wait for it."""
         done = self._suspension
@@ -757,6 +816,12 @@ class Supervisor(LiveTrial):
         if worker is None:
             return
         self.hear_out()
+        if status == 0 and self.ranks.are_left and self.ranks.failed is None:
+            if self._left is None:
+                self._left = EndedFirst(status, cpu_seconds, memory_bytes, boottime())
+            if boottime() < self._left.since + LEAVE_SECONDS:
+                return
+        self._left = None
         suspension, self._suspension = self._suspension, None
         # What exits by itself, though it was to be killed at that moment, has come to its own end.
         own_end = run.is_over or os.WIFEXITED(status)
@@ -770,16 +835,21 @@ class Supervisor(LiveTrial):
         run.step = run.reached
         if not was_ended:
             run.say_started()
-        run.say_usage(cpu_seconds, memory_bytes)
+        cpu_seconds += self.ranks.cpu_seconds
+        run.say_usage(cpu_seconds, memory_bytes + self.ranks.memory_bytes)
         oom = self.group.out_of_memory_kills() > self._oom_before
         worker.release()
         run.worker = None
         if suspension is not None and was_ended:
             self.output.let_through()
             self.phase = "idle"
+            self.ranks.release()
             suspension.say_suspended()
             return
         outcome = run.ended(status, oom)
+        if self.ranks.failed is not None:
+            outcome = {**outcome, **self.ranks.failed}
+        self.ranks.release()
         self.output.let_through(show=outcome["kind"] == "failed")
         if outcome.get("error_kind") == "exit":
             # Of the error itself nobody knows more than what the program printed of it.
@@ -790,9 +860,23 @@ class Supervisor(LiveTrial):
         self.phase = "ended"
         self.emit(**outcome)
 
+    def rank_ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
+        """A process was reaped that may be another of the program's, having used this."""
+        if self.ranks.ended(pid, status, cpu_seconds, memory_bytes):
+            self._end_with_others()
+
+    def _end_with_others(self) -> None:
+        if (left := self._left) is not None:
+            self.exited(left.status, left.cpu_seconds, left.memory_bytes)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the first process has ended, and the others are waited for."""
+        return self._left is not None
+
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        times = [self._lease_out()]
+        times = [self._lease_out(), self._left.since + LEAVE_SECONDS if self._left else None]
         if self.phase == "running":
             times.append(self.run.deadline())
         if self._suspension is not None:
@@ -801,6 +885,8 @@ class Supervisor(LiveTrial):
 
     def tick(self, now: float) -> None:
         """Do what is due."""
+        if self._left is not None and now >= self._left.since + LEAVE_SECONDS:
+            self._end_with_others()
         if self.phase == "running":
             self.run.tick(now)
         if self._suspension is not None:

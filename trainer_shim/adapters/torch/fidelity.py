@@ -203,7 +203,8 @@ class TorchFidelity:
 
         if self._agent.seed is None and torch.initial_seed() == self._first_seed:
             self._keep_parked("neither the program nor the trial has a seed: set one of them")
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if joined and not self._agent.several:
             self._keep_parked("torch.distributed: the processes would have to be saved together")
         counter = obstacle(sys._getframe())
         if counter is not None:

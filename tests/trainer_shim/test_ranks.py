@@ -1,0 +1,264 @@
+"""Several processes of one trial: what each is told, the one step at which all stop, their end."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer_shim.driving import Event, Trial, ending, environment
+
+# Each step takes the others': who holds a step too early keeps all of them from theirs for ever.
+ALL_REDUCE = textwrap.dedent("""
+    import json, os, random, socket, struct, sys
+    import trainer_shim
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+    if rank == 0:
+        listener = socket.create_server(address)
+        others = [listener.accept()[0] for _ in range(world - 1)]
+    else:
+        while True:
+            try:
+                others = [socket.create_connection(address)]
+                break
+            except ConnectionRefusedError:
+                pass
+    for other in others:
+        other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def read(other):
+        data = b""
+        while len(data) < 8:
+            part = other.recv(8 - len(data))
+            if not part:
+                raise ConnectionError("a rank has gone")
+            data += part
+        return struct.unpack("d", data)[0]
+
+    def all_reduce(value):
+        if rank == 0:
+            value = sum([read(other) for other in others], value)
+        for other in others:
+            other.sendall(struct.pack("d", value))
+        return value if rank == 0 else read(others[0])
+
+    def save(folder):
+        with open(os.path.join(folder, "state.json"), "w") as file:
+            json.dump([weight, mine.getstate()], file)
+
+    trial = trainer_shim.attach()
+    mine, weight, first = random.Random(rank), 1.0, 1
+    if trial.resume:
+        with open(os.path.join(trial.resume.path, "state.json")) as file:
+            weight, (version, numbers, gauss) = json.load(file)
+        mine.setstate((version, tuple(numbers), gauss))
+        first = trial.resume.step + 1
+    for step in range(first, int(sys.argv[1]) + 1):
+        weight += 1e-3 * all_reduce(mine.random() - weight)
+        trial.report(step, loss=weight, save=save)
+    print(rank, weight.hex(), flush=True)
+""")
+
+
+def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
+    """A trial of so many processes."""
+    folder.parent.mkdir(exist_ok=True)
+    script = folder.parent / "train.py"
+    script.write_text(program)
+    argv = [sys.executable, str(script), *arguments]
+    return Trial(folder, argv, environment(), ranks=[{}] * width, **fields)
+
+
+def last_words(trial: Trial, width: int) -> list[str]:
+    """What each process printed last."""
+    outputs = [trial.output] + [
+        (trial.directory / f"output.log.rank{rank}").read_text() for rank in range(1, width)
+    ]
+    return [output.splitlines()[-1] for output in outputs]
+
+
+def undisturbed(folder: Path, width: int, steps: int) -> list[str]:
+    with ending(trial_of(folder, width, ALL_REDUCE, str(steps)).launch()) as trial:
+        trial.start()
+        trial.until("completed")
+        return last_words(trial, width)
+
+
+def steps_begin(trial: Trial) -> None:
+    while not trial.until("reported")["points"]:
+        pass
+
+
+def suspended(trial: Trial, tier: str, count: int, chance: random.Random) -> int:
+    """Suspend and resume so often, at any moments; how often it was, before the program's end."""
+    steps_begin(trial)
+    for done in range(count):
+        time.sleep(chance.uniform(0.0, 0.01))
+        trial.suspend(tier)
+        event: Event = trial.until("parked", "suspended", "completed")
+        if event["kind"] == "completed":
+            return done
+        if event["kind"] == "parked":
+            assert event["at_boundary"], event
+            trial.resume()
+            trial.until("resumed")
+        else:
+            assert event["tier"] == "checkpoint", event
+            trial.start(event["checkpoint"]["path"])
+            trial.until("started")
+    trial.until("completed")
+    return count
+
+
+@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize(
+    ("tier", "steps", "count"),
+    [
+        ("park", 20_000, 20),
+        ("checkpoint", 20_000, 2),
+        pytest.param("park", 1_000_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param(
+            "checkpoint", 3_000_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]
+        ),
+    ],
+)
+def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
+    tmp_path: Path, width: int, tier: str, steps: int, count: int
+) -> None:
+    chance = random.Random(width)
+    expected = undisturbed(tmp_path / "plain", width, steps)
+    assert len({word.split()[1] for word in expected}) == 1
+    with ending(trial_of(tmp_path / "cut", width, ALL_REDUCE, str(steps)).launch()) as trial:
+        trial.start()
+        assert suspended(trial, tier, count, chance) == count
+        assert last_words(trial, width) == expected
+        losses = trial.losses()
+    assert list(losses) == sorted(losses)
+
+
+def test_a_checkpoint_while_they_train_has_all_of_them_at_one_step(tmp_path: Path) -> None:
+    with ending(trial_of(tmp_path / "t", 2, ALL_REDUCE, "1000000").launch()) as trial:
+        trial.start()
+        steps_begin(trial)
+        trial.send("checkpoint", id="one")
+        saved = Path(trial.until("checkpointed")["path"])
+        manifests = [saved / "manifest.json", saved / "rank-1" / "manifest.json"]
+        steps = {json.loads(path.read_text())["step"] for path in manifests}
+        assert len(steps) == 1
+        trial.suspend("park")
+        assert trial.until("parked")["step"] > steps.pop()
+
+
+def test_a_parked_trial_is_written_down_and_goes_on_from_there(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path / "plain", 2, 20_000)
+    with ending(trial_of(tmp_path / "t", 2, ALL_REDUCE, "20000").launch()) as trial:
+        trial.start()
+        steps_begin(trial)
+        trial.suspend("park")
+        trial.until("parked")
+        trial.send("demote", id="down", deadline_seconds=60)
+        saved = trial.until("suspended")["checkpoint"]["path"]
+        trial.start(saved)
+        trial.until("completed")
+        assert last_words(trial, 2) == expected
+
+
+def test_all_hold_by_themselves_at_the_step_that_ends_their_quantum(tmp_path: Path) -> None:
+    with ending(trial_of(tmp_path / "t", 3, ALL_REDUCE, "5000").launch()) as trial:
+        trial.start(limit=1000)
+        parked = trial.until("parked")
+        assert (parked["step"], parked["at_boundary"]) == (1000, True)
+        trial.resume(limit=2000)
+        assert trial.until("parked")["step"] == 2000
+        trial.resume()
+        trial.until("completed")
+
+
+TELLS = """
+import json, os
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+         "TF_CONFIG", "CUDA_VISIBLE_DEVICES"]
+print(json.dumps({name: os.environ.get(name) for name in names}), flush=True)
+"""
+
+
+def test_each_is_told_its_place_among_them_as_torchrun_and_tensorflow_do(tmp_path: Path) -> None:
+    trial = trial_of(tmp_path / "t", 2, TELLS)
+    spec = json.loads(trial.spec.read_text())
+    spec["ranks"] = [{"CUDA_VISIBLE_DEVICES": "GPU-a"}, {"CUDA_VISIBLE_DEVICES": "GPU-b"}]
+    trial.spec.write_text(json.dumps(spec))
+    with ending(trial.launch()) as trial:
+        trial.start()
+        trial.until("completed")
+        told = [json.loads(word) for word in last_words(trial, 2)]
+    assert [each["RANK"] for each in told] == [each["LOCAL_RANK"] for each in told] == ["0", "1"]
+    assert {each["WORLD_SIZE"] for each in told} == {each["LOCAL_WORLD_SIZE"] for each in told}
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in told] == ["GPU-a", "GPU-b"]
+    address = {f"{each['MASTER_ADDR']}:{each['MASTER_PORT']}" for each in told}
+    clusters = [json.loads(each["TF_CONFIG"]) for each in told]
+    assert {cluster["cluster"]["worker"][0] for cluster in clusters} == address
+    assert [cluster["task"] for cluster in clusters] == [
+        {"type": "worker", "index": 0}, {"type": "worker", "index": 1},
+    ]  # fmt: skip
+
+
+def test_a_program_of_one_process_is_told_nothing_of_the_kind(tmp_path: Path) -> None:
+    with ending(trial_of(tmp_path / "t", 0, TELLS).launch()) as trial:
+        trial.start()
+        trial.until("completed")
+        assert set(json.loads(trial.output).values()) == {None}
+
+
+FAILS = ALL_REDUCE.replace(
+    "    trial.report(step", "    if step == 2000 and rank == 1:\n        {}\n    trial.report(step"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "detail"),
+    [
+        ("raise ValueError('shape')", "exception", "ValueError: shape"),
+        ("os._exit(3)", "exit", "exit status 3"),
+        ("os.kill(os.getpid(), 9)", "killed", "killed by SIGKILL"),
+    ],
+)
+def test_one_that_fails_ends_the_others_and_its_error_is_the_trials(
+    tmp_path: Path, end: str, kind: str, detail: str
+) -> None:
+    program = FAILS.replace("{}", end)
+    with ending(trial_of(tmp_path / "t", 3, program, "100000").launch()) as trial:
+        trial.start()
+        with pytest.raises(AssertionError):
+            trial.until("completed")
+        failed = trial.events[-1]
+        assert (failed["error_kind"], failed["rank"]) == (kind, 1)
+        assert failed["detail"].startswith("rank 1: ")
+        assert detail in failed["detail"]
+
+
+def test_the_first_that_fails_ends_the_others(tmp_path: Path) -> None:
+    program = FAILS.replace("rank == 1", "rank == 0").replace("{}", "raise ValueError('shape')")
+    with ending(trial_of(tmp_path / "t", 3, program, "100000").launch()) as trial:
+        trial.start()
+        with pytest.raises(AssertionError):
+            trial.until("completed")
+        failed = trial.events[-1]
+        assert failed["error_kind"] == "exception"
+        assert "ValueError: shape" in failed["detail"]
+        assert "rank" not in failed
+
+
+def test_the_trial_is_over_when_the_last_of_them_is(tmp_path: Path) -> None:
+    program = "import os, time\ntime.sleep(int(os.environ['RANK']))\nprint('over', flush=True)\n"
+    with ending(trial_of(tmp_path / "t", 2, program).launch()) as trial:
+        trial.start()
+        trial.until("completed")
+        assert last_words(trial, 2) == ["over", "over"]

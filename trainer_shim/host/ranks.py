@@ -1,0 +1,292 @@
+"""The processes of a trial that has several: one for each of its devices, as torchrun starts them.
+
+Rank 0 is the trial: its reports count, its checkpoint has what the others have saved, and it ends
+last. All stop at the same step, since one that waited at a boundary would keep those from theirs
+who need it for an all-reduce: the host tells each to hold one step after the furthest of them, and
+again, further on, as often as one had passed that before it heard of it. That comes to an end: a
+program attends at its next boundary to what it was told, and so stores its step before it looks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainer_shim import file_moves
+from trainer_shim.channel.frames import Message
+from trainer_shim.channel.page import NO_LIMIT
+from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.output import Output
+from trainer_shim.host.worker import ProgramLaunch, Worker, fork_worker, outcome_of_status
+from trainer_shim.saver import rank_folder
+from trainer_shim.spec import Spec
+
+_ADDRESS = "127.0.0.1"
+# When the first has ended well, the others have so long to do the same.
+LEAVE_SECONDS = 30.0
+
+
+@dataclass
+class Rank:
+    """One of the other processes; `held` is the step at which it waits, `saved` where it has saved
+    what belongs to the checkpoint being made, `status` how it has ended. One that `is_blind` comes
+    to no boundaries."""
+
+    number: int
+    spec: Spec
+    worker: Worker
+    output: Output
+    held: int | None = None
+    saved: str | None = None
+    said: Message | None = None
+    status: int | None = None
+    is_blind: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self.status is None
+
+
+class OtherRanks:
+    """Those of one trial; without any, all of this does nothing."""
+
+    def __init__(self, spec: Spec, group: WorkGroup) -> None:
+        self._spec = spec
+        self._group = group
+        self._first: Worker | None = None
+        self._first_held: int | None = None
+        self._saving: str | None = None
+        self._at = 0  # where all are told to hold; 0: nowhere
+        self.others: dict[int, Rank] = {}
+        self.failed: Message | None = None
+        self.cpu_seconds, self.memory_bytes = 0.0, 0  # of those that have ended
+
+    # Their beginning and end.
+
+    def environments(self) -> list[dict[str, str]]:
+        """What each process is told of the others."""
+        count = len(self._spec.ranks)
+        ports = _free_ports(count)
+        workers = [f"{_ADDRESS}:{port}" for port in ports]
+        return [
+            {
+                "RANK": str(number),
+                "LOCAL_RANK": str(number),
+                "WORLD_SIZE": str(count),
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": _ADDRESS,
+                "MASTER_PORT": str(ports[0]),
+                "TF_CONFIG": json.dumps(
+                    {
+                        "cluster": {"worker": workers},
+                        "task": {"type": "worker", "index": number},
+                    }
+                ),
+                **environment,
+            }
+            for number, environment in enumerate(self._spec.ranks)
+        ]
+
+    def begin(
+        self,
+        first: Worker,
+        environments: list[dict[str, str]],
+        attempt: int,
+        restore: str | None,
+        limit: int | None,
+    ) -> ProgramLaunch | None:
+        """Fork the others beside the first; in such a child, what it needs to become one."""
+        self._first, self._first_held, self.failed = first, None, None
+        self._at, self._saving = 0, None
+        self.cpu_seconds, self.memory_bytes = 0.0, 0
+        for number, environment in enumerate(environments):
+            if number == 0:
+                continue
+            spec = self._spec.of_rank(number, environment)
+            file_moves.remove_tree(spec.checkpoints)
+            for folder in (spec.checkpoints, spec.files):
+                os.makedirs(folder, exist_ok=True)
+            output = Output(spec.output, spec.output_limit_bytes)
+            own = None if restore is None else rank_folder(restore, number)
+            # What a trial of fewer processes has saved, all of them begin with.
+            source = own if own is not None and os.path.isdir(own) else restore
+            if source is not None:
+                output.hold_back()
+            forked = fork_worker(spec, attempt, source, limit, None, output)
+            if isinstance(forked, ProgramLaunch):
+                return forked
+            self.others[number] = Rank(number, spec, forked, output)
+        return None
+
+    def ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> bool:
+        """Whether a process that was reaped, having used this, is one of them; how it ended, if
+        badly, is kept."""
+        rank = next((each for each in self._running() if each.worker.pid == pid), None)
+        if rank is None:
+            return False
+        for message in rank.worker.channel.read():
+            self.heard(rank.number, message)
+        rank.status = status
+        self.cpu_seconds += cpu_seconds
+        self.memory_bytes += memory_bytes
+        if rank.worker.pipe is not None:
+            rank.output.pump(rank.worker.pipe)
+        rank.worker.release()
+        outcome = outcome_of_status(status, False, rank.said)
+        bad = outcome["kind"] == "failed" or status != 0
+        rank.output.let_through(show=bad)
+        rank.output.close()
+        if bad and rank.said is None:
+            self._fails(rank, outcome)
+        return True
+
+    def _fails(self, rank: Rank, outcome: Message) -> None:
+        """One has failed: the others are of no use any more, and what they say comes of it."""
+        if self.failed is None:
+            detail = f"rank {rank.number}: {outcome['detail']}"
+            if outcome.get("error_kind") == "exit" and (line := rank.output.last_line()):
+                detail += f": {line}"
+            self.failed = {**outcome, "kind": "failed", "detail": detail, "rank": rank.number}
+            self._group.kill()
+
+    def release(self) -> None:
+        """All have ended, or been killed: let go of what was theirs."""
+        for rank in self._running():
+            if rank.worker.pipe is not None:
+                rank.output.pump(rank.worker.pipe)
+            rank.output.let_through()
+            rank.worker.release()
+            rank.output.close()
+        self.others.clear()
+        self._first, self._first_held = None, None
+
+    @property
+    def are_left(self) -> bool:
+        """Whether any of them has not ended."""
+        return any(rank.runs for rank in self.others.values())
+
+    def _running(self) -> list[Rank]:
+        return [rank for rank in self.others.values() if rank.runs]
+
+    # What they say.
+
+    def pump(self, number: int) -> bool:
+        """Move what a process has printed; False once it prints no more."""
+        rank = self.others[number]
+        assert rank.worker.pipe is not None
+        return rank.output.pump(rank.worker.pipe)
+
+    def heard(self, number: int, message: Message, is_first_over: bool = False) -> None:
+        """One frame of another than the first; what it reports is not told again. If the first has
+        said how it ended, what another says of its end comes of that."""
+        rank = self.others[number]
+        kind = message.get("kind")
+        if kind == "blind":
+            rank.is_blind = True
+        elif kind == "restored":
+            rank.output.let_through()
+            rank.worker.tell("restored")
+        elif kind in ("failed", "completed") and rank.said is None:
+            rank.said = message
+            if kind == "failed" and not is_first_over:
+                self._fails(rank, message)
+        elif kind == "checkpointed" and message["id"] == self._saving:
+            rank.saved = message["path"]
+            self._save_first()
+
+    # The same step.
+
+    def halt(self) -> None:
+        """Have all hold at one and the same step."""
+        self._at = 0
+        self._aim()
+
+    def holds(self, number: int, step: int) -> bool:
+        """A process waits at a boundary; whether by now all do, at the same."""
+        if not self.others:
+            return True
+        if number == 0:
+            self._first_held = step
+        else:
+            self.others[number].held = step
+        if {held for _, held in self._looping()} == {step}:
+            self._at = 0
+            return True
+        if self._at:
+            self._aim()
+        return False
+
+    def _looping(self) -> Iterator[tuple[Worker, int | None]]:
+        """Those that come to boundaries, each with the step at which it waits."""
+        if self._first is not None:
+            yield self._first, self._first_held
+        for rank in self._running():
+            # One that is in no loop yet, or between two passes, comes to the next one.
+            if not rank.is_blind:
+                yield rank.worker, rank.held
+
+    def _aim(self) -> None:
+        while True:
+            steps = [
+                worker.page.step + 1 if held is None else held for worker, held in self._looping()
+            ]
+            aim = max(steps, default=0)
+            if aim <= self._at:
+                return
+            self._at = aim
+            if self._first_held is not None and self._first_held < aim:
+                self._first_held = None
+            for rank in self._running():
+                if rank.held is not None and rank.held < aim:
+                    rank.held = None
+            for worker, _ in self._looping():
+                worker.tell("halt", at=aim)
+
+    def limit(self, step: int | None) -> None:
+        """Have the others hold by themselves at the step at which the first one does."""
+        for rank in self._running():
+            rank.worker.page.limit = NO_LIMIT if step is None else step
+
+    def go_on(self, attempt: int, is_first_told: bool) -> None:
+        """Tell those that wait to go on, and the first one unless it is told by others."""
+        for rank in self._running():
+            if rank.held is not None:
+                rank.held = None
+                rank.worker.tell("resume", attempt=attempt)
+        if self._first is not None and self._first_held is not None and not is_first_told:
+            self._first.tell("resume", attempt=attempt)
+        self._first_held = None
+
+    # A checkpoint.
+
+    def save(self, id: str) -> None:
+        """Have every process that waits save its own, and then the first one all of it."""
+        self._saving = id
+        for rank in self._running():
+            rank.saved = None
+            if rank.held is not None:
+                rank.worker.tell("save", id=id, wait=True)
+        self._save_first()
+
+    def _save_first(self) -> None:
+        waits = [rank for rank in self._running() if rank.held is not None]
+        if self._first is not None and all(rank.saved is not None for rank in waits):
+            saved = {rank.number: rank.saved for rank in waits}
+            self._first.tell("save", id=self._saving, wait=True, ranks=list(saved.items()))
+            self._saving = None
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens now."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((_ADDRESS, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
