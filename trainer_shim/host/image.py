@@ -21,7 +21,7 @@ from typing import Any, Callable, NoReturn
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import Message
-from trainer_shim.host import deleted_files, world
+from trainer_shim.host import deleted_files, world, zstd
 from trainer_shim.host.deleted_files import SHARED_MEMORY
 from trainer_shim.host.freeze import descendants
 from trainer_shim.rerun.workdir_baseline import scan
@@ -30,10 +30,12 @@ FORM = "image"
 PROMISE = "images of its processes hold all that it is, on machines of one kind"
 _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
 _LOG = "criu.log"
+_PAGES = "pages-"
 # CRIU at work on a terabyte would still be done; one that takes longer hangs.
 _LIMIT_SECONDS = 600.0
 _COMMON = ("--manage-cgroups=ignore", "--file-locks", "--link-remap", "-v2")
 _DUMP_ONLY = ("--leave-stopped", "--ghost-limit", "1G")
+_C_LIBRARY = re.compile(r"/\S*/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl\S*)$", re.MULTILINE)
 _ERROR = re.compile(r"Error \(.*?\): (.*)")
 # These come with every rootless image and mean nothing.
 _HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
@@ -42,6 +44,10 @@ _REASONS = (
     ("Connected TCP socket", "it has an open network connection (TCP)"),
     ("inet: ", "it has a network socket that cannot be kept"),
     ("Can't open mapped", "it has mapped a file that is deleted"),
+    (
+        "suspending seccomp failed",
+        "a filter of system calls (seccomp) is on it, as in a container or a service of systemd",
+    ),
     ("io_uring", "it uses io_uring"),
     ("tty", "it has a terminal open"),
     ("/dev/nvidia", "it uses a GPU"),
@@ -86,14 +92,14 @@ def features() -> list[str]:
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         words = ("flags", "Features")  # as x86 and ARM call them
         flags = next((line.partition(":")[2] for line in file if line.startswith(words)), "")
-    return [platform.machine(), _c_library(), *sorted(flags.split())]
+    libraries = [_c_library(), *(["libzstd"] if zstd.is_here() else [])]
+    return [platform.machine(), *libraries, *sorted(flags.split())]
 
 
 def _c_library() -> str:
     """The file that nearly every program has mapped, and finds again only if it is the same."""
     with open("/proc/self/maps") as file:
-        paths = (line.split(maxsplit=5)[-1].rstrip("\n") for line in file if "/libc" in line)
-        path = next((path for path in paths if os.path.basename(path).startswith("libc")), "")
+        path = next((found[0] for line in file if (found := _C_LIBRARY.search(line))), "")
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
 
@@ -146,6 +152,7 @@ def take(
             files = _keep_files(source, os.path.join(builder.partial, _FILES))
             _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
         dumped()
+        _compress(builder, processes)
         builder.adopt()
         said = {"form": FORM, "features": features(), "clocks": clocks}
         said |= {"kept": files, "laid_out": source.laid_out}
@@ -164,11 +171,45 @@ def bring_back(
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
     _return_segments(os.path.join(path, _SEGMENTS))
     inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
-    images = os.path.join(path, _PROCESSES)
+    images = _unpack(os.path.join(path, _PROCESSES), scratch)
     command = _command([criu, "restore", "-d", "-S", "-D", images, *inherited], scratch)
     for fd in ends.values():
         os.set_inheritable(fd, True)
     os.execv(criu, command)
+
+
+def _compress(builder: checkpoint_dir.Builder, processes: str) -> None:
+    """Have the pages of memory compressed, if that can be done here."""
+    for name in os.listdir(processes) if zstd.is_here() else ():
+        if name.startswith(_PAGES):
+            path = os.path.join(processes, name)
+            builder.add(os.path.join(_PROCESSES, name + zstd.SUFFIX), zstd.compressed(path))
+            os.unlink(path)
+
+
+def _unpack(processes: str, scratch: str) -> str:
+    """A folder where CRIU finds all of them as it has written them, until `tidy_up`."""
+    if not any(name.endswith(zstd.SUFFIX) for name in os.listdir(processes)):
+        return processes
+    folder = _unpacked(scratch)
+    tidy_up(scratch)
+    os.mkdir(folder, 0o700)
+    for name in os.listdir(processes):
+        path = os.path.join(processes, name)
+        if name.endswith(zstd.SUFFIX):
+            zstd.restore(path, os.path.join(folder, name.removesuffix(zstd.SUFFIX)))
+        else:
+            os.symlink(path, os.path.join(folder, name))
+    return folder
+
+
+def _unpacked(scratch: str) -> str:
+    return os.path.join(os.path.dirname(scratch), "unpacked")
+
+
+def tidy_up(scratch: str) -> None:
+    """CRIU has ended: it needs no more what was made for it."""
+    shutil.rmtree(_unpacked(scratch), ignore_errors=True)
 
 
 def why_not(scratch: str, status: int) -> str:
@@ -277,7 +318,7 @@ def _keep_segments(root: int, kept: str) -> None:
         shutil.copy2(path, kept)
 
 
-def tidy_up(path: str) -> None:
+def forget_names(path: str) -> None:
     """The program of the image at `path` is there again: it needs the files no more that were
     given a name only for the image."""
     kept = os.path.join(path, _SEGMENTS)

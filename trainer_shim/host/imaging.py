@@ -165,7 +165,7 @@ class Images:
         if self._child is None:
             return []
         said = self._child.words()
-        if any("dumped" in each for each in said):
+        if said:
             seconds = boottime() - self._asked_at
             self._rests_until = boottime() + seconds / _SHARE
         return said
@@ -179,6 +179,7 @@ class Images:
         said = self.words()
         self._child = None
         os.close(child.fd)
+        image.tidy_up(self.memory or "")
         if child.has_ended:
             return said
         code = os.waitstatus_to_exitcode(status)

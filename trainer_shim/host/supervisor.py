@@ -540,7 +540,7 @@ class Supervisor(LiveTrial):
         """The program is there, stopped as it was when the image was taken."""
         self._arrival = None
         if self.run.restored_from is not None:
-            image.tidy_up(self.run.restored_from)
+            image.forget_names(self.run.restored_from)
         self.run.worker = arrival.worker()
         self.group.is_brought_back()
         if arrival.cores is not None:
