@@ -127,6 +127,41 @@ def test_the_sample_configuration_uses_the_directories_that_the_units_make() -> 
     assert sample["node"]["runtime_dir"] == f"/run/{node['RuntimeDirectory']}"
 
 
+# Those that make systemd put a filter of system calls on a service (systemd.exec(5)).
+FILTERING = [
+    "LockPersonality",
+    "MemoryDenyWriteExecute",
+    "PrivateDevices",
+    "ProtectClock",
+    "ProtectHostname",
+    "ProtectKernelLogs",
+    "ProtectKernelModules",
+    "ProtectKernelTunables",
+    "RestrictAddressFamilies",
+    "RestrictNamespaces",
+    "RestrictRealtime",
+    "RestrictSUIDSGID",
+    "SystemCallArchitectures",
+    "SystemCallFilter",
+    "SystemCallLog",
+]
+
+
+def test_the_drop_in_for_images_leaves_no_filter_and_opens_nothing_else() -> None:
+    """CRIU without privileges cannot stop a process on which there is one."""
+    node, drop_in = service("hermesd-node.service"), service("hermesd-node-images.conf")
+    assert set(drop_in) == set(node).intersection(FILTERING)
+    assert set(drop_in.values()) == {"no", ""}
+
+
+@needs_systemd
+def test_systemd_has_nothing_to_say_about_the_drop_in(units: Path) -> None:
+    (units / f"{UNITS[1]}.d").mkdir()
+    shutil.copy(SYSTEMD / "hermesd-node-images.conf", units / f"{UNITS[1]}.d" / "images.conf")
+    done = analyze("verify", str(units / UNITS[1]))
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
 def service(name: str) -> dict[str, str]:
     """The [Service] settings of a unit; of a repeated one, the last."""
     parser = ConfigParser(strict=False, interpolation=None, delimiters=("=",))

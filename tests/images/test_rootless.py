@@ -210,3 +210,31 @@ def _printed_since(trial: Theirs, before: str) -> str:
     while len(lines := trial.output[len(before) :].split("\n")) < 3:
         select.select([trial.daemon], [], [], 0.02)
     return lines[1]
+
+
+# Becomes a program under a filter that lets all system calls through.
+FILTERED = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+rule = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 1, ctypes.addressof(rule)))
+no_new_privileges, seccomp, by_filter = 38, 22, 2
+assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == libc.prctl(seccomp, by_filter, program) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_filter_of_system_calls_is_named(place: tuple[Path, str]) -> None:
+    folder, tool = place
+    (folder / "tried").mkdir()
+    _give(folder)
+    words = [PYTHON, "-I", "-S", str(folder / "shim" / "detach.py"), *WORLD]
+    words += [PYTHON, "-m", "trainer_shim.host.try_image", tool, str(folder / "tried")]
+    read, write = os.pipe()
+    subprocess.run(
+        [PYTHON, "-c", FILTERED, *words], stderr=write, user=NOBODY, group=NOBODY, extra_groups=(),
+        stdout=subprocess.DEVNULL, env={"PYTHONPATH": str(folder / "shim")}, cwd=folder, check=True,
+    )  # fmt: skip
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert "a filter of system calls (seccomp) is on it" in said.read()
