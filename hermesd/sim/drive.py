@@ -33,7 +33,10 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
+    Checkpointed,
+    Copied,
     Event,
+    FidelityKnown,
     MilestonePassed,
     NodeJoined,
     QuantumEnded,
@@ -44,8 +47,10 @@ from hermesd.core.events import (
     Submitted,
 )
 from hermesd.core.model import (
+    Checkpoint,
     Device,
     DeviceId,
+    Fidelity,
     Goal,
     MetricMode,
     Plugin,
@@ -73,7 +78,9 @@ from hermesd.sim.stay import LiveRecording, RecordedStay
 STUDY, NODE = "study", "node"
 
 
-def submitted(jobs: Sequence[Job], policy: Plugin, placement: Plugin) -> Submitted:
+def submitted(
+    jobs: Sequence[Job], policy: Plugin, placement: Plugin, specs: Sequence[TrialSpec] = ()
+) -> Submitted:
     """A study of one trial a job, in this order, submitted at time 0."""
     study = Study(
         id=STUDY,
@@ -92,11 +99,11 @@ def submitted(jobs: Sequence[Job], policy: Plugin, placement: Plugin) -> Submitt
         fingerprint="",
         source=b"",
     )
-    specs = tuple(
+    plain = (
         TrialSpec(_id(STUDY, place), STUDY, place, (Stage(None, job.parameters),), (), place)
         for place, job in enumerate(jobs)
     )
-    return Submitted(study, specs, "submit")
+    return Submitted(study, tuple(specs) or tuple(plain), "submit")
 
 
 def joined(devices: int, speeds: Sequence[float] = ()) -> NodeJoined:
@@ -138,7 +145,8 @@ class Drive:
     """One simulation; `run` carries it through to the end of every job.
 
     The devices are equal, or one for each of `speeds`, beside the one that was recorded on. `stays`
-    are those that have ended.
+    are those that have ended. The jobs are trials as they are in `specs`, if there are any; losses
+    of those with a root are the same as long as these are alike.
     """
 
     def __init__(
@@ -149,12 +157,14 @@ class Drive:
         placement: Plugin,
         speeds: Sequence[float] = (),
         make: Callable[[Plugin], Policy] = make_policy,
+        specs: Sequence[TrialSpec] = (),
     ) -> None:
         self._jobs = order.jobs
         self._policy = label_of(policy, placement)
         self._speeds = speeds or (1.0,) * devices
         self._switch = order.switch
-        self._opening = (submitted(order.jobs, policy, placement), joined(devices, speeds))
+        study = submitted(order.jobs, policy, placement, specs)
+        self._opening = (study, joined(devices, speeds))
         self._agenda = Agenda()
         self._scheduler = Scheduler(State(), make, make_placement)
         self._live: dict[int, LiveRecording] = {}
@@ -172,7 +182,9 @@ class Drive:
         Raises:
             SimulationStalled: the policy raised, or left trials unfinished for ever.
         """
-        self.play()
+        for trial in self.play():
+            if trial.phase.final:  # some are finished with the one that trained for them
+                self._finished.setdefault(place_of(trial.id), trial.finished or 0.0)
         left = [place for place in range(len(self._jobs)) if place not in self._finished]
         if left:
             raise SimulationStalled(
@@ -231,9 +243,11 @@ class Drive:
                 live = self._live[place_of(run.trial)]
                 live.leaving = True
                 self._plan(live, live.boundary(self._agenda.now))
+            case Copy(trial, checkpoint, _, node):
+                self._agenda.after(0.0, lambda: self._tell(Copied(node, trial, checkpoint)))
             case Bind() | Gather() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
                 pass
-            case Copy() | Drop() | Look():
+            case Drop() | Look():
                 pass
             case _:
                 assert_never(command)
@@ -243,6 +257,8 @@ class Drive:
     def _launch(self, command: Launch) -> None:
         trial, now = place_of(command.run.trial), self._agenda.now
         device = place_of(command.devices[0])
+        if command.checkpoint:  # others have trained up to there
+            self._steps[trial] = self._scheduler.state.trials[command.run.trial].step
         live = LiveRecording(
             command.run,
             trial,
@@ -261,6 +277,8 @@ class Drive:
         self._overhead += 0.0 if live.fresh else seconds
         self._plan(live, live.next_step())
         self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
+        if self._scheduler.state.trials[live.run.trial].spec.root:
+            self._tell(FidelityKnown(live.run, Fidelity.EXACT, "", "simulated"))
 
     def _plan(self, live: LiveRecording, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""
@@ -268,6 +286,9 @@ class Drive:
             return
         live.plan += 1
         plan = live.plan
+        riders = self._scheduler.state.riding.riders.get(live.run.trial, {})
+        parts = (each for each in riders.values() if each is not None and each > live.told)
+        step = min((step, *parts))
         self._agenda.at(
             live.time_of(step), lambda: self._reached(live, step) if live.plan == plan else None
         )
@@ -276,6 +297,10 @@ class Drive:
         """A planned step is done: say what it means."""
         job, now = live.job, self._agenda.now
         events = self._report(live, step)
+        if step in self._scheduler.state.riding.riders.get(live.run.trial, {}).values():
+            name = f"{live.run}@{step}"
+            saved = Checkpoint(name, live.run.trial, live.run.attempt, step, "", 1, (NODE,))
+            events += (Checkpointed(live.run, saved),)
         if step == job.steps and not job.diverges:
             live.done = True
             self._agenda.after(self._switch.ending, lambda: self._completed(live, now, events))

@@ -1,0 +1,220 @@
+"""What `share: tree` saves: counted, in the simulator, and by real trainings.
+
+`python -m benchmarks.stage_tree [--live]`. The study is that of the paper (arXiv 1911.10504): 108
+step decays of a learning rate, 2 x 2 values and three times 40, 60 or 80 epochs, of 200. *Counted*
+are epochs, with each stage once, against all trials by themselves; for successive halving (a third
+goes on at epochs 16 and 64) over 300 draws of the scores, equal trials in their order. *Simulated*
+is the production scheduler under each policy, to the end of all trials; for `successive_halving`
+also to the end of those that it has not held back. `of bound` is what the tree makes of the fewer
+epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains a small network on
+real digits, the same study with a tenth of the epochs, with and without the tree: see `live`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, product
+
+from benchmarks.report import publish
+from hermesd.core.model import Plugin, Stage, TrialSpec
+from hermesd.core.tree import StageTree, path_of, until
+from hermesd.sim.curves import Job, Switch
+from hermesd.sim.drive import STUDY, Drive, SimulatedOutcome
+from hermesd.sim.orders import LossGoal, SubmissionOrder
+
+EPOCHS = 200
+DAYS = (40, 60, 80)
+RUNGS, ETA, DRAWS = (16, 64), 3, 300
+# An epoch takes a minute; a switch of a network of this size about a second.
+EPOCH_SECONDS, SWITCH = 60.0, Switch(0.1, 0.4, 0.6)
+POLICIES = (
+    "fifo",
+    "successive_halving",
+    "asha",
+    "hyperband",
+    "median",
+    "round_robin",
+    "best_first",
+)
+COUNTED = ("what", "trials", "distinct", "stages", "epochs", "unique", "times fewer")
+SIMULATED = (
+    "policy", "devices", "device-h alone", "device-h tree", "times fewer", "of bound %",
+    "end-to-end alone h", "end-to-end tree h", "times sooner",
+)  # fmt: skip
+
+
+def specs(scale: int = 1, root: str = "root") -> list[TrialSpec]:
+    """The paper's trials, in the order of a grid, with so many times fewer epochs."""
+    found = []
+    points = product((0.5, 0.2), (0.2, 0.1), *([day // scale for day in DAYS] for _ in range(3)))
+    for number, (first, times, *lengths) in enumerate(points):
+        values = [float(f"{first * times**index:.12g}") for index in range(4)]
+        ends = (*accumulate(lengths), None)
+        stages = tuple(
+            Stage(end, (("learning_rate", value),)) for end, value in zip(ends, values, strict=True)
+        )
+        trial = TrialSpec(f"{STUDY}/{number}", STUDY, number, stages, (), 0)
+        found.append(replace(trial, root=f"{root}-{first}" if root else ""))
+    return found
+
+
+def batch_sizes() -> list[TrialSpec]:
+    """The paper's other study: a batch of 128 that grows five times at three epochs."""
+    found = []
+    for number, lengths in enumerate(product((30, 60), repeat=3)):
+        ends = (*accumulate(lengths), None)
+        stages = tuple(Stage(end, (("batch", 128 * 5**i),)) for i, end in enumerate(ends))
+        found.append(TrialSpec(f"{STUDY}/{number}", STUDY, number, stages, (), 0, root="root"))
+    return found
+
+
+def unique(trials: Sequence[TrialSpec], epochs: Callable[[TrialSpec], int]) -> tuple[int, int, int]:
+    """Distinct trials, stages and epochs, where each trial trains so many of them."""
+    tree, paths = StageTree(), set()
+    for trial in trials:
+        path = until(path_of(trial), epochs(trial))
+        paths.add((trial.root, path))
+        tree.insert(trial.root, path, trial.id)
+    nodes = list(tree.nodes)
+    return len(paths), len(nodes), sum(node.steps for node in nodes)
+
+
+def survivors(
+    trials: Sequence[TrialSpec], score: Callable[[TrialSpec, int], float]
+) -> dict[str, int]:
+    """How far each trial trains in successive halving: the best third at each rung goes on; of
+    equal ones those that were better at the rung before, then the earlier."""
+    reached = {trial.id: RUNGS[0] for trial in trials}
+    best = list(trials)
+    for index, further in enumerate((*RUNGS[1:], EPOCHS)):
+        rungs = RUNGS[index::-1]
+        best.sort(key=lambda trial: (*(score(trial, rung) for rung in rungs), trial.number))
+        best = best[: len(best) // ETA]
+        reached.update((trial.id, further) for trial in best)
+    return reached
+
+
+def drawn(trials: Sequence[TrialSpec], chance: random.Random) -> Callable[[TrialSpec, int], float]:
+    """A score for each stage and epoch: the same for trials that are the same until then."""
+    known: dict[object, float] = {}
+
+    def score(trial: TrialSpec, epoch: int) -> float:
+        return known.setdefault((trial.root, until(path_of(trial), epoch)), chance.random())
+
+    return score
+
+
+def counted() -> list[list[str | float]]:
+    trials = specs()
+    rows: list[list[str | float]] = []
+    for name, theirs in (("step decays", trials), ("batch sizes", batch_sizes())):
+        distinct, stages, fewer = unique(theirs, lambda trial: EPOCHS)
+        epochs = EPOCHS * len(theirs)
+        rows.append([name, len(theirs), distinct, stages, epochs, fewer, epochs / fewer])
+    ratios, all_fewer = [], []
+    for seed in range(DRAWS):
+        reached = survivors(trials, drawn(trials, random.Random(seed)))
+        epochs = sum(reached.values())
+        *_, fewer = unique(trials, lambda trial, reached=reached: reached[trial.id])  # type: ignore[misc]
+        all_fewer.append(fewer)
+        ratios.append(epochs / fewer)
+    for name, of in (("least", min), ("median", statistics.median), ("most", max)):
+        ratio = of(ratios)
+        row = [f"halving at 16 and 64, {name}", len(trials), "", "", epochs, epochs / ratio, ratio]
+        rows.append(row)
+    return rows
+
+
+def losses(trial: TrialSpec, epochs: int) -> tuple[float, ...]:
+    """A loss that falls and wanders, the same for trials that are the same until then."""
+    found, wandered = [], 0.0
+    begin = 0
+    for stage in until(path_of(trial), epochs):
+        end = stage.until_step or epochs
+        chance = random.Random(f"{trial.root} {found[-1:]} {stage.values}")
+        for epoch in range(begin, end):
+            wandered += chance.gauss(0.0, 0.004)
+            found.append(2.0 / (1 + epoch / 20) + wandered)
+        begin = end
+    return tuple(found)
+
+
+def simulated(devices: int) -> Iterator[list[str | float]]:
+    """A row for each policy."""
+    trials = specs()
+    jobs = [Job(losses(trial, EPOCHS), EPOCH_SECONDS, EPOCHS, 1) for trial in trials]
+    order = SubmissionOrder(tuple(jobs), (), LossGoal(0.0, 1.0, 0.0), SWITCH)
+    bound = EPOCHS * len(trials) / unique(trials, lambda trial: EPOCHS)[2]
+    for name in POLICIES:
+        halves = name == "successive_halving"
+        settings = (("min_rung", 16.0), ("max_rung", 64.0)) if halves else ()
+        plugin = Plugin(name, settings)
+        alone, tree = (
+            Drive(order, devices, plugin, Plugin("free"), specs=of).run()
+            for of in (specs(root=""), trials)
+        )
+        yield _row(name, devices, alone, tree, bound)
+        if halves:
+            yield _to_the_last_of(order, devices, alone, tree)
+
+
+def _row(
+    name: str, devices: int, alone: SimulatedOutcome, tree: SimulatedOutcome, bound: float
+) -> list[str | float]:
+    hours = [sum(stay.freed - stay.taken for stay in each.stays) / 3600 for each in (alone, tree)]
+    ends = [max(each.finished) / 3600 for each in (alone, tree)]
+    fewer = hours[0] / hours[1]
+    return [name, devices, *hours, fewer, 100 * fewer / bound, *ends, ends[0] / ends[1]]
+
+
+def _seen(job: Job, epoch: int) -> float:
+    """What a policy sees of a job at an epoch."""
+    return statistics.fmean(job.losses[:epoch][-max(3, epoch // 10) :])
+
+
+def _to_the_last_of(
+    order: SubmissionOrder, devices: int, alone: SimulatedOutcome, tree: SimulatedOutcome
+) -> list[str | float]:
+    """Until those have ended that halving lets train to their end; what others were given on
+    devices that would have stood idle is not counted."""
+    trials = specs()
+    rungs = [16, 48]
+    best = list(trials)
+    reached = {trial.id: rungs[0] for trial in trials}
+    for index, further in enumerate((rungs[1], EPOCHS)):
+        at = rungs[index::-1]
+        best.sort(key=lambda t: (*(_seen(order.jobs[t.number], rung) for rung in at), t.number))
+        best = best[: len(best) // ETA]
+        reached.update((trial.id, further) for trial in best)
+    epochs, (*_, fewer) = sum(reached.values()), unique(trials, lambda trial: reached[trial.id])
+    hours, ends = [], []
+    for outcome in (alone, tree):
+        end = max(outcome.finished[trial.number] for trial in best)
+        ends.append(end / 3600)
+        seconds = 0.0
+        for stay in outcome.stays:
+            further = stay.last - min(stay.last, reached[f"{STUDY}/{stay.trial}"])
+            if further < stay.last - stay.first:
+                seconds += stay.freed - stay.taken - further * EPOCH_SECONDS
+        hours.append(seconds / 3600)
+    times, bound = hours[0] / hours[1], epochs / fewer
+    name = "successive_halving, those not held back"
+    return [name, devices, *hours, times, 100 * times / bound, *ends, ends[0] / ends[1]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stage_tree", description=__doc__)
+    parser.add_argument("--devices", type=int, nargs="*", default=[1, 4, 20])
+    parser.add_argument("--live", action="store_true", help="train a small network instead")
+    chosen = parser.parse_args()
+    publish("stage_tree_counted", COUNTED, counted())
+    rows = [row for devices in chosen.devices for row in simulated(devices)]
+    publish("stage_tree_simulated", SIMULATED, rows)
+
+
+if __name__ == "__main__":
+    main()
