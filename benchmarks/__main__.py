@@ -30,6 +30,7 @@ QUICK = {
     "scale": ["100", "1000"],
     "searchers": ["--seeds", "2", "--trials", "24"],
     "slowdown": ["--pairs", "2"],
+    "stage_tree": ["--devices", "20"],
     "switches": ["--park", "20", "--checkpoint", "2"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.

@@ -6,25 +6,33 @@ are epochs, with each stage once, against all trials by themselves; for successi
 goes on at epochs 16 and 64) over 300 draws of the scores, equal trials in their order. *Simulated*
 is the production scheduler under each policy, to the end of all trials; for `successive_halving`
 also to the end of those that it has not held back. `of bound` is what the tree makes of the fewer
-epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains a small network on
-real digits, the same study with a tenth of the epochs, with and without the tree: see `live`.
+epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains small networks
+on real digits instead, with and without the tree, and compares their last weights bit by bit.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import random
 import statistics
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, product
+from pathlib import Path
+from typing import Any
 
 from benchmarks.report import publish
 from hermesd.core.model import Plugin, Stage, TrialSpec
 from hermesd.core.tree import StageTree, path_of, until
+from hermesd.pb.hermes.v1 import types_pb2
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import STUDY, Drive, SimulatedOutcome
 from hermesd.sim.orders import LossGoal, SubmissionOrder
+from tests.e2e.cluster import running
 
 EPOCHS = 200
 DAYS = (40, 60, 80)
@@ -45,15 +53,20 @@ SIMULATED = (
     "policy", "devices", "device-h alone", "device-h tree", "times fewer", "of bound %",
     "end-to-end alone h", "end-to-end tree h", "times sooner",
 )  # fmt: skip
+LIVE_EPOCHS = 16
+LIVE = (
+    "trials", "device-s", "end-to-end s", "steps trained", "times fewer device-s", "times sooner",
+    "weights equal in all bits",
+)  # fmt: skip
 
 
-def specs(scale: int = 1, root: str = "root") -> list[TrialSpec]:
-    """The paper's trials, in the order of a grid, with so many times fewer epochs."""
+def specs(root: str = "root") -> list[TrialSpec]:
+    """The paper's trials, in the order of a grid."""
     found = []
-    points = product((0.5, 0.2), (0.2, 0.1), *([day // scale for day in DAYS] for _ in range(3)))
+    points = product((0.5, 0.2), (0.2, 0.1), DAYS, DAYS, DAYS)
     for number, (first, times, *lengths) in enumerate(points):
         values = [float(f"{first * times**index:.12g}") for index in range(4)]
-        ends = (*accumulate(lengths), None)
+        ends = (*accumulate(map(int, lengths)), None)
         stages = tuple(
             Stage(end, (("learning_rate", value),)) for end, value in zip(ends, values, strict=True)
         )
@@ -115,24 +128,23 @@ def counted() -> list[list[str | float]]:
         distinct, stages, fewer = unique(theirs, lambda trial: EPOCHS)
         epochs = EPOCHS * len(theirs)
         rows.append([name, len(theirs), distinct, stages, epochs, fewer, epochs / fewer])
-    ratios, all_fewer = [], []
+    ratios: list[float] = []
     for seed in range(DRAWS):
         reached = survivors(trials, drawn(trials, random.Random(seed)))
         epochs = sum(reached.values())
         *_, fewer = unique(trials, lambda trial, reached=reached: reached[trial.id])  # type: ignore[misc]
-        all_fewer.append(fewer)
         ratios.append(epochs / fewer)
     for name, of in (("least", min), ("median", statistics.median), ("most", max)):
         ratio = of(ratios)
-        row = [f"halving at 16 and 64, {name}", len(trials), "", "", epochs, epochs / ratio, ratio]
-        rows.append(row)
+        what = f"halving at 16 and 64, {name}"
+        rows.append([what, len(trials), "", "", epochs, epochs / ratio, ratio])
     return rows
 
 
 def losses(trial: TrialSpec, epochs: int) -> tuple[float, ...]:
     """A loss that falls and wanders, the same for trials that are the same until then."""
-    found, wandered = [], 0.0
-    begin = 0
+    found: list[float] = []
+    begin, wandered = 0, 0.0
     for stage in until(path_of(trial), epochs):
         end = stage.until_step or epochs
         chance = random.Random(f"{trial.root} {found[-1:]} {stage.values}")
@@ -206,11 +218,64 @@ def _to_the_last_of(
     return [name, devices, *hours, times, 100 * times / bound, *ends, ends[0] / ends[1]]
 
 
+async def lived(share: types_pb2.Share, folder: Path) -> tuple[float, float, int, dict[str, str]]:
+    """Device-seconds, seconds to the end and steps trained of a study of small networks, and for
+    each trial a hash of its last weights and of the state of its optimizer."""
+    days = {"values": [4, 6]}
+    decay = {"start": "lr0", "times": "factor", "after": ["first", "second"]}
+    axes: dict[str, dict[str, Any]] = {
+        "lr0": {"values": [0.05, 0.02]},
+        "factor": {"values": [0.2, 0.1]},
+        "first": days,
+        "second": days,
+        "learning_rate": {"sequence": {**decay, "steps_per_epoch": 45}},
+        "optimizer": {"value": "momentum"},
+        "epochs": {"value": LIVE_EPOCHS},
+    }
+    program = Path(__file__).parents[1] / "examples" / "digits" / "train.py"
+    async with running(folder, slots=2) as cluster:
+        began = time.monotonic()
+        await cluster.submit("s", {"train.py": program.read_text()}, axes, share=share)
+        await cluster.finished("s")
+        seconds = time.monotonic() - began
+        answer = await cluster.study("s")
+        ends = {}
+        for trial in answer.trials:
+            assert trial.step == 45 * LIVE_EPOCHS, f"{trial.id}: {trial.reason}"
+            there = folder.glob(f"node/trials/{trial.id}/checkpoints/*/manifest.json")
+            (last,) = (each for each in map(_read, there) if each["step"] == trial.step)
+            ends[trial.id] = last["files"]["keras.arrays"]["sha256"]
+        study = answer.study
+        used = study.busy_seconds + study.overhead_seconds
+        return used, seconds, study.trained_steps, ends
+
+
+def _read(manifest: Path) -> Any:
+    return json.loads(manifest.read_text())
+
+
+async def live() -> list[list[str | float]]:
+    """16 trials of `examples/digits/train.py` on two slots, by themselves and as a tree."""
+    found = {}
+    for share in (types_pb2.SHARE_NO, types_pb2.SHARE_TREE):
+        with tempfile.TemporaryDirectory(prefix="st", ignore_cleanup_errors=True) as folder:
+            found[share] = await lived(share, Path(folder))
+    alone, tree = found[types_pb2.SHARE_NO], found[types_pb2.SHARE_TREE]
+    equal = sum(tree[3][name] == end for name, end in alone[3].items())
+    return [
+        ["by themselves", *alone[:3], 1.0, 1.0, ""],
+        ["tree", *tree[:3], alone[0] / tree[0], alone[1] / tree[1], f"{equal} of {len(alone[3])}"],
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stage_tree", description=__doc__)
     parser.add_argument("--devices", type=int, nargs="*", default=[1, 4, 20])
     parser.add_argument("--live", action="store_true", help="train a small network instead")
     chosen = parser.parse_args()
+    if chosen.live:
+        publish("stage_tree_live", LIVE, asyncio.run(live()))
+        return
     publish("stage_tree_counted", COUNTED, counted())
     rows = [row for devices in chosen.devices for row in simulated(devices)]
     publish("stage_tree_simulated", SIMULATED, rows)

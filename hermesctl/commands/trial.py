@@ -468,6 +468,11 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
 
 
 def _origin(trial: Trial) -> Iterator[tuple[str, str]]:
+    if trial.rides_on:
+        yield "rides on", f"{trial.rides_on}, which trains for both"
+    if trial.shared_out_seconds:
+        trained = f"{trial.shared_steps} of {trial.step} steps were trained by others"
+        yield "shared out", f"{duration(trial.shared_out_seconds)}; {trained}"
     if trial.forked_from:
         yield "forked from", f"{trial.forked_from} at step {trial.forked_at_step}"
 

@@ -73,6 +73,13 @@ def progress_text(done: float | None, width: int) -> str:
     return "-" if done is None else f"{progress_bar(done, width)} {percent(done)}"
 
 
+def _shared_text(study: Study) -> str:
+    """How many of the steps were trained, where trials have some in common."""
+    if study.trained_steps >= study.steps:
+        return ""
+    return f", {study.trained_steps:,} of {study.steps:,} steps trained (share: tree)"
+
+
 def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
     """Counts by state, best so far, estimated end, devices, overhead.
 
@@ -89,7 +96,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
         ("best so far", best_text(study, trials)),
         ("devices", _devices_text(trials)),
-        ("device time", f"{duration(study.busy_seconds)} training"),
+        ("device time", f"{duration(study.busy_seconds)} training{_shared_text(study)}"),
         ("overhead", overhead_text(study)),
         ("ended" if study.finished else "ends", ending_text(study)),
     ]

@@ -298,6 +298,12 @@ class Trial:
     #: The trial that it was forked from, at which of its steps; empty: none.
     forked_from: str = ""
     forked_at_step: int = 0
+    #: The trial that trains for this one as long as both are the same; empty: none.
+    rides_on: str = ""
+    #: Of its steps, those that others have trained for it.
+    shared_steps: int = 0
+    #: What its steps took, those in common with others divided among them; 0 if it shares nothing.
+    shared_out_seconds: float = 0.0
 
     @property
     def overhead_share(self) -> float:
@@ -376,6 +382,9 @@ class Study:
     policy_label: str = ""
     #: What decides in the policy's place since it failed.
     deciding: str = ""
+    #: Of all its trials together; those in common are trained once.
+    steps: int = 0
+    trained_steps: int = 0
     #: Which value is the best: `minimize`, `maximize`; empty if the head does not say.
     metric_goal: str = ""
     #: Which value counts: `last`, `best`, or `smoothed`, the mean of the last tenth; empty if the

@@ -3,6 +3,7 @@ is killed meanwhile."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, running
+from tests.e2e.test_try_out import hermesctl
 
 END = 30
 FIRST, SECOND = 10, 20
@@ -93,6 +95,14 @@ async def test_each_stage_is_trained_once_and_comes_to_what_each_trial_comes_to_
         done = trained(log)
         assert sum(done.values()) == UNIQUE
         assert set(done.values()) == {1}
+        study = (await cluster.study("s")).study
+        assert (study.trained_steps, study.steps) == (UNIQUE, 8 * END)
+        shown = json.loads((await hermesctl(cluster, "trial", "show", "s/8", "-o", "json"))[1])
+        trial = shown["trial"]
+        assert (trial["shared_steps"], trial["forked_at_step"]) == (SECOND, SECOND)
+        assert 0 < trial["shared_out_seconds"] < END * 1.0
+        _, out, _ = await hermesctl(cluster, "trial", "curve", "s/8", "-o", "json")
+        assert json.loads(out)["steps"] == list(range(1, END + 1)), "what others trained is its own"
         # The same again, as another study of the user: what is left to train is the last steps.
         await cluster.submit(
             "t",

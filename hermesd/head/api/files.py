@@ -44,7 +44,9 @@ class FilesService:
         def ranked(state: State) -> Pieces[pb.Trial]:
             board = RankedTrials(state, names.there(state, study_id))
             yield
-            return views.ranked_view(state, state.trials[trial_id], board)
+            view = views.ranked_view(state, state.trials[trial_id], board)
+            view.shared_out_seconds = views.shared_out_seconds(state, state.trials[trial_id])
+            return view
 
         view = await self.head.read(who.user, len(state.members[study_id]), ranked)
         if trial_id not in state.trials:

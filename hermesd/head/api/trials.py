@@ -117,11 +117,16 @@ class TrialsService:
     async def _pieces(self, trial: TrialId, metric: str) -> list[points.Piece]:
         """The points of a trial, those of what it was forked from before them."""
         own = list(await self.head.journal.pieces(trial, metric))
-        begin = self.head.state.trials[trial].forked
-        if begin is None:
+        trials = self.head.state.trials
+        known, parent = trials[trial], ""
+        if known.carrier is not None:
+            parent, step = known.carrier, known.step
+        elif known.forked is not None:
+            parent, step = known.forked.trial, known.forked.step
+        if parent not in trials:
             return own
-        past = points.curve(await self._pieces(begin.trial, metric))
-        past = points.until(past, begin.step)
+        past = points.curve(await self._pieces(parent, metric))
+        past = points.until(past, step)
         return [points.Piece(trial, 0, metric, *points.pack(past)), *own]
 
     async def ExplainTrial(

@@ -17,8 +17,9 @@ from hermesd import wire
 from hermesd.codec import named_value
 from hermesd.core.decide.explanation import PAUSED
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Goal, Milestone, Phase, Quantum, Study, StudyId, TrialId
+from hermesd.core.model import Goal, Milestone, Phase, Quantum, Stage, Study, StudyId, TrialId
 from hermesd.core.state import State
+from hermesd.core.tree import StageTree, path_of, until
 from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.api.notices import reported
 from hermesd.head.api.ranking import MODES, Measure, RankedTrials, measure
@@ -144,6 +145,8 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         note=trial.note,
         forked_from=trial.forked.trial if trial.forked else "",
         forked_at_step=trial.forked.step if trial.forked else 0,
+        rides_on=trial.carrier or "",
+        shared_steps=trial.step if trial.carrier else trial.carried_steps,
     )
     if run is not None:
         if run.stalled_since is not None:
@@ -178,7 +181,24 @@ def _reason(trial: Trial) -> str:
         return f"stalled: no step after {trial.step}"
     if trial.phase.final:
         return trial.reason
-    return PAUSED if trial.paused else ""
+    if trial.paused:
+        return PAUSED
+    return f"rides on {trial.carrier}" if trial.carrier else ""
+
+
+def shared_out_seconds(state: State, trial: Trial) -> float:
+    """What a trial's steps took, each divided among the trials that have done the same."""
+    if not trial.spec.root:
+        return 0.0
+    tree = StageTree()
+    for each in state.riding.kin[trial.spec.root]:
+        other = state.trials[each]
+        if other.step:
+            path = path_of(other.spec) or (Stage(None, ()),)
+            tree.insert("", until(path, other.step), other.id)
+    nodes = tree.along("", until(path_of(trial.spec) or (Stage(None, ()),), trial.step))
+    steps = sum(node.steps / len(node.members) for node in nodes if trial.id in node.members)
+    return steps * (trial.seconds_per_step or 0.0)
 
 
 def metric_values(metrics: Mapping[str, MetricSummary], measure: Measure) -> list[pb.MetricValue]:
@@ -241,6 +261,10 @@ def study_view(
         reported=reported(trials),
         program_sha256=study.program_sha256,
         notices=notices,
+        steps=sum(trial.step for trial in trials),
+        trained_steps=sum(
+            trial.step - trial.carried_steps for trial in trials if trial.carrier is None
+        ),
     )
     if study.id in state.fallen:
         view.deciding.CopyFrom(plugin_to_proto(state.policy_of(study.id)))
@@ -295,10 +319,19 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         return None
     speed, typical = median(speeds), median(lengths)
     left = [
-        max(0.0, (_length(study, t) or typical) - t.step) * (t.seconds_per_step or speed)
+        max(0.0, (_length(study, t) or typical) - _own_begin(state, t))
+        * (t.seconds_per_step or speed)
         for t in unfinished
     ]
     return max(sum(left) / _left_to(state, study, devices), max(left, default=0.0))
+
+
+def _own_begin(state: State, trial: Trial) -> float:
+    """The step from which on a trial trains by itself: a rider only once it parts."""
+    if trial.carrier is None:
+        return trial.step
+    parts = state.riding.riders[trial.carrier][trial.id]
+    return math.inf if parts is None else parts
 
 
 def _left_to(state: State, study: Study, devices: int) -> float:

@@ -168,7 +168,7 @@ class PutBlobResponse(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Study(_message.Message):
-    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for", "reported", "program_sha256", "notices", "deciding")
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for", "reported", "program_sha256", "notices", "deciding", "steps", "trained_steps")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -195,6 +195,8 @@ class Study(_message.Message):
     PROGRAM_SHA256_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_STEPS_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: _types_pb2.StudySpec
     owner: str
@@ -221,7 +223,9 @@ class Study(_message.Message):
     program_sha256: str
     notices: _containers.RepeatedScalarFieldContainer[str]
     deciding: _types_pb2.Plugin
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ..., reported: _Optional[_Iterable[str]] = ..., program_sha256: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., deciding: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ...) -> None: ...
+    steps: int
+    trained_steps: int
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ..., reported: _Optional[_Iterable[str]] = ..., program_sha256: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., deciding: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., steps: _Optional[int] = ..., trained_steps: _Optional[int] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("metric", "reason")
@@ -240,7 +244,7 @@ class StateCount(_message.Message):
     def __init__(self, state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Trial(_message.Message):
-    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note", "expected_steps", "remaining_seconds", "forked_from", "forked_at_step")
+    __slots__ = ("id", "study", "number", "state", "paused", "parameters", "step", "planned_steps", "signal", "metric", "metrics", "attempt", "preemptions", "device", "quantum", "kept_tier", "kept_node", "fidelity", "fidelity_reason", "busy_seconds", "overhead_seconds", "checkpoint", "failures", "reason", "examples_per_second", "steps_per_second", "memory_bytes", "cpu_use", "milestone_percent", "rank", "framework", "argv", "last_run_reason", "not_extended", "stalled_since_unix_seconds", "tags", "note", "expected_steps", "remaining_seconds", "forked_from", "forked_at_step", "rides_on", "shared_steps", "shared_out_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     STUDY_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -282,6 +286,9 @@ class Trial(_message.Message):
     REMAINING_SECONDS_FIELD_NUMBER: _ClassVar[int]
     FORKED_FROM_FIELD_NUMBER: _ClassVar[int]
     FORKED_AT_STEP_FIELD_NUMBER: _ClassVar[int]
+    RIDES_ON_FIELD_NUMBER: _ClassVar[int]
+    SHARED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SHARED_OUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     study: str
     number: int
@@ -323,7 +330,10 @@ class Trial(_message.Message):
     remaining_seconds: float
     forked_from: str
     forked_at_step: int
-    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., expected_steps: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., forked_from: _Optional[str] = ..., forked_at_step: _Optional[int] = ...) -> None: ...
+    rides_on: str
+    shared_steps: int
+    shared_out_seconds: float
+    def __init__(self, id: _Optional[str] = ..., study: _Optional[str] = ..., number: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.TrialState, str]] = ..., paused: bool = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ..., planned_steps: _Optional[int] = ..., signal: _Optional[float] = ..., metric: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ..., attempt: _Optional[int] = ..., preemptions: _Optional[int] = ..., device: _Optional[str] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., kept_tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., kept_node: _Optional[str] = ..., fidelity: _Optional[_Union[_types_pb2.Fidelity, str]] = ..., fidelity_reason: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ..., reason: _Optional[str] = ..., examples_per_second: _Optional[float] = ..., steps_per_second: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., cpu_use: _Optional[float] = ..., milestone_percent: _Optional[float] = ..., rank: _Optional[int] = ..., framework: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., last_run_reason: _Optional[str] = ..., not_extended: _Optional[str] = ..., stalled_since_unix_seconds: _Optional[float] = ..., tags: _Optional[_Iterable[str]] = ..., note: _Optional[str] = ..., expected_steps: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., forked_from: _Optional[str] = ..., forked_at_step: _Optional[int] = ..., rides_on: _Optional[str] = ..., shared_steps: _Optional[int] = ..., shared_out_seconds: _Optional[float] = ...) -> None: ...
 
 class MetricValue(_message.Message):
     __slots__ = ("name", "last", "best", "low", "high")
