@@ -31,7 +31,7 @@ from typing import (
     runtime_checkable,
 )
 
-from hermesd.core.model import Plugin, Quantum, Scalar, Setting, Time, TrialId
+from hermesd.core.model import Plugin, Quantum, Scalar, Setting, StudyId, Time, TrialId, TrialSpec
 from hermesd.core.speeds import Speed
 from hermesd.core.trial import Trial
 
@@ -102,6 +102,19 @@ class Field:
     #: Some of the trials that have shown a loss, whatever their phase, spread evenly over all: few
     #: enough to be looked at each time.
     sample: Sequence[Trial]
+
+
+# The setting by which a policy makes use of earlier studies, and its value that shares them.
+HISTORY, SHARED = "history", "shared"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Earlier:
+    """A study that was submitted before, whose trials have the same parameters."""
+
+    study: StudyId
+    #: Those that have come to an end of their own, by number.
+    trials: Sequence[Trial]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +204,36 @@ class Adaptive(Ranking, Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Adaptive, Protocol):
+    """An adaptive ranking that is asked while its first candidate has no level yet, too."""
+
+    foresees: ClassVar[bool]
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A policy that makes use of what earlier studies came to."""
+
+    def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> Policy:
+        """The policy that knows them; itself where they say nothing.
+
+        Asked once for a study, and again when that has grown.
+
+        Args:
+            earlier: those that its owner may use, the latest first.
+            specs: all trials of the study, by number.
+        """
+        ...
+
+
+@runtime_checkable
 class Adapted(Protocol):
     """The order that holds as long as the field of its study is the same."""
 
     @property
-    def front(self) -> Score | None:
-        """From this score of the `Adaptive` on, trials come into question; None: from the first."""
+    def fronts(self) -> Sequence[Score | None]:
+        """From each of these scores of the `Adaptive` on, trials come into question; None: from
+        the first."""
         ...
 
     def facing(self, first: Trial) -> Ranking:
@@ -397,6 +434,8 @@ def require(holds: bool, field: str, value: Setting, expected: str) -> None:
 def typed(field: str, value: Setting, wanted: Any) -> Setting:
     """The value in the type that a setting has; a whole number will do where a number may."""
     if get_origin(wanted) is Literal:
+        if value is False and "off" in get_args(wanted):
+            return "off"  # as YAML has it
         choices = [str(choice) for choice in get_args(wanted)]
         if value not in choices:
             raise BadSetting(field, value, one_of(choices), nearest(str(value), choices))

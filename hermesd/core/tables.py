@@ -28,7 +28,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.policy import Facts
+from hermesd.core.policy import HISTORY, SHARED, Earlier, Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of
@@ -44,6 +44,12 @@ T = TypeVar("T")
 
 # Their results are of no use to anybody, unless a person wants them to go on.
 _GIVEN_UP = (Phase.FAILED, Phase.CANCELLED)
+# What these showed says what their parameters come to.
+_CAME_TO_END = (Phase.COMPLETED, Phase.STOPPED)
+# No more studies are remembered than these.
+MOST_EARLIER = 8
+# The parameters of a study are those of so many of its trials.
+NAMED = 64
 
 
 @dataclass(slots=True)
@@ -347,6 +353,38 @@ class Tables:
             return Plugin("free")
         pool = self.pools.get(self.studies[study].pool)
         return (pool.placement if pool else None) or self.studies[study].placement
+
+    def earlier(self, study_id: StudyId) -> tuple[Earlier, ...]:
+        """The studies before this one that have the same parameters, the latest first.
+
+        Those of other users are among them only where both studies have `history: shared`.
+        """
+        study, names = self.studies[study_id], self._parameters(study_id)
+        if not names:
+            return ()
+        shared = self._shares(study_id)
+        before = [
+            other
+            for other in self.studies.values()
+            if other.submitted < study.submitted
+            and (other.owner == study.owner or (shared and self._shares(other.id)))
+            and self._parameters(other.id) == names
+        ]
+        before.sort(key=lambda other: (-other.submitted, other.id))
+        found = []
+        for other in before[:MOST_EARLIER]:
+            trials = (self.trials[each] for each in self.members[other.id])
+            found.append(Earlier(other.id, [each for each in trials if each.phase in _CAME_TO_END]))
+        return tuple(found)
+
+    def _parameters(self, study: StudyId) -> frozenset[str]:
+        """The names of its trials' parameters, of which each of them may have only some."""
+        specs = (self.trials[each].spec for each in self.members[study][:NAMED])
+        return frozenset(name for spec in specs if spec.stages for name, _ in spec.parameters)
+
+    def _shares(self, study: StudyId) -> bool:
+        """Whether it gives what it comes to to other users' studies, and takes of theirs."""
+        return dict(self.own_policy(study).settings).get(HISTORY) == SHARED
 
     def study(self, study: StudyId) -> Study:
         if study not in self.studies:

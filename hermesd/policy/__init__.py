@@ -1,7 +1,8 @@
 """Scheduling policies by name, one file each; `guided` is `best_first` with a model.
 
 Policies are pure: no I/O, clock or randomness, and only the core may be imported. They may not
-import each other, except that `guided` builds on `best_first`; they share `curve` and `pace`.
+import each other, except that `guided` builds on `best_first`; they share `curve` and `pace`, the
+`process` over hyper-parameters and the `memory` of earlier studies.
 """
 
 from __future__ import annotations

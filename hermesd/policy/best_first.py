@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from statistics import median
 from typing import ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hermesd.core.losses import truncate
-from hermesd.core.model import Quantum
-from hermesd.core.policy import Adapted, Facts, Field, Score, require
+from hermesd.core.model import Quantum, TrialSpec
+from hermesd.core.policy import Adapted, Earlier, Facts, Field, Ranking, Score, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import (
     PROBE_STEPS,
@@ -27,10 +31,15 @@ from hermesd.policy.curve import (
     switch_seconds,
     told,
 )
-from hermesd.policy.good_soon import LEAST, good_soon
+from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
+from hermesd.policy.memory import TOLD_APART, Memory, Outlook
 from hermesd.policy.pace import settled
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
+# After all of these and of `good_soon`'s.
+UNPROMISING = 5.0
+# Where none that was probed has yet to become good, one that may be below this is probed.
+BAR = 1.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
 QUANTUM_SHARE = 0.1
 # No probe is longer than this share of the length only because switches are dear.
@@ -81,6 +90,7 @@ class BestFirst:
     good: float = 0.05
     target: float = -math.inf
     scale: Literal["auto", "absolute", "relative"] = "auto"
+    history: Literal["own", "shared", "off"] = "own"
 
     def __post_init__(self) -> None:
         for name in ("probe_share", "second_look"):
@@ -103,6 +113,14 @@ class BestFirst:
             return (UNPROBED, 0.0)
         reached = self.target > -math.inf and settled(trial.curve) <= self.target
         return (REACHED if reached else PROBED, self._loss(trial))
+
+    def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> BestFirst:
+        """With what earlier studies foretell of these trials; itself where that is nothing."""
+        memory = Memory(earlier if self.history != "off" else (), specs)
+        if not memory.studies:
+            return self
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Recalling(**settings, memory=memory)
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -197,6 +215,108 @@ class BestFirst:
         if not trial.quanta or not (trial.curve or trial.not_finite):
             return False
         return trial.latest is None or trial.step >= probe_steps(trial, self.probe_share)
+
+
+@dataclass(frozen=True)
+class Recalling(BestFirst):
+    """Best first that probes in the order that earlier studies foretell, and no more than promise.
+
+    Nothing is known of whether the order holds before some were probed. While it does, a trial is
+    probed only if it may be faster than the fastest that was probed and is not good yet.
+    """
+
+    foresees: ClassVar[bool] = True
+    memory: Memory = field(kw_only=True)
+
+    def score(self, trial: Trial) -> Score:
+        if self.probed(trial):
+            return BestFirst.score(self, trial)
+        return (UNPROBED, self.memory.place(trial.spec.number))
+
+    def words(self, trial: Trial) -> str:
+        said = BestFirst.words(self, trial)
+        if self.probed(trial):
+            return said
+        return f"{said}, {self.memory.words(trial.spec.number)}"
+
+    def adapted(self, field: Field) -> Adapted:
+        return Promising(self, BestFirst.adapted(self, field), field)
+
+
+class Promising:
+    """The order while earlier studies are believed: what does not promise goes last."""
+
+    name: ClassVar[str] = "best_first"
+
+    def __init__(self, order: Recalling, soon: Adapted | None, field: Field) -> None:
+        self._order, self._soon, self._field = order, soon, field
+        known = {trial.id: trial for trial in (field.leader, *field.sample)}
+        self._seen = [t for t in known.values() if t.step and order.level(t) < math.inf]
+        self._ranking: Ranking = order
+        self._bar = math.inf
+
+    @property
+    def fronts(self) -> Sequence[Score | None]:
+        soon = () if self._soon is None else self._soon.fronts
+        return (None, (PROBED, -math.inf), *soon)
+
+    def facing(self, first: Trial) -> Ranking:
+        """The ranking of those that were probed is that without a memory."""
+        order = self._order
+        known = [trial for trial in self._seen if trial.candidate]
+        best = min(known, key=lambda t: (order.score(t), t.spec.number), default=None)
+        if self._soon is not None and best is not None:
+            self._ranking = self._soon.facing(best)
+        if not order.probed(first) and self._outlook is not None:
+            able = zip(self._seen, self._slowness.tolist(), strict=True)
+            slow = [each for trial, each in able if trial.candidate and self._hurries(trial)]
+            self._bar = min(slow, default=BAR)
+        return self
+
+    @cached_property
+    def _slowness(self) -> NDArray[np.float64]:
+        """That of the probed, beside the leader."""
+        path = path_of(self._order, self._field.leader)
+        if path is None:
+            return np.zeros(len(self._seen))
+        return np.array([slowness_of(self._order, path, trial) for trial in self._seen])
+
+    @cached_property
+    def _outlook(self) -> Outlook | None:
+        """What is expected of the others; None while earlier studies are not believed."""
+        numbers = [trial.spec.number for trial in self._seen]
+        if not self._order.memory.agrees(numbers, self._slowness):
+            return None
+        return self._order.memory.outlook(numbers, self._slowness)
+
+    def _hurries(self, trial: Trial) -> bool:
+        """Whether it is not good yet and may be."""
+        kind = self._ranking.score(trial)[0]
+        return kind in (SOON, LATER) if isinstance(self._ranking, GoodSoon) else kind == PROBED
+
+    def score(self, trial: Trial) -> Score:
+        if self._order.probed(trial) or self._outlook is None or self.promises(trial):
+            return self._ranking.score(trial)
+        return (UNPROMISING, self._outlook.least(trial.spec.number))
+
+    def promises(self, trial: Trial) -> bool:
+        """Whether a trial that was not probed is to be."""
+        if trial.step or self._outlook is None:
+            return True
+        return self._outlook.least(trial.spec.number) <= self._bar
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return self._ranking.quantum(trial, facts)
+
+    def words(self, trial: Trial) -> str:
+        if self._order.probed(trial):
+            return self._ranking.words(trial)
+        said = self._order.words(trial)
+        if self._outlook is None:
+            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here"
+        if self.promises(trial):
+            return said
+        return f"{said}, which holds here: not expected among the fastest"
 
 
 def scales_differ(trials: Sequence[Trial]) -> bool:

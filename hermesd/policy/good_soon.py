@@ -62,9 +62,9 @@ class GoodSoon:
     over: bool = False
 
     @property
-    def front(self) -> Score | None:
+    def fronts(self) -> Sequence[Score]:
         """The trials that are not good yet are looked at however many are."""
-        return (1.0, math.nextafter(self.good, math.inf))
+        return ((1.0, math.nextafter(self.good, math.inf)),)
 
     def facing(self, first: Trial) -> Ranking:
         """This order, with the rest of the best candidate if it is good; where all is over and it
@@ -76,7 +76,7 @@ class GoodSoon:
 
     def score(self, trial: Trial) -> Score:
         if not self.order.probed(trial):
-            return (UNPROBED, 0.0)
+            return self.order.score(trial)
         loss = self.order.level(trial)
         if loss <= self.good:
             return (GOOD, loss)
@@ -109,6 +109,16 @@ class GoodSoon:
 def pace(leader: Track, trial: Trial, loss: float) -> float:
     """How many of the leader's steps one of the trial's was worth, to come to its loss."""
     return leader.step_of(loss) / trial.step
+
+
+# Slownesses are logarithms of 1 / pace; this is that of a trial that shows nothing.
+SLOWEST = 4.0
+
+
+def slowness_of(order: GoodSoonOrder, path: Track, trial: Trial) -> float:
+    """How many times as many steps as the leader a trial needs for its loss, as a logarithm."""
+    pace_then = max(path.step_of(order.level(trial)), 0.5) / trial.step
+    return min(SLOWEST, -math.log(pace_then))
 
 
 def path_of(order: GoodSoonOrder, leader: Trial) -> Track | None:

@@ -104,6 +104,23 @@ class Track:
 
 def track(curve: Sequence[Chunk]) -> Track:
     """The track of a curve of one chunk or more, all of whose losses are finite."""
+    known = _tracks.get(id(curve))
+    if known is not None and known[0] is curve:
+        return known[1]
+    found = _track(curve)
+    if isinstance(curve, tuple):
+        if len(_tracks) == TRACKED:
+            _tracks.clear()
+        _tracks[id(curve)] = curve, found
+    return found
+
+
+# Those of late, by identity: who leads is asked after whenever another trial changes.
+TRACKED = 16
+_tracks: dict[int, tuple[Sequence[Chunk], Track]] = {}
+
+
+def _track(curve: Sequence[Chunk]) -> Track:
     totals, sizes = list(map(_TOTAL, curve)), list(map(_SIZE, curve))
     losses = []
     behind = reached = 0

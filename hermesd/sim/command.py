@@ -27,6 +27,16 @@ Export = Annotated[
     Path, typer.Argument(metavar="EXPORT", help="What `hermesctl study export` wrote.")
 ]
 Policy = Annotated[str, typer.Option(help="Policies with settings, as for `hermesd simulate`.")]
+Charts = Annotated[
+    Path | None, typer.Option(help="Draw charts into this folder.", show_default=False)
+]
+History = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="A file that was a study before, for policies that remember; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def simulate(
@@ -88,9 +98,8 @@ def simulate(
         ),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-    charts: Annotated[
-        Path | None, typer.Option(help="Draw charts into this folder.", show_default=False)
-    ] = None,
+    charts: Charts = None,
+    history: History = None,
 ) -> None:
     """Compare policies on recorded curves, in virtual time."""
     from hermesd.sim import comparison
@@ -99,7 +108,7 @@ def simulate(
     cores = processes or len(os.sched_getaffinity(0))
     words = comparison.Words(
         files, policy, devices, bins, trials, orders, switch_cost, metric_loss, good, seed,
-        cores, output, charts,
+        cores, output, charts, history or (),
     )  # fmt: skip
     with _refusing(comparison.OPTIONS):
         comparison.simulate(words)

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from hermesd.core.policy import Earlier
 from hermesd.refusal import FieldError, Refused
 from hermesd.sim.archives import JOB_ITERATIONS, ZIP, read_archive
 from hermesd.sim.bound import bound_of, check
 from hermesd.sim.contenders import FIFO, Contender
 from hermesd.sim.curves import Curves, Loss, Switch
-from hermesd.sim.drive import Drive, SimulatedOutcome
+from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
 from hermesd.sim.exports import read_export
 from hermesd.sim.figures import Effort, Figures, effort_of, figures_of, gaps_at
 from hermesd.sim.orders import Good, LossGoal, SubmissionOrder, draw, goal_of
@@ -78,7 +79,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What every policy of one comparison has in common; devices without `speeds` are equal."""
+    """What every policy of one comparison has in common; devices without `speeds` are equal.
+
+    The files of `history` were studies before, those of them that have the same parameters.
+    """
 
     recorded: Recorded
     devices: int
@@ -87,6 +91,7 @@ class Scene:
     orders: int
     seed: int
     speeds: tuple[float, ...] = ()
+    history: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,25 @@ def outcome_of(case: Case, order: SubmissionOrder) -> SimulatedOutcome:
     """The order under the case's policy. Raises SimulationStalled."""
     contender = case.contender
     scene = case.scene
-    return Drive(order, scene.devices, contender.policy, contender.placement, scene.speeds).run()
+    loss, names = scene.recorded.loss, _names(opened(scene.recorded)[0])
+    others = [path for path in scene.history if path != scene.recorded.path]
+    known = tuple(filter(None, (remembered(path, loss, names) for path in others)))
+    return Drive(
+        order, scene.devices, contender.policy, contender.placement, scene.speeds, history=known
+    ).run()
+
+
+@lru_cache(maxsize=64)
+def remembered(path: Path, loss: Loss, names: frozenset[str]) -> Earlier | None:
+    """A file as an earlier study; None unless its trials have these parameters. Raises Refused."""
+    curves = read(path, loss)
+    if _names(curves) != names:
+        return None
+    return earlier_study(curves.name, curves.jobs)
+
+
+def _names(curves: Curves) -> frozenset[str]:
+    return frozenset(name for job in curves.jobs for name, _ in job.parameters)
 
 
 def simulate(case: Case, first: int, last: int) -> list[OrderResult]:

@@ -25,6 +25,7 @@ from hermesd.sim.compare import (
     compare,
     opened,
     order_of,
+    read,
 )
 from hermesd.sim.contenders import FIFO, contenders
 from hermesd.sim.curves import MOST_SECONDS, Loss
@@ -48,7 +49,7 @@ NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
 # `bins` is the option --bin. What is said of them is said of the options.
 OPTIONS = (
     "curves", "policy", "devices", "bin", "trials", "orders", "switch_cost", "metric_loss", "good",
-    "seed", "output", "charts",
+    "seed", "output", "charts", "history",
 )  # fmt: skip
 
 
@@ -73,6 +74,7 @@ class Words:
     processes: int
     output: str
     charts: Path | None
+    history: Sequence[Path] = ()
 
 
 def simulate(words: Words) -> None:
@@ -174,6 +176,8 @@ def _scenes(words: Words) -> list[Scene]:
             raise Refused(FieldError(field, str(value), "1 or more"))
     if words.seed < 0:
         raise Refused(FieldError("seed", str(words.seed), "0 or more"))
+    for path in words.history:
+        read(path, loss)
     scenes = []
     for path in dict.fromkeys(words.curves):
         recorded = Recorded(path, loss, switch, good)
@@ -193,6 +197,7 @@ def _scenes(words: Words) -> list[Scene]:
                     words.orders,
                     words.seed,
                     () if isinstance(devices, int) else devices,
+                    tuple(words.history),
                 )
                 order_of(scene, 0)
                 scenes.append(scene)

@@ -9,7 +9,7 @@ starting a trial take their seconds; there is no other delay.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -46,6 +46,7 @@ from hermesd.core.events import (
     RunSuspended,
     Submitted,
 )
+from hermesd.core.losses import extend
 from hermesd.core.model import (
     Checkpoint,
     Device,
@@ -53,18 +54,20 @@ from hermesd.core.model import (
     Fidelity,
     Goal,
     MetricMode,
+    Phase,
     Plugin,
     Program,
     Stage,
     StopRule,
     Study,
+    StudyId,
     Tier,
     Time,
     TrialId,
     TrialSpec,
 )
 from hermesd.core.placement import make_placement
-from hermesd.core.policy import Policy
+from hermesd.core.policy import Earlier, Policy
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import make_policy
@@ -99,11 +102,31 @@ def submitted(
         fingerprint="",
         source=b"",
     )
-    plain = (
-        TrialSpec(_id(STUDY, place), STUDY, place, (Stage(None, job.parameters),), (), place)
-        for place, job in enumerate(jobs)
-    )
-    return Submitted(study, tuple(specs) or tuple(plain), "submit")
+    return Submitted(study, tuple(specs) or tuple(_specs(STUDY, jobs)), "submit")
+
+
+def _specs(study: StudyId, jobs: Sequence[Job]) -> Iterator[TrialSpec]:
+    for place, job in enumerate(jobs):
+        stages = (Stage(None, job.parameters),)
+        yield TrialSpec(_id(study, place), study, place, stages, (), place)
+
+
+def earlier_study(name: str, jobs: Sequence[Job]) -> Earlier:
+    """What a study of these jobs has come to, when all are trained."""
+    trials = [
+        Trial(
+            spec,
+            0.0,
+            0.0,
+            Phase.COMPLETED,
+            step=job.steps,
+            planned_steps=job.announced,
+            curve=extend((), job.told(0, job.steps)),
+            not_finite=job.diverges,
+        )
+        for spec, job in zip(_specs(name, jobs), jobs, strict=True)
+    ]
+    return Earlier(name, trials)
 
 
 def joined(devices: int, speeds: Sequence[float] = ()) -> NodeJoined:
@@ -141,6 +164,17 @@ class SimulatedOutcome:
     decision_seconds: float
 
 
+class _Remembering(State):
+    """A head that knows studies from before its one."""
+
+    def __init__(self, history: tuple[Earlier, ...]) -> None:
+        super().__init__()
+        self._history = history
+
+    def earlier(self, study_id: StudyId) -> tuple[Earlier, ...]:
+        return self._history
+
+
 class Drive:
     """One simulation; `run` carries it through to the end of every job.
 
@@ -158,6 +192,7 @@ class Drive:
         speeds: Sequence[float] = (),
         make: Callable[[Plugin], Policy] = make_policy,
         specs: Sequence[TrialSpec] = (),
+        history: tuple[Earlier, ...] = (),
     ) -> None:
         self._jobs = order.jobs
         self._policy = label_of(policy, placement)
@@ -166,7 +201,7 @@ class Drive:
         study = submitted(order.jobs, policy, placement, specs)
         self._opening = (study, joined(devices, speeds))
         self._agenda = Agenda()
-        self._scheduler = Scheduler(State(), make, make_placement)
+        self._scheduler = Scheduler(_Remembering(history), make, make_placement)
         self._live: dict[int, LiveRecording] = {}
         self._steps = [0] * len(order.jobs)
         self.stays: list[RecordedStay] = []

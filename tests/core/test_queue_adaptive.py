@@ -33,6 +33,10 @@ class Turned:
     front: Score | None
     name: ClassVar[str] = "turned"
 
+    @property
+    def fronts(self) -> tuple[Score | None]:
+        return (self.front,)
+
     def facing(self, first: Trial) -> Turned:
         self.heard.firsts.append(first.id)
         return self

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hermesd.core.model import Scalar, Stage
-from hermesd.core.trial import Trial
-from hermesd.policy.guided import Floats, Process, positions
+from hermesd.core.model import Scalar, Stage, TrialSpec
+from hermesd.policy.process import Floats, Process, positions
 from tests.policy.trials import trial
 
 
@@ -28,9 +27,8 @@ def prospects(seen: Floats, values: Floats, asked: Floats) -> list[Prospect]:
     return [Prospect(*each) for each in zip(means.tolist(), deviations.tolist(), strict=True)]
 
 
-def having(number: int, **values: Scalar) -> Trial:
-    each = trial(number)
-    return replace(each, spec=replace(each.spec, stages=(Stage(None, tuple(values.items())),)))
+def having(number: int, **values: Scalar) -> TrialSpec:
+    return replace(trial(number).spec, stages=(Stage(None, tuple(values.items())),))
 
 
 def test_numbers_stand_by_their_rank_and_other_values_far_apart() -> None:

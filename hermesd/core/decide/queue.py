@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -22,13 +22,16 @@ from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.policy import (
     Adapted,
     Adaptive,
+    Earlier,
     Field,
     Following,
+    Foreseeing,
     LedgerPlan,
     Plan,
     Planning,
     Policy,
     Ranking,
+    Remembering,
     Score,
     View,
     first_of,
@@ -155,9 +158,12 @@ class PolicySample:
     def __init__(self, state: State, study: StudyId, policy: Adaptive) -> None:
         self._state = state
         self._policy = policy
+        self._foresees = isinstance(policy, Foreseeing)
         self._members = members = state.members[study]
         self._place = {trial_id: place for place, trial_id in enumerate(members)}
-        self._stride = -(-len(members) // SAMPLED)
+        # The places of the trials that have shown a loss, and of those of them in the sample.
+        self._shown: list[int] = []
+        self._chosen: set[int] = set()
         self._sample: list[Trial] | None = None
         # The trials' levels, infinite without one; the least of each block, and which to look at.
         self._levels = [math.inf] * len(members)
@@ -169,8 +175,16 @@ class PolicySample:
 
     def note(self, trial: Trial) -> None:
         """Take note of a trial that changed."""
-        place = self._place[trial.spec.id]
-        if not place % self._stride:
+        place, shown = self._place[trial.spec.id], self._shown
+        at = bisect_left(shown, place)
+        was_shown = at < len(shown) and shown[at] == place
+        if was_shown != bool(trial.curve):
+            if was_shown:
+                del shown[at]
+            else:
+                shown.insert(at, place)
+            self._sample = None
+        elif place in self._chosen:
             self._sample = None
         level = self._policy.level(trial) if trial.curve else math.inf
         if level != self._levels[place]:
@@ -178,18 +192,19 @@ class PolicySample:
             self._changed.add(place // self._block)
 
     def sample(self) -> Sequence[Trial]:
-        """The trials of the sample that have shown a loss; the same list while none changed."""
+        """Evenly some of the trials that have shown a loss; the same list while none changed."""
         if self._sample is None:
-            trials = [self._state.trials[each] for each in self._members[:: self._stride]]
-            self._sample = [trial for trial in trials if trial.curve]
+            chosen = self._shown[:: -(-len(self._shown) // SAMPLED) or 1]
+            self._chosen = set(chosen)
+            self._sample = [self._state.trials[self._members[place]] for place in chosen]
         return self._sample
 
     def adapted(self, first: Trial) -> Adapted | None:
         """What holds now, `first` being the candidate of the least score; None: the policy's own.
 
-        While that one has no level the policy is not asked.
+        While that one has no level only a policy that foresees is asked.
         """
-        if not first.curve or self._policy.level(first) == math.inf:
+        if not (self._foresees or (first.curve and self._policy.level(first) < math.inf)):
             return None
         leader = self._leader()
         if leader is None:
@@ -410,8 +425,8 @@ class StudyQueue:
             self._current = self._ranker
             return few
         ranking = self._current = adapted.facing(first)
-        for line in lines:
-            few += islice(self._able(line, adapted.front, eligible), count + IN_QUESTION)
+        for line, front in product(lines, adapted.fronts):
+            few += islice(self._able(line, front, eligible), count + IN_QUESTION)
         trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
         return [self._entry(ranking, trial) for trial in trials.values()]
 
@@ -527,6 +542,8 @@ class Queues:
         self._make_placement = make_placement
         self._queues: dict[StudyId, StudyQueue] = {}
         self._placements: dict[StudyId, Placement] = {}
+        # As they were when the study was first looked at: its order does not change with others.
+        self._earlier: dict[StudyId, tuple[Earlier, ...]] = {}
         self._failures: list[PolicyError] = []
         self._pools: object = state.pools
 
@@ -545,15 +562,28 @@ class Queues:
             del self._queues[study_id]
         for study_id in [study for study in self._placements if study not in self.state.studies]:
             del self._placements[study_id]
+        for study_id in [study for study in self._earlier if study not in self.state.studies]:
+            del self._earlier[study_id]
 
     def _queue(self, study_id: StudyId) -> StudyQueue:
         queue = self._queues.get(study_id)
         # Of a study that has grown the queue is made anew: its ranking may look at parts of it.
         if queue is None or queue.members is not self.state.members[study_id]:
-            policy = self._make_policy(self.state.policy_of(study_id))
+            policy = self._policy(study_id)
             placement = self.placement(study_id)
             queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)
         return queue
+
+    def _policy(self, study_id: StudyId) -> Policy:
+        """The study's policy, with what it may know of earlier studies."""
+        state = self.state
+        policy = self._make_policy(state.policy_of(study_id))
+        if not isinstance(policy, Remembering):
+            return policy
+        if study_id not in self._earlier:
+            self._earlier[study_id] = state.earlier(study_id)
+        specs = [state.trials[each].spec for each in state.members[study_id]]
+        return policy.remembering(self._earlier[study_id], specs)
 
     def ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
         """Put a question to a study's policy; one that raises gives way to first in, first out."""

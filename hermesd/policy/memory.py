@@ -1,0 +1,220 @@
+"""What earlier studies of the same parameters say of the trials of a new one.
+
+Where an earlier study ended with each of its settings is read off at the new ones. The best by
+that are probed first, and one of the worst, to see whether it holds here; while it does, what is
+seen of the probed corrects it, and only those are probed that may be faster than the fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from hermesd.core.model import StudyId, TrialSpec
+from hermesd.core.policy import Earlier
+from hermesd.core.trial import Trial
+from hermesd.policy.curve import start_loss
+from hermesd.policy.pace import track
+from hermesd.policy.process import Alike, Floats, Ints, positions
+
+# Fewer trials than these make no history; of all earlier ones no more are learned from.
+ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
+# An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
+EDGE, FURTHEST = 0.05, 1.5
+# Rows that are asked about at once: how alike each is to all that were seen takes memory.
+AT_ONCE = 2_048
+# Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
+WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
+# What was foretold counts while it correlates at least so much with the slowness of so many.
+AGREES, TOLD_APART = 0.4, 4
+# Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
+SLOPE, SLOPE_VARIANCE = 0.7, 0.3
+# The weight of a parameter; the noise over the variance of the process; the usual variance, and as
+# how many observations that counts.
+WEIGHT, NOISE, USUAL, PRIOR = 0.5, 0.3, 1.0, 4.0
+# An unprobed trial's slowness is taken to be this many deviations below what is expected. Of so
+# many trials that is worked out at once.
+CAUTION, NEXT = 0.7, 64
+
+
+def ends(study: Earlier) -> list[tuple[TrialSpec, float]]:
+    """How near each trial of an earlier study came to the best, as a logarithm: lower is better.
+
+    None if too few came to anything, or all to the same.
+    """
+    known = [(trial.spec, _lowest(trial)) for trial in study.trials]
+    lows = [low for _, low in known if low < math.inf]
+    begins = sorted(begin for t in study.trials if (begin := start_loss(t)) < math.inf)
+    if len(lows) < ENOUGH:
+        return []
+    best, start = min(lows), begins[len(begins) // 2]
+    if not best < start:
+        return []
+    far = [(spec, min(FURTHEST, (low - best) / (start - best))) for spec, low in known]
+    return [(spec, math.log(EDGE + each)) for spec, each in far]
+
+
+def _lowest(trial: Trial) -> float:
+    """The lowest loss that a trial settled at; infinite without one."""
+    curve = trial.curve
+    if not curve or not all(math.isfinite(chunk.total) for chunk in curve):
+        return math.inf
+    return float(track(curve).losses[-1])
+
+
+class Kernel:
+    """How alike rows are: the product over the parameters of exp(-distance / width).
+
+    Each width is the one that foretells every value best from the others, one after the other; an
+    infinite one leaves its parameter out.
+    """
+
+    def __init__(self, rows: Floats, values: Floats) -> None:
+        thin = slice(None, None, 1 + (len(rows) - 1) // MOST_LEARNED)
+        rows, values = rows[thin], values[thin]
+        apart = [_apart(column, column) for column in rows.T]
+        self.narrow = [1 / WIDTH] * len(apart)
+        far = sum((n * d for n, d in zip(self.narrow, apart, strict=True)), np.zeros(values.size))
+        for place, distance in enumerate(apart):
+            others = far - self.narrow[place] * distance
+            wrong = {each: _wrong(others + distance / each, values) for each in WIDTHS}
+            best = min(wrong, key=lambda each: wrong[each])
+            self.narrow[place] = 1 / best
+            far = others + distance / best
+
+    def regression(self, seen: Floats, values: Floats, asked: Floats) -> Floats:
+        """The mean of the values seen, weighted by how alike their rows are to those asked."""
+        found = []
+        for begin in range(0, len(asked), AT_ONCE):
+            part = asked[begin : begin + AT_ONCE]
+            far = np.zeros((len(part), len(seen)))
+            for place, each in enumerate(self.narrow):
+                if each:
+                    far += each * _apart(part[:, place], seen[:, place])
+            found.append(_weighted(far, values))
+        return np.concatenate(found)
+
+
+def _apart(left: Floats, right: Floats) -> Floats:
+    """How far each pair of values is apart; never more than numbers can be."""
+    return np.asarray(np.minimum(np.abs(left[:, None] - right[None, :]), 1.0))
+
+
+def _weighted(far: Floats, values: Floats) -> Floats:
+    near = np.exp(-far)
+    return np.asarray((near @ values + TINY * values.mean()) / (near.sum(axis=1) + TINY))
+
+
+def _wrong(far: Floats, values: Floats) -> float:
+    """The squared errors of each value as foretold by the others."""
+    far = far + np.diag(np.full(len(far), np.inf))
+    return float(((_weighted(far, values) - values) ** 2).sum())
+
+
+@lru_cache(maxsize=16)
+def learned(
+    earlier: tuple[Earlier, ...],
+) -> tuple[tuple[StudyId, ...], list[tuple[TrialSpec, float]], Kernel | None]:
+    """Which studies say something, what their trials came to, and how alike settings count."""
+    known = {study.study: ends(study) for study in earlier}
+    seen = [each for found in known.values() for each in found]
+    if not seen:
+        return (), [], None
+    seen = seen[:: 1 + (len(seen) - 1) // MOST]
+    rows = positions([spec for spec, _ in seen])
+    kernel = Kernel(rows, np.array([value for _, value in seen]))
+    return tuple(study for study, found in known.items() if found), seen, kernel
+
+
+class Memory:
+    """What is foretold of each trial of a study, by its number.
+
+    Args:
+        earlier: studies of the same parameters, the latest first.
+        specs: the trials of the new study.
+    """
+
+    def __init__(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> None:
+        self.studies, seen, kernel = learned(tuple(earlier))
+        self.row = {spec.number: row for row, spec in enumerate(specs)}
+        if kernel is None:
+            return
+        rows = positions([*(spec for spec, _ in seen), *specs])
+        self.rows, values = rows[len(seen) :], np.array([value for _, value in seen])
+        self.foretold = kernel.regression(rows[: len(seen)], values, self.rows)
+        # The worst comes second: what is alike says nothing of whether the order holds.
+        best, *others = self.foretold.argsort(kind="stable").tolist()
+        self.order = np.array([best, *others[-1:], *others[:-1]])
+        self._place = {row: place for place, row in enumerate(self.order.tolist())}
+
+    def place(self, number: int) -> int:
+        """How many trials are probed before this one."""
+        return self._place[self.row[number]]
+
+    def words(self, number: int) -> str:
+        """What was foretold of a trial, for people."""
+        row = self.row[number]
+        rank = int((self.foretold < self.foretold[row]).sum()) + 1
+        told = ", ".join(self.studies)
+        return f"place {rank} of {len(self.row)} by what {told} came to"
+
+    def agrees(self, probed: Sequence[int], slowness: Floats) -> bool:
+        """Whether the probed are slow where they were foretold to be."""
+        foretold = self.foretold[[self.row[number] for number in probed]]
+        if len(probed) < TOLD_APART or foretold.std() == 0 or slowness.std() == 0:
+            return False
+        return bool(np.corrcoef(foretold, slowness)[0, 1] >= AGREES)
+
+    def outlook(self, probed: Sequence[int], slowness: Floats) -> Outlook:
+        """What is expected of the others after what these showed."""
+        rows = np.array([self.row[number] for number in probed])
+        return Outlook(self, rows, slowness)
+
+
+class Outlook:
+    """The slowness expected of trials that were not probed.
+
+    A Gaussian process whose mean is a constant and what was foretold times b, both learned from
+    the probed.
+    """
+
+    def __init__(self, memory: Memory, seen: Ints, slowness: Floats) -> None:
+        self._memory = memory
+        self._seen = memory.rows[seen]
+        self._weights = (WEIGHT,) * self._seen.shape[1]
+        foretold = memory.foretold[seen]
+        self._center = float(foretold.mean())
+        self._foretold = foretold - self._center
+        away = slowness - SLOPE * self._foretold
+        self._level = float(away.mean())
+        noisy = Alike(self._seen, self._seen).kernel(self._weights)
+        noisy += SLOPE_VARIANCE * np.outer(self._foretold, self._foretold)
+        noisy += NOISE * np.eye(len(seen))
+        self._inverse = np.linalg.inv(noisy)
+        self._reach = self._inverse @ (away - self._level)
+        found = float((away - self._level) @ self._reach)
+        self._size = (found + PRIOR * USUAL) / (len(seen) + PRIOR)
+        self._least: dict[int, float] = {}
+
+    def least(self, number: int) -> float:
+        """The slowness that a trial has at least, as far as can be expected."""
+        row = self._memory.row[number]
+        if row not in self._least:
+            # Those that come next are asked about next, and cost little more beside this one.
+            place = self._memory.place(number)
+            rows = self._memory.order[place : place + NEXT]
+            self._least.update(zip(rows.tolist(), self._of(rows).tolist(), strict=True))
+        return self._least[row]
+
+    def _of(self, rows: Ints) -> Floats:
+        memory = self._memory
+        foretold = memory.foretold[rows] - self._center
+        across = Alike(memory.rows[rows], self._seen).kernel(self._weights)
+        across = across + SLOPE_VARIANCE * np.outer(foretold, self._foretold)
+        own = 1 + SLOPE_VARIANCE * foretold**2
+        unexplained = np.maximum(own - ((across @ self._inverse) * across).sum(axis=1), 0.0)
+        means = SLOPE * foretold + self._level + across @ self._reach
+        return np.asarray(means - CAUTION * np.sqrt(self._size * unexplained))

@@ -1,0 +1,113 @@
+"""What earlier studies tell of a new one, and how long that is believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hermesd.core.model import Plugin, Stage
+from hermesd.core.policy import BadSetting, Earlier
+from hermesd.policy import make_policy
+from hermesd.policy.best_first import BestFirst, Recalling
+from hermesd.policy.memory import Kernel, Memory
+from hermesd.sim.curves import Job, Switch
+from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
+from hermesd.sim.orders import LossGoal, SubmissionOrder
+from tests.policy.trials import curve, trial
+
+STEPS = 400
+
+
+def falling(rate: float, **parameters: float | str) -> Job:
+    """A training whose loss falls by this rate from 2."""
+    losses = tuple(2 * math.exp(-rate * step / STEPS) for step in range(STEPS))
+    return Job(losses, 0.1, STEPS, 1, tuple(parameters.items()))
+
+
+def by_rate(rate: Callable[[int], float], count: int = 12) -> list[Job]:
+    return [falling(rate(n), lr=10.0**-n, opt="adam" if n % 2 else "sgd") for n in range(count)]
+
+
+def simulated(
+    jobs: Sequence[Job], *history: Earlier, settings: tuple[tuple[str, str], ...] = ()
+) -> SimulatedOutcome:
+    """The study on one device."""
+    order = SubmissionOrder(tuple(jobs), (), LossGoal(0.0, 2.0, 0.0), Switch.split(0.1))
+    policy = Plugin("best_first", settings)
+    return Drive(order, 1, policy, Plugin("free"), history=history).run()
+
+
+def begins(outcome: SimulatedOutcome) -> dict[int, float]:
+    """When each trial ran first, in that order."""
+    found: dict[int, float] = {}
+    for stay in outcome.stays:
+        found.setdefault(stay.trial, stay.taken)
+    return found
+
+
+PEAK = by_rate(lambda n: 6.0 - abs(n - 7))
+
+
+def test_probes_go_by_what_earlier_trials_came_to_and_the_second_is_the_worst() -> None:
+    first = list(begins(simulated(PEAK, earlier_study("before", PEAK))))
+    assert first[:2] == [7, 0]
+    assert set(first[2:4]) <= {5, 6, 8, 9}
+
+
+def test_without_history_and_with_it_off_probes_go_in_order_of_submission() -> None:
+    off = simulated(PEAK, earlier_study("before", PEAK), settings=(("history", "off"),))
+    assert list(begins(off)) == list(begins(simulated(PEAK))) == list(range(len(PEAK)))
+
+
+def test_who_is_foretold_to_be_slow_waits_until_the_fast_are_trained() -> None:
+    with_history, without = simulated(PEAK, earlier_study("before", PEAK)), simulated(PEAK)
+    assert with_history.finished[7] < without.finished[7]
+    assert begins(with_history)[1] > with_history.finished[7]
+
+
+def test_an_order_that_does_not_hold_is_ignored() -> None:
+    reversed_here = by_rate(lambda n: 1.0 + abs(n - 7))
+    outcome = simulated(reversed_here, earlier_study("before", PEAK))
+    # All are probed before any is trained to its end.
+    assert max(begins(outcome).values()) < min(outcome.finished)
+
+
+def test_of_studies_that_say_nothing_nothing_is_remembered() -> None:
+    specs = [replace(trial(n).spec, stages=(Stage(None, (("lr", n),)),)) for n in range(9)]
+    same = [replace(trial(n), spec=specs[n], curve=curve([1.0] * 9), step=9) for n in range(9)]
+    for trials in ([], same[:5], same, [replace(each, curve=()) for each in same]):
+        memory = Memory((Earlier("before", trials),), specs)
+        assert memory.studies == ()
+        assert BestFirst().remembering((Earlier("before", trials),), specs) == BestFirst()
+
+
+def test_a_parameter_that_explains_nothing_does_not_count() -> None:
+    rows = np.array([[n / 63, (n * 37 % 64) / 63] for n in range(64)])
+    kernel = Kernel(rows, np.sin(6 * rows[:, 0]))
+    assert kernel.narrow[0] > 0
+    assert kernel.narrow[1] == 0
+
+
+def test_why_says_what_history_said() -> None:
+    earlier = earlier_study("nightly", PEAK)
+    specs = [each.spec for each in earlier.trials]
+    policy = BestFirst().remembering((earlier,), specs)
+    assert isinstance(policy, Recalling)
+    waiting = replace(trial(7), spec=specs[7])
+    assert policy.words(waiting) == "not probed yet, place 1 of 12 by what nightly came to"
+
+
+@pytest.mark.parametrize("value", ["own", "shared", "off", False])
+def test_history_is_a_setting(value: str | bool) -> None:
+    policy = make_policy(Plugin("best_first", (("history", value),)))
+    assert isinstance(policy, BestFirst)
+    assert policy.history == (value or "off")
+
+
+def test_a_history_of_another_name_is_refused() -> None:
+    with pytest.raises(BadSetting, match="one of off, own, shared"):
+        make_policy(Plugin("best_first", (("history", "all"),)))
