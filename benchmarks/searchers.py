@@ -147,12 +147,12 @@ def searched(problem: Problem, method: str, trials: int, seed: int) -> list[floa
     for n in range(1, trials + 1):
         point, note = space.drawn(axes, seed, n), ""
         if n > drawn:
-            told = answer(Ask(source, Goal.MINIMIZE, n, 1, tuple(known)))
+            told = answer(Ask(source, (Goal.MINIMIZE,), n, 1, tuple(known)))
             if told.error:
                 raise SystemExit(f"{method}: {told.error}")
             point, note = told.proposals[0].point, told.proposals[0].note
         loss = problem.loss(dict(point))
-        known.append(Known(point, Standing.VALUED, loss, note))
+        known.append(Known(point, Standing.VALUED, (loss,), note=note))
         best.append(min(loss, best[-1] if best else math.inf))
     return best
 

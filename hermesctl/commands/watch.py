@@ -322,7 +322,7 @@ def best(
             document,
             rows,
             lambda wide: Group(
-                leaderboard(trials, trials.ranked_by, wide),
+                leaderboard(trials, trials.ranked_by, wide, [*trials.objectives][1:], trials.front),
                 *more_trials(chosen, len(trials)),
                 *([cell(words, "dim")] if words else []),
                 *([] if chosen.best_trial else notices_view(chosen.notices)),

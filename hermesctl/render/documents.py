@@ -55,6 +55,9 @@ def best_document(study: Study, trials: Leaderboard) -> dict[str, Data]:
         "metric": trials.metric,
         "goal": trials.metric_goal,
         "mode": trials.metric_mode,
+        **(
+            {"objectives": trials.objectives, "front": sorted(trials.front)} if trials.front else {}
+        ),
         "trials": [best_row(trial) for trial in trials],
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 from rich.table import Table
@@ -139,11 +139,19 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     return table
 
 
-def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
-    """The best trials, best first."""
+def leaderboard(
+    trials: Sequence[Trial],
+    metric: str,
+    wide: bool,
+    further: Sequence[str] = (),
+    front: Collection[str] = (),
+) -> Grid:
+    """The best trials, best first, with `further` objectives; those on the `front` are marked."""
     names = varying(trials)
     extra = ("fidelity", *(("checkpoint",) if wide else ()))
-    head = (">rank", "|trial", f">{metric}", ">step", "|state")
+    mark = ("front",) if front else ()
+    others = [f">{name}" for name in further]
+    head = (">rank", "|trial", f">{metric}", *others, *mark, ">step", "|state")
     parameters = [f"={name}" for name in names]
     narrow = ("fidelity", "overhead", "preempted", PARAMETERS, "step", "state")
     spared = (PARAMETERS,) if wide else narrow
@@ -153,6 +161,8 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             cell(str(trial.rank or "-")),
             cell(trial.id, "bold" if trial.rank == 1 else ""),
             cell(number(trial.metric)),
+            *(cell(number(_last(trial, name))) for name in further),
+            *(cell("*" if trial.id in front else "") for _ in mark),
             cell(step_text(trial)),
             state_cell(trial),
             *(cell(param_text(trial, name)) for name in names),
@@ -164,6 +174,10 @@ def leaderboard(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
             cells.append(cell(trial.checkpoint.id if trial.checkpoint else "-"))
         table.add_row(*cells)
     return table
+
+
+def _last(trial: Trial, metric: str) -> float | None:
+    return next((each.last for each in trial.metrics if each.name == metric), None)
 
 
 def studies_table(studies: Sequence[Study], wide: bool) -> Grid:

@@ -167,4 +167,6 @@ def leaderboard(message: pb.BestTrialsResponse) -> records.Leaderboard:
         metric.name or _DEFAULT_METRIC,
         _word("goal")(metric),
         _word("mode")(metric),
+        {each.name: _word("goal")(each) for each in message.objectives},
+        message.front,
     )

@@ -556,11 +556,24 @@ class ServerInfo:
 class Leaderboard(list[Trial]):
     """Trials, best first, and what ranks them: see `Study.metric`."""
 
-    def __init__(self, trials: Iterable[Trial], metric: str, goal: str, mode: str) -> None:
+    def __init__(
+        self,
+        trials: Iterable[Trial],
+        metric: str,
+        goal: str,
+        mode: str,
+        objectives: Mapping[str, str] | None = None,
+        front: Iterable[str] = (),
+    ) -> None:
         super().__init__(trials)
         self.metric = metric
         self.metric_goal = goal
         self.metric_mode = mode
+        #: Of a study with several objectives each with its goal, the metric first; else none.
+        self.objectives = dict(objectives or {})
+        #: The trials that no other surpasses in one of these without being worse in another. They
+        #: come first.
+        self.front = frozenset(front)
 
     def frame(self) -> Any:
         """Its trials, best first, as a pandas DataFrame.

@@ -11,16 +11,17 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import isnan
 
 import structlog
 
 from hermesd import study as studies
 from hermesd.core.decide.searches import proposals_wanted, to_give
 from hermesd.core.events import Added, Event, SearchFailed
-from hermesd.core.model import Phase, Study, StudyId, Time
+from hermesd.core.model import Study, StudyId, Time
 from hermesd.core.state import Rejected, State
 from hermesd.core.trial import Trial
-from hermesd.head.api.ranking import Measure, measure
+from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
 from hermesd.head.refusals import TooMuch
@@ -33,6 +34,8 @@ PATIENCE_SECONDS = 120.0
 # So many are asked for at once: a search knows nothing yet of those that it has just proposed.
 MOST_AT_ONCE = 16
 PROCESS = ("-m", "hermesd.search")
+# A constraint on what is no number is broken by so much.
+MUCH = 1e300
 LINE_LIMIT_BYTES = 64 * 2**20
 
 log = structlog.get_logger()
@@ -156,27 +159,31 @@ class Searching:
 def ask(state: State, study: Study, wanted: int) -> Ask:
     """The question, with what the leaderboard knows of each trial."""
     trials = [state.trials[trial] for trial in state.members[study.id]]
-    by = measure(study, trials)
+    aims = objectives(study, measure(study, trials))
     assert study.searcher is not None
     before = (
-        replace(_known(state.trials[trial], by), note="")
+        replace(_known(state.trials[trial], aims), note="")
         for earlier in study.searcher.warm_start
         for trial in state.members.get(earlier, ())
     )
     known = (
         *(each for each in before if each.standing is Standing.VALUED),
-        *(_known(trial, by) for trial in trials),
+        *(_known(trial, aims) for trial in trials),
     )
-    return Ask(study.source, by.goal, len(trials) + 1, wanted, known)
+    goals = tuple(aim.goal for aim in aims)
+    return Ask(study.source, goals, len(trials) + 1, wanted, known)
 
 
-def _known(trial: Trial, by: Measure) -> Known:
-    group, standing, _ = by.standing(trial)
+def _known(trial: Trial, aims: Sequence[Measure]) -> Known:
+    by = aims[0]
     point, note = studies.axes_of(trial.spec), trial.spec.proposal
-    if group == 0:
-        value = standing if by.goal.value == "minimize" else -standing
-        return Known(point, Standing.VALUED, value, note)
-    if group == 1:
-        return Known(point, Standing.DIVERGED, note=note)
-    lost = trial.phase.final or trial.phase is Phase.FAILED
-    return Known(point, Standing.NOTHING if lost else Standing.OPEN, note=note)
+    breaches = tuple(min(bounds.breach(trial), MUCH) for bounds in by.constraints)
+    values = [aim.value(trial) for aim in aims]
+    group, _, _ = by.standing(trial)
+    if group == DIVERGED:
+        return Known(point, Standing.DIVERGED, note=note, breaches=breaches)
+    if group < DIVERGED and not any(value is None or isnan(value) for value in values):
+        told = tuple(value for value in values if value is not None)
+        return Known(point, Standing.VALUED, told, breaches, note)
+    standing = Standing.NOTHING if trial.phase.final else Standing.OPEN
+    return Known(point, standing, note=note, breaches=breaches)

@@ -60,15 +60,31 @@ def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterat
 
 
 def _ranked(ask: Ask, axes: dict[str, Axis]) -> list[Point]:
-    """The points of the space that have a value, best first."""
+    """The points of the space that have a value, best first: those that break no constraint, then
+    by how many others surpass them in all objectives (Fonseca and Fleming 1993)."""
     lies = {name: Coordinates(axis) for name, axis in axes.items()}
     valued = [
         known
         for known in ask.known
         if known.standing is Standing.VALUED and place(axes, lies, known.point) is not None
     ]
-    valued.sort(key=lambda known: known.value, reverse=ask.goal is Goal.MAXIMIZE)
-    return [known.point for known in valued]
+    signs = [1 if goal is Goal.MINIMIZE else -1 for goal in ask.goals]
+    worth = [
+        tuple(sign * value for sign, value in zip(signs, known.values, strict=True))
+        for known in valued
+    ]
+
+    def standing(index: int) -> tuple[bool, int, float]:
+        own = worth[index]
+        surpassed = 0
+        if len(signs) > 1:
+            surpassed = sum(
+                other != own and all(a <= b for a, b in zip(other, own, strict=True))
+                for other in worth
+            )
+        return valued[index].breaks, surpassed, own[0]
+
+    return [valued[index].point for index in sorted(range(len(valued)), key=standing)]
 
 
 def _key(point: Point) -> frozenset[tuple[str, type, object]]:

@@ -25,12 +25,21 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A trial as its searcher knows it; `note` is what the searcher wrote of it."""
+    """A trial as its searcher knows it."""
 
     point: Point
     standing: Standing
-    value: float = 0.0
+    #: What it is worth by each of the goals, if it is valued.
+    values: tuple[float, ...] = ()
+    #: By how much it breaks each constraint of the study: 0 or less if it does not.
+    breaches: tuple[float, ...] = ()
+    #: What the searcher wrote of it.
     note: str = ""
+
+    @property
+    def breaks(self) -> bool:
+        """Whether it breaks a constraint."""
+        return any(breach > 0 for breach in self.breaches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class Ask:
     the trial `number`."""
 
     source: bytes
-    goal: Goal
+    goals: tuple[Goal, ...]
     number: int
     count: int
     known: tuple[Known, ...]

@@ -7,8 +7,9 @@ is the trial's `note`: with it a sampler that is made anew for each question is 
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -24,6 +25,8 @@ from hermesd.search.ask import Ask, Known, Proposal, Standing
 from hermesd.search.coordinates import Coordinates, place
 from hermesd.study.space import Axis
 
+_SAID = re.compile("relative_params|constraints")
+
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -34,9 +37,10 @@ def proposals(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is experimental or will be deprecated
         lies = {name: Coordinates(axis) for name, axis in axes.items()}
-        direction = "minimize" if ask.goal is Goal.MINIMIZE else "maximize"
-        sampler = _sampler(method, startup, population, seed)
-        study = optuna.create_study(direction=direction, sampler=sampler)
+        directions = [str(goal) for goal in ask.goals]
+        constrained = any(known.breaches for known in ask.known)
+        sampler = _sampler(method, startup, population, seed, constrained)
+        study = optuna.create_study(directions=directions, sampler=sampler)
         _tell(study, ask, axes, lies)
         for _ in range(ask.count):
             trial = study.ask()
@@ -45,26 +49,35 @@ def proposals(
                 if axis.is_in(point):
                     point[name] = lies[name].value(_suggested(trial, name, lies[name]))
             noted = study.get_trials(deepcopy=False)[-1].system_attrs
-            # Those with the point say again what the point does.
-            note = {key: value for key, value in noted.items() if "relative_params" not in key}
+            # Those with the point say again what the point does, and constraints what is measured.
+            note = {key: value for key, value in noted.items() if not _SAID.search(key)}
             yield Proposal(tuple(point.items()), json.dumps(note) if note else "")
 
 
-def _sampler(method: str, startup: int, population: int, seed: int) -> Any:
+def _sampler(method: str, startup: int, population: int, seed: int, constrained: bool) -> Any:
     samplers = optuna.samplers
+    # Each trial has its breaches already; that there is a function says that they count.
+    bounds = {"constraints_func": _breaches} if constrained else {}
     match method:
         case "tpe":
-            return samplers.TPESampler(n_startup_trials=startup, constant_liar=True, seed=seed)
+            return samplers.TPESampler(
+                n_startup_trials=startup, constant_liar=True, seed=seed, **bounds
+            )
         case "gp":
-            return samplers.GPSampler(n_startup_trials=startup, seed=seed)
+            return samplers.GPSampler(n_startup_trials=startup, seed=seed, **bounds)
         case "cmaes":
             return samplers.CmaEsSampler(
                 n_startup_trials=startup, seed=seed, warn_independent_sampling=False
             )
         case "nsgaii":
-            return samplers.NSGAIISampler(population_size=population, seed=seed)
+            return samplers.NSGAIISampler(population_size=population, seed=seed, **bounds)
         case _:
             raise ValueError(f"no sampler {method}")
+
+
+def _breaches(trial: Any) -> list[float]:
+    found: list[float] = trial.system_attrs["constraints"]
+    return found
 
 
 def _tell(
@@ -72,8 +85,11 @@ def _tell(
 ) -> None:
     """What is known of the trials whose points lie in the space."""
     distributions = {name: _distribution(lie) for name, lie in lies.items() if lie.size != 1}
-    valued = [known.value for known in ask.known if known.standing is Standing.VALUED]
-    worst = (max if ask.goal is Goal.MINIMIZE else min)(valued, default=0.0)
+    valued = [known.values for known in ask.known if known.standing is Standing.VALUED]
+    worst = [
+        (max if goal is Goal.MINIMIZE else min)((each[i] for each in valued), default=0.0)
+        for i, goal in enumerate(ask.goals)
+    ]
     for known in ask.known:
         at = place(axes, lies, known.point)
         if at is None:
@@ -83,19 +99,24 @@ def _tell(
             optuna.trial.create_trial(
                 params={name: _as(each, at[name]) for name, each in told.items()},
                 distributions=told,
-                system_attrs=json.loads(known.note or "{}"),
+                system_attrs=_attributes(known),
                 **_outcome(known, worst),
             )
         )
 
 
-def _outcome(known: Known, worst: float) -> dict[str, Any]:
+def _attributes(known: Known) -> dict[str, Any]:
+    bounds = {"constraints": list(known.breaches)} if known.breaches else {}
+    return {**json.loads(known.note or "{}"), **bounds}
+
+
+def _outcome(known: Known, worst: Sequence[float]) -> dict[str, Any]:
     states = optuna.trial.TrialState
     match known.standing:
         case Standing.VALUED:
-            return {"state": states.COMPLETE, "value": known.value}
+            return {"state": states.COMPLETE, "values": known.values}
         case Standing.DIVERGED:
-            return {"state": states.COMPLETE, "value": worst}
+            return {"state": states.COMPLETE, "values": worst}
         case Standing.OPEN:
             return {"state": states.RUNNING}
         case Standing.NOTHING:

@@ -65,6 +65,9 @@ def startup(section: StudySection) -> int:
 
 def errors(section: StudySection) -> Iterable[FieldError]:
     """What is set that the method does not have."""
+    if section.method == "cmaes" and section.objectives:
+        expected = "tpe, gp, nsgaii or genetic for several objectives: cmaes has one"
+        yield FieldError("method", section.method, expected, "nsgaii")
     if section.method in METHODS:
         return
     if section.warm_start:

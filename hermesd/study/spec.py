@@ -154,6 +154,25 @@ class MetricSection(SignalSection):
     mode: MetricMode = MetricMode.LAST
 
 
+class ObjectiveSection(Section):
+    goal: Goal = Goal.MINIMIZE
+
+
+class ConstraintSection(Section):
+    """Between which values a metric is to be."""
+
+    min: Finite | None = None
+    max: Finite | None = None
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError("a `min`, a `max`, or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min <= max, not {self.min:g} and {self.max:g}")
+        return self
+
+
 class PluginSection(Section):
     """A plug-in; a policy's settings may stand in its name (`hermesd.config.policy_line`)."""
 
@@ -270,6 +289,12 @@ class StudySection(Section):
     sequences: Annotated[dict[AxisName, dict[str, Any]], Field(max_length=AXES_LIMIT)] = Field(
         default_factory=dict
     )
+    objectives: Annotated[dict[Name, ObjectiveSection], Field(max_length=7)] = Field(
+        default_factory=dict
+    )
+    constraints: Annotated[dict[Name, ConstraintSection], Field(max_length=20)] = Field(
+        default_factory=dict
+    )
     run_cap: Count | None = None
     early_terminate: EarlyTerminateSection | None = None
     schedule: ScheduleSection = ScheduleSection()
@@ -298,6 +323,18 @@ class StudySection(Section):
         if metric.mode is MetricMode.SMOOTHED and signal and metric.name != signal.name:
             raise ValueError(f"the mode last or best: only the signal ({signal.name}) is smoothed")
         return metric
+
+    @field_validator("objectives")
+    @classmethod
+    def _are_further_ones(
+        cls, objectives: dict[str, ObjectiveSection], info: ValidationInfo
+    ) -> dict[str, ObjectiveSection]:
+        metric = info.data.get("metric")
+        if objectives and metric is not None and "name" not in metric.model_fields_set:
+            raise ValueError("a `metric` by name, and here the objectives beside it")
+        if metric is not None and metric.name in objectives:
+            raise ValueError(f"objectives beside {metric.name}, which is the metric already")
+        return objectives
 
     @field_validator("conda")
     @classmethod

@@ -178,3 +178,40 @@ async def test_what_a_method_lacks_is_said_before_anything_is_stored(
         assert "no `search` with method random, which proposes nothing" in words
         node = await asyncio.wait_for(head.submit(search("genetic")), 60)
         assert len(node.trials) == 4
+
+
+async def test_several_objectives_have_a_front_and_constraints_leave_trials_without_a_rank(
+    tmp_path: Path,
+) -> None:
+    aims = {
+        "metric": types.Metric(name="loss"),
+        "objectives": [types.Objective(name="size", goal=types.GOAL_MAXIMIZE)],
+        "constraints": [types.Constraint(name="memory", max=8.0)],
+    }
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("genetic", search=types.Search(startup=6), **aims))
+        told = [(0.5, 3, 1), (0.25, 1, 1), (0.75, 4, 1), (0.5, 2, 1), (0.125, 9, 9)]
+        for loss, size, memory in told:
+            launch = await node.start()
+            await node.report(launch, 1, [loss], size=size, memory=memory)
+            await node.complete(launch, 1)
+        await node.settle()
+        best = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
+        assert [trial.id for trial in best.trials] == [f"digits/{n}" for n in (2, 1, 3, 4, 5, 6)]
+        assert list(best.front) == ["digits/2", "digits/1", "digits/3"]
+        assert [trial.rank for trial in best.trials] == [1, 2, 4, 3, 0, 0]
+        question = searching.ask(head.state, head.state.studies["digits"], 1)
+        assert question.goals == ("minimize", "maximize")
+        assert question.known[4].values == (0.125, 9.0)
+        assert question.known[4].breaches == (1.0,)
+        assert question.known[4].breaks
+        for wrong, words in (
+            ({**aims, "metric": types.Metric()}, "a `metric` by name"),
+            ({**aims, "metric": types.Metric(name="size")}, "which is the metric already"),
+            ({**aims, "constraints": [types.Constraint(name="memory")]}, "a `min`, a `max`"),
+        ):
+            assert words in (await status(head.submit(search("tpe", name="x", **wrong))))[1]
+        assert "cmaes has one" in (await status(head.submit(search("cmaes", name="x", **aims))))[1]
+        node.call.cancel()

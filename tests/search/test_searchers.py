@@ -44,7 +44,7 @@ def worth(point: space.Point) -> float:
 def ask(method: str, known: tuple[Known, ...] = (), count: int = 1, **fields: Any) -> Ask:
     number = pb.SearchMethod.Value(f"SEARCH_METHOD_{method.upper()}")
     source = spec(SPACE, method=number, run_cap=40, **fields).SerializeToString()
-    return Ask(source, Goal.MINIMIZE, len(known) + 1, count, known)
+    return Ask(source, (Goal.MINIMIZE,), len(known) + 1, count, known)
 
 
 def searched(method: str, trials: int, seed: int = 0) -> Iterator[Known]:
@@ -55,7 +55,7 @@ def searched(method: str, trials: int, seed: int = 0) -> Iterator[Known]:
             answered = answer(ask(method, known, seed=seed))
             assert not answered.error
             ((point, note),) = [(each.point, each.note) for each in answered.proposals]
-        known = (*known, Known(point, Standing.VALUED, worth(point), note))
+        known = (*known, Known(point, Standing.VALUED, (worth(point),), note=note))
         yield known[-1]
 
 
@@ -93,7 +93,7 @@ def _random() -> Any:
 def test_a_search_finds_better_points_than_random_draws() -> None:
     drawn = sorted(worth(space.drawn(AXES, 0, number)) for number in range(1, 41))[0]
     for method in ("tpe", "genetic"):
-        assert min(known.value for known in searched(method, 40)) < drawn, method
+        assert min(known.values[0] for known in searched(method, 40)) < drawn, method
 
 
 def test_an_optimizer_goes_on_from_its_notes() -> None:
@@ -158,3 +158,20 @@ def test_a_value_and_where_it_lies_are_the_same(
 def test_what_is_on_no_axis_lies_nowhere(value: Any) -> None:
     (axis,) = space.axes({"x": {"min": 0.0, "max": 10.0}}).values()
     assert Coordinates(axis).of(value) is None
+
+
+@pytest.mark.parametrize("method", ["tpe", "nsgaii", "genetic", "random_walk"])
+def test_several_objectives_and_constraints_count_in_what_is_proposed(method: str) -> None:
+    known: list[Known] = []
+    for number in range(1, 41):
+        point, note = space.drawn(AXES, 3, number), ""
+        if number > 8:
+            goals = (Goal.MINIMIZE, Goal.MAXIMIZE)
+            answered = answer(replace(ask(method, tuple(known)), goals=goals))
+            assert not answered.error
+            point, note = answered.proposals[0].point, answered.proposals[0].note
+        units = float(str(dict(point)["units"]))
+        values = (abs(math.log10(float(str(dict(point)["rate"]))) + 3), units)
+        known.append(Known(point, Standing.VALUED, values, (units - 40,), note))
+    kept = sum(not each.breaks for each in known[20:]) / 20
+    assert kept > 0.6, "two fifths of all points break the constraint"

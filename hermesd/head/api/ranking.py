@@ -41,6 +41,27 @@ LAST_RESORT = "the study names no metric: the last loss that was reported"
 SMOOTHED = "the study names no metric: the mean of the last tenth of the losses so far"
 
 
+# The group of a leaderboard that those are in which came to no number.
+DIVERGED = 2
+
+
+class Bounds(NamedTuple):
+    """A metric, and between which values a trial's last one is to be."""
+
+    metric: str
+    low: float
+    high: float
+
+    def breach(self, trial: Trial) -> float:
+        """By how much it is not: 0 or less within, and while it is not known."""
+        summary = trial.metrics.get(self.metric)
+        if summary is None or summary.last is None:
+            return 0.0
+        if math.isnan(summary.last):
+            return math.inf
+        return max(self.low - summary.last, summary.last - self.high)
+
+
 class Measure(NamedTuple):
     """What is ranked; `reason` says why where the study does not say it itself.
 
@@ -53,6 +74,7 @@ class Measure(NamedTuple):
     mode: MetricMode
     reason: str = ""
     end_on_nan: bool = True
+    constraints: tuple[Bounds, ...] = ()
 
     def value(self, trial: Trial) -> float | None:
         """The value that counts; None if the metric was never seen, NaN if it is no number."""
@@ -72,15 +94,17 @@ class Measure(NamedTuple):
         return summary.low if self.goal is Goal.MINIMIZE else summary.high
 
     def standing(self, trial: Trial) -> tuple[int, float, int]:
-        """What the leaderboard sorts by: value, then NaN or diverged, never seen, failed."""
+        """What the leaderboard sorts by: value, those that break a constraint apart, then NaN or
+        diverged, never seen, failed."""
         value, number = self.value(trial), trial.spec.number
         if trial.phase is Phase.FAILED:
-            return (3, 0.0, number)
+            return (4, 0.0, number)
         if value is None:
-            return (2, 0.0, number)
+            return (3, 0.0, number)
         if math.isnan(value) or (trial.not_finite and self.end_on_nan):
-            return (1, 0.0, number)
-        return (0, value if self.goal is Goal.MINIMIZE else -value, number)
+            return (DIVERGED, 0.0, number)
+        broken = any(bounds.breach(trial) > 0 for bounds in self.constraints)
+        return (int(broken), value if self.goal is Goal.MINIMIZE else -value, number)
 
 
 class RankedTrials:
@@ -115,6 +139,63 @@ class RankedTrials:
 
 def measure(study: Study, trials: Iterable[Trial]) -> Measure:
     """What the study ranks, given its trials."""
+    return _measure(study, trials)._replace(constraints=constraints(study.source))
+
+
+@lru_cache(maxsize=64)
+def constraints(source: bytes) -> tuple[Bounds, ...]:
+    """The bounds of metrics that a study file gives."""
+    return tuple(
+        Bounds(
+            each.name,
+            each.min if each.HasField("min") else -math.inf,
+            each.max if each.HasField("max") else math.inf,
+        )
+        for each in types.StudySpec.FromString(source).constraints
+    )
+
+
+def objectives(study: Study, by: Measure) -> tuple[Measure, ...]:
+    """What the study ranks, and its further objectives; one alone of most studies."""
+    further = types.StudySpec.FromString(study.source).objectives
+    goals = {number: goal for goal, number in GOALS.items()}
+    mode = MetricMode.BEST if by.mode is MetricMode.BEST else MetricMode.LAST
+    return (
+        by,
+        *(Measure(each.name, goals.get(each.goal, Goal.MINIMIZE), mode) for each in further),
+    )
+
+
+def values(trial: Trial, aims: Sequence[Measure]) -> tuple[float, ...] | None:
+    """Its values by all of these, smaller is better; None while one is not known, or is no number,
+    and if it has no rank."""
+    found = []
+    if aims[0].standing(trial)[0]:
+        return None
+    for aim in aims:
+        value = aim.value(trial)
+        if value is None or math.isnan(value):
+            return None
+        found.append(value if aim.goal is Goal.MINIMIZE else -value)
+    return tuple(found)
+
+
+def front(trials: Sequence[Trial], aims: Sequence[Measure]) -> list[Trial]:
+    """The trials that no other surpasses in one objective without being worse in another (Pareto),
+    in the order of the first objective."""
+    known = [(found, trial) for trial in trials if (found := values(trial, aims)) is not None]
+    known.sort(key=lambda pair: (pair[0], pair[1].spec.number))
+    kept: list[tuple[tuple[float, ...], Trial]] = []
+    for found, trial in known:  # what surpasses one comes before it
+        if not any(
+            other != found and all(a <= b for a, b in zip(other, found, strict=True))
+            for other, _ in kept
+        ):
+            kept.append((found, trial))
+    return [trial for _, trial in kept]
+
+
+def _measure(study: Study, trials: Iterable[Trial]) -> Measure:
     on_nan = study.stop.on_nan
     if names_its_metric(study):
         return Measure(study.metric, study.goal, study.mode, "", on_nan)
@@ -152,7 +233,12 @@ def asked_for(
         near = nearest(asked.name, names)
         raise Refused(FieldError(f"{field}.name", shown(asked.name), expected, near))
     return Measure(
-        asked.name, _goal(study, known, asked), _mode(study, asked), "", study.stop.on_nan
+        asked.name,
+        _goal(study, known, asked),
+        _mode(study, asked),
+        "",
+        study.stop.on_nan,
+        constraints(study.source),
     )
 
 

@@ -27,7 +27,7 @@ from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import RankedTrials, asked_for
+from hermesd.head.api.ranking import RankedTrials, asked_for, front, objectives
 from hermesd.head.api.requests import (
     PART,
     Mutation,
@@ -44,7 +44,9 @@ from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.access import FAILED_THERE, Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import FieldError, Refused, shown
+from hermesd.wire import GOALS
 
 BEST_COUNT = 10
 LOST_NAMED = 3
@@ -92,7 +94,16 @@ class TrialsService:
             yield
             ranking = views.ranking_view(board.measure)
             rest = pb.BestTrialsResponse(study=study.id, ranking=ranking)
-            best = board.trials[: request.count or BEST_COUNT]
+            ordered, aims = board.trials, objectives(study, board.measure)
+            if len(aims) > 1 and by is None:
+                first = front(ordered, aims)
+                rest.front.extend(trial.id for trial in first)
+                rest.objectives.extend(
+                    types.Objective(name=aim.metric, goal=GOALS[aim.goal]) for aim in aims
+                )
+                ahead = set(rest.front)
+                ordered = [*first, *(trial for trial in ordered if trial.id not in ahead)]
+            best = ordered[: request.count or BEST_COUNT]
             trials = yield from views.serialized(
                 state, best, board, lambda some: pb.BestTrialsResponse(trials=some)
             )

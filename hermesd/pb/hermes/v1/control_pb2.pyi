@@ -678,14 +678,18 @@ class BestTrialsRequest(_message.Message):
     def __init__(self, study: _Optional[str] = ..., count: _Optional[int] = ..., metric: _Optional[_Union[_types_pb2.Metric, _Mapping]] = ...) -> None: ...
 
 class BestTrialsResponse(_message.Message):
-    __slots__ = ("study", "trials", "ranking")
+    __slots__ = ("study", "trials", "ranking", "objectives", "front")
     STUDY_FIELD_NUMBER: _ClassVar[int]
     TRIALS_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
+    FRONT_FIELD_NUMBER: _ClassVar[int]
     study: str
     trials: _containers.RepeatedCompositeFieldContainer[Trial]
     ranking: Ranking
-    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ...) -> None: ...
+    objectives: _containers.RepeatedCompositeFieldContainer[_types_pb2.Objective]
+    front: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, study: _Optional[str] = ..., trials: _Optional[_Iterable[_Union[Trial, _Mapping]]] = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., objectives: _Optional[_Iterable[_Union[_types_pb2.Objective, _Mapping]]] = ..., front: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Selection(_message.Message):
     __slots__ = ("study", "trials")
