@@ -115,6 +115,10 @@ def head(
 
 
 Name = Annotated[str | None, typer.Option("--name", help="Overrides name.")]
+RunAs = Annotated[
+    str | None,
+    typer.Option("--run-as", help="Overrides run_as: self, users, or numbers 400000-465535."),
+]
 Slots = Annotated[str | None, typer.Option("--slots", help="Overrides cpu_slots: 3, or 80%,40%.")]
 
 
@@ -126,13 +130,16 @@ def node(
     head: Annotated[str | None, typer.Option(help="Overrides head: unix:/path, host:port.")] = None,
     name: Name = None,
     slots: Slots = None,
+    run_as: RunAs = None,
     embedded: Embedded = False,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
     """Run the node daemon, or have this machine join a head first."""
     _see_descriptors()
     if context.invoked_subcommand is None:
-        settings = _node_settings(config, state, name, slots, head=head, embedded=embedded or None)
+        settings = _node_settings(
+            config, state, name, slots, head=head, run_as=run_as, embedded=embedded or None
+        )
         _serve_node(settings, until_stdin_closes)
 
 
@@ -155,6 +162,7 @@ def join(
     state: State = None,
     name: Name = None,
     slots: Slots = None,
+    run_as: RunAs = None,
     serve: Annotated[
         bool, typer.Option("--serve/--enrol-only", help="Run the node daemon at once.")
     ] = True,
@@ -169,16 +177,21 @@ def join(
 ) -> None:
     """Join a head with a token; from then on, `hermesd node` connects to it."""
     from hermesd.commands import join as joining
+    from hermesd.node.daemon import see_told
 
     stop = "part" if guest else None
     try:
         with joining.guest_folder(state, serve) if guest else nullcontext(state) as folder:
-            settings = _node_settings(config, folder, name, slots, at_stop=stop)
+            settings = _node_settings(config, folder, name, slots, at_stop=stop, run_as=run_as)
+            if serve:  # before the token is used up
+                see_told(settings.model_copy(update={"head": head}))
             typer.echo(joining.join(head, token, token_file, settings), err=True)
             if serve:
-                joined = _node_settings(config, folder, name, slots, head=head, at_stop=stop)
+                joined = _node_settings(
+                    config, folder, name, slots, head=head, at_stop=stop, run_as=run_as
+                )
                 _serve_node(joined, False)
-    except joining.NotEnrolled as error:
+    except (joining.NotEnrolled, StateRefused) as error:
         _refuse(str(error))
     if not serve and (other := _node_settings(config, state, name, slots).head) != head:
         typer.echo(

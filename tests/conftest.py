@@ -39,6 +39,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail when any test is skipped")
 
 
+# The nodes of tests belong to who runs these.
+os.environ.setdefault("HERMES_NODE_RUN_AS", "self")
+
+
 def _have(*packages: str) -> bool:
     return all(importlib.util.find_spec(package) for package in packages)
 

@@ -65,6 +65,17 @@ def test_the_exposure_stays_below_its_limit(units: Path, name: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@needs_systemd
+def test_a_node_that_runs_programs_as_their_users_is_a_root_with_few_rights(units: Path) -> None:
+    drop_ins = units / "hermesd-node.service.d"
+    drop_ins.mkdir()
+    shutil.copy(SYSTEMD / "hermesd-node-accounts.conf", drop_ins / "accounts.conf")
+    done = analyze("verify", str(units / "hermesd-node.service"))
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    with_it = analyze("security", "--offline=true", "--threshold=40", str(units / UNITS[1]))
+    assert with_it.returncode == 0, with_it.stdout
+
+
 @pytest.mark.parametrize("name", UNITS)
 def test_the_daemons_tell_systemd_when_they_are_ready(name: str) -> None:
     assert service(name)["Type"] == "notify"

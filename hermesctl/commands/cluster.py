@@ -131,7 +131,7 @@ run_node() {{
   [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || name=$name-r$SLURM_RESTART_COUNT
   {devices}
   exec {hermesd} node join "$(<"$LAUNCH/head")" --token-file "$LAUNCH/token" --guest \\
-    --name "${{name//[^a-z0-9._-]/-}}" {resources}
+    --run-as self --name "${{name//[^a-z0-9._-]/-}}" {resources}
 }}
 export -f run_node
 # The tasks hear each signal themselves: nothing stands between Slurm and them. Here one tells that

@@ -328,6 +328,8 @@ class NodeJoined:
     machine: tuple[str, ...] = ()
     #: What parked trials are to hold of its memory together; 0: it did not say.
     parked_memory_bytes: int = 0
+    #: Programs of all users run as the daemon's own account there.
+    runs_as_itself: bool = False
     #: The user who brought it for their own trials; the head says so, not the node.
     owner: str = ""
     #: What images of processes find on the machine, and may need on others; none: it makes no

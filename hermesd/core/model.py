@@ -598,6 +598,8 @@ class Node:
     shared: str = ""
     machine: tuple[str, ...] = ()
     parked_memory_bytes: int = 0
+    #: Programs of all users run as the daemon's own account there.
+    runs_as_itself: bool = False
     #: It runs this user's trials, and no others.
     owner: str = ""
     #: What images of processes find on its machine, and may need on others; empty: it makes none.

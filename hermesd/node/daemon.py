@@ -27,9 +27,14 @@ from hermesd.node.runner.cleanup import BURIAL_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.notify import keep_watchdog_fed, notify
-from hermesd.security.accounts import close
+from hermesd.security.accounts import account, close
 
 _REMOVE = "remove it, while no node runs there"
+_UNTOLD = (
+    'node.run_as: expected "self" where one person alone submits (programs run as {account} and can'
+    " read all that is this account's, the node's key too), or as root \"users\" or"
+    ' "400000-465535" (as accounts of their users); or --run-as: see docs/security.md'
+)
 
 log = structlog.get_logger()
 
@@ -39,10 +44,12 @@ class AlreadyRunning(Exception):
 
 
 async def serve(config: NodeConfig) -> None:
-    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NameTaken, NoQuota, SharedAway.
+    """Run a node until SIGTERM or SIGINT. Raises AlreadyRunning, NameTaken, NoQuota, SharedAway;
+    StateRefused, for one, where nobody said as whom it may run users' programs.
 
     SIGUSR1 has one that parts begin with that, and take its time.
     """
+    see_told(config)
     stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,6 +61,25 @@ async def serve(config: NodeConfig) -> None:
         await run_node(config, os.environ, stop, lambda: notify("READY=1"), soon)
     finally:
         feeder.cancel()
+
+
+def see_told(config: NodeConfig) -> None:
+    """See that the node was told as whom to run users' programs. Raises StateRefused."""
+    if config.run_as is None and not _is_of_one_person(config):
+        raise StateRefused(_UNTOLD.format(account=account(os.geteuid())))
+
+
+def _is_of_one_person(config: NodeConfig) -> bool:
+    """Whether the head is this account's own, at a socket that no other can come to."""
+    if config.embedded or not config.knows_its_head:
+        return True
+    if not config.head.startswith("unix:"):
+        return False
+    try:
+        there = Path(config.head.removeprefix("unix:")).parent.stat()
+    except OSError:
+        return False
+    return there.st_uid == os.geteuid() and not there.st_mode & 0o077
 
 
 async def run_node(

@@ -66,6 +66,7 @@ class HeadMessages:
                 self.availability.parting,
                 provisions.shared_name,
                 parked_memory_bytes=config.parked_memory_bytes,
+                runs_as_itself=not provisions.accounts.switch,
                 image_features=provisions.images.features,
             )
         )

@@ -116,6 +116,7 @@ class Place:
         host = self.wires.join("head")
         address, enrol = (f"{host}:{port}" for port in PORTS)
         base = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
+        base["HERMES_NODE_RUN_AS"] = "self"
         base |= {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self.head.environment = {
             **base,

@@ -28,6 +28,7 @@ class Place:
         self.address = f"127.0.0.1:{free_port()}"
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("HERMES_")},
+            "HERMES_NODE_RUN_AS": "self",
             "XDG_CONFIG_HOME": str(folder / "config"),
             "HERMES_STATE": str(folder / "state"),
             "HERMES_HEAD_ENROL": f"127.0.0.1:{free_port()}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from hermesd.core.events import Looked, NodeDrained, NodeSilent, PoolsConfigured
 from hermesd.core.model import Pool, Program
 from hermesd.core.state import State
-from hermesd.head.api.submission_checks import Fitting, fitting, in_words, note
-from tests.core.playbook import joined, study
+from hermesd.head.api.submission_checks import Fitting, fitting, in_words, note, notes
+from tests.core.playbook import joined, study, submitted
 
 GIB = 1 << 30
 DATA = "/data/images"
@@ -76,3 +77,15 @@ def test_without_nodes_there_is_nothing_to_say() -> None:
 
 def test_of_many_nodes_some_are_named() -> None:
     assert in_words([f"node {n} lacks it" for n in range(7)]).endswith("it; and 2 nodes more")
+
+
+def test_who_is_not_alone_on_a_node_is_told_where_others_could_read_their_files() -> None:
+    state = State()
+    state.apply(replace(joined(1, node="a"), runs_as_itself=True), 0.0)
+    state.apply(joined(1, node="b"), 0.0)
+    hers = study("hers", owner="alice")
+    assert list(notes(state, hers)) == []
+    state.apply(submitted(name="his", owner="bob"), 0.0)
+    assert list(notes(state, hers)) == [
+        "on a other users' programs run as the same account, and can read its files"
+    ]

@@ -7,8 +7,11 @@ import os
 import pwd
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import RunId, Tier
 from hermesd.expecting import StateRefused
-from hermesd.node.daemon import run_node
+from hermesd.node.daemon import run_node, see_told
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -313,3 +316,36 @@ async def test_a_state_directory_that_programs_cannot_come_to_is_refused(
     config.state_dir.parent.chmod(0o700)
     with pytest.raises(StateRefused, match=f"{config.state_dir.parent}: expected a directory"):
         await run_node(config, os.environ, asyncio.Event(), lambda: None)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_of_a_head_of_others_is_told_as_whom_it_runs_programs(
+    tmp_path: Path, own: bool
+) -> None:
+    tmp_path.chmod(0o700 if own else 0o755)
+    config = NodeConfig(state_dir=tmp_path / "node", head=f"unix:{tmp_path}/head.sock")
+    for run_as in ("self", "users", "400000-400100"):
+        see_told(config.model_copy(update={"run_as": run_as}))
+    with nullcontext() if own else pytest.raises(StateRefused, match='run_as: expected "self"'):
+        see_told(config)
+
+
+def test_join_keeps_the_token_where_it_was_not_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("invite_anything")
+    words = ("join", "127.0.0.1:1", "--token-file", str(token), "--state", str(tmp_path / "node"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "hermesd.cli", "node", *words],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr[:25]) == (2, "hermesd: node.run_as: exp")
+
+
+def test_settings_that_would_run_programs_as_root_or_nobody_knows_whom_are_refused() -> None:
+    for run_as in ("root", "0-10", "1000-2000", "400100-400000", "400000", "me"):
+        with pytest.raises(ValueError, match='"self", "users" or user numbers of 65536 or more'):
+            NodeConfig(run_as=run_as)
+    for account in ("root", "", "../x", "a b"):
+        with pytest.raises(ValueError, match="account of the machine that is not root"):
+            UserTerms(account=account)

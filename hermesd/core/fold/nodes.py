@@ -224,6 +224,7 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
         shared=event.shared,
         machine=event.machine,
         parked_memory_bytes=event.parked_memory_bytes,
+        runs_as_itself=event.runs_as_itself,
         owner=event.owner,
         image_features=event.image_features,
     )

@@ -196,14 +196,26 @@ def placement(state: State, study: Study) -> types.Plugin | None:
 
 
 def notes(state: State, study: Study) -> Iterator[str]:
-    """What is not as the study has it, and which devices its pool lacks."""
+    """What is not as the study has it, who may read it, and which devices its pool lacks."""
     yield from _overruled(state, study)
+    yield from _unguarded(state, study)
     slots = [slot for slot in state.slots.values() if state.serves(slot.device, study)]
     where = "" if study.pool == DEFAULT_POOL else f" in the pool {study.pool}"
     if not slots and (where or study.device_kind):
         yield f"no device is attached now{where}"
     elif slots and not any(asked_for(study, slot.device) for slot in slots):
         yield f"{unfit(study, [slot.device for slot in slots])}{where}: its trials wait"
+
+
+def _unguarded(state: State, study: Study) -> Iterator[str]:
+    """On which nodes programs of other users run as the same account as the study's."""
+    if all(other.owner == study.owner for other in state.studies.values()):
+        return
+    nodes = [state.nodes[name] for name in _serving(state, study)]
+    alike = sorted(node.id for node in nodes if node.runs_as_itself and not node.owner)
+    if alike:
+        named = ", ".join(alike[:NAMED]) + (" …" if len(alike) > NAMED else "")
+        yield f"on {named} other users' programs run as the same account, and can read its files"
 
 
 def _overruled(state: State, study: Study) -> Iterator[str]:

@@ -120,7 +120,7 @@ class AttachResponse(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., acknowledged_sequence: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., renew: _Optional[_Union[Renew, _Mapping]] = ..., suspend: _Optional[_Union[SuspendRun, _Mapping]] = ..., stop: _Optional[_Union[StopRun, _Mapping]] = ..., kill: _Optional[_Union[KillRun, _Mapping]] = ..., release: _Optional[_Union[ReleaseTrial, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., send_file: _Optional[_Union[SendFile, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., upcoming: _Optional[_Union[Upcoming, _Mapping]] = ..., write_down: _Optional[_Union[WriteDown, _Mapping]] = ..., copy: _Optional[_Union[CopyCheckpoint, _Mapping]] = ..., drop: _Optional[_Union[DropCheckpoints, _Mapping]] = ..., look: _Optional[_Union[LookAt, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk", "shared", "parting", "heard_head", "heard_journal_sequence", "machine", "parked_memory_bytes", "boottime_seconds", "image_features")
+    __slots__ = ("node", "boot_id", "version", "devices", "runs", "facts", "transfer_address", "transfer_key", "yields", "disk", "shared", "parting", "heard_head", "heard_journal_sequence", "machine", "parked_memory_bytes", "runs_as_itself", "boottime_seconds", "image_features")
     NODE_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,7 @@ class Hello(_message.Message):
     HEARD_JOURNAL_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     PARKED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RUNS_AS_ITSELF_FIELD_NUMBER: _ClassVar[int]
     BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FEATURES_FIELD_NUMBER: _ClassVar[int]
     node: str
@@ -155,9 +156,10 @@ class Hello(_message.Message):
     heard_journal_sequence: int
     machine: _containers.RepeatedScalarFieldContainer[str]
     parked_memory_bytes: int
+    runs_as_itself: bool
     boottime_seconds: float
     image_features: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., disk: _Optional[str] = ..., shared: _Optional[str] = ..., parting: bool = ..., heard_head: _Optional[str] = ..., heard_journal_sequence: _Optional[int] = ..., machine: _Optional[_Iterable[str]] = ..., parked_memory_bytes: _Optional[int] = ..., boottime_seconds: _Optional[float] = ..., image_features: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[_types_pb2.Device, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[LiveRun, _Mapping]]] = ..., facts: _Optional[_Iterable[str]] = ..., transfer_address: _Optional[str] = ..., transfer_key: _Optional[bytes] = ..., yields: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ..., disk: _Optional[str] = ..., shared: _Optional[str] = ..., parting: bool = ..., heard_head: _Optional[str] = ..., heard_journal_sequence: _Optional[int] = ..., machine: _Optional[_Iterable[str]] = ..., parked_memory_bytes: _Optional[int] = ..., runs_as_itself: bool = ..., boottime_seconds: _Optional[float] = ..., image_features: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LiveRun(_message.Message):
     __slots__ = ("trial", "attempt", "condition", "devices", "step", "identity")
