@@ -96,6 +96,39 @@ def document_faults(path: Path) -> Iterator[str]:
             yield f"{name(path)}: no heading {target}"
 
 
+# What people outside of the project call.
+OUTSIDE = [
+    *(f"hermesctl/sdk/{each}.py" for each in ("async_client", "records", "comparison", "events")),
+    "hermesctl/searches.py",
+    "trainer_shim/api.py",
+    "trainer_shim/__init__.py",
+]
+# Called by the project alone, though they lie there.
+INSIDE = {"compared", "share", "ranked_by", "tells", "traced"}
+
+
+def test_what_others_call_says_what_it_takes() -> None:
+    faults = [fault for path in OUTSIDE for fault in undocumented(parsed(ROOT / path))]
+    assert not faults, "\n".join(faults)
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """The public functions and methods of a file that don't say what they take, return or raise."""
+    public = [each for each in tree.body if not getattr(each, "name", "_").startswith("_")]
+    classes = [each for each in public if isinstance(each, ast.ClassDef)]
+    for function in (*public, *(each for one in classes for each in one.body)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if function.name.startswith("_") or function.name in INSIDE:
+            continue
+        said = ast.get_docstring(function) or ""
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        if {each.arg for each in arguments} - {"self", "cls"} and "Args:" not in said:
+            yield f"{function.name}: its arguments are not documented"
+        if re.search(r"\bRaises [A-Z]", said):
+            yield f"{function.name}: what it raises is not below `Raises:`"
+
+
 def test_cited_decisions_exist() -> None:
     known = {f"D{int(path.name[:4])}" for path in DECISIONS}
     assert known

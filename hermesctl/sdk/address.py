@@ -29,13 +29,16 @@ SOCKET_PATH_BYTES_MAX = 100  # of the kernel's 108
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gRPC target. `socket` is its Unix socket, `embedded` that it is this user's own head,
-    `membership` what this user came by at its login to it."""
+    """A gRPC target."""
 
     target: str
+    #: Where it is known from, in words.
     origin: str
+    #: Its Unix socket, if it is one.
     socket: Path | None = None
+    #: It is this user's own head.
     embedded: bool = False
+    #: What this user came by at its login to it.
     membership: Membership | None = None
 
     def __str__(self) -> str:

@@ -228,16 +228,15 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A study has further trials; one that was finished is so no longer.
-
-    `forked` has for each of them, unless it is empty, the checkpoint of another trial of the study
-    from which it goes on. `searcher` is what proposed them, empty if a person added them.
-    """
+    """A study has further trials; one that was finished is so no longer."""
 
     study: StudyId
     trials: tuple[TrialSpec, ...]
     request_id: str
+    #: For each of them, unless it is empty, the checkpoint of another trial of the study from which
+    #: it goes on.
     forked: tuple[Checkpoint, ...] = ()
+    #: What proposed them; empty if a person added them.
     searcher: str = ""
 
 

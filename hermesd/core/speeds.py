@@ -34,17 +34,17 @@ ALIKE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A kind of device, as a study knows it.
+    """A kind of device, as a study knows it; both speeds are those of a device of the kind that
+    needs no correction."""
 
-    `first` is the first trial that was measured there and `rate` its steps a busy second.
-    `factor` tells how fast the kind is beside the study's other kinds: `rate` until a trial was
-    measured on this kind and on another one, what such trials showed since (`paired`). Both are
-    those of a device of the kind that needs no correction.
-    """
-
+    #: The first trial that was measured there.
     first: TrialId
+    #: Its steps a busy second.
     rate: float
+    #: How fast the kind is beside the study's other kinds: `rate` until a trial was measured on
+    #: this kind and on another one, what such trials showed since.
     factor: float
+    #: One was.
     paired: bool = False
 
 

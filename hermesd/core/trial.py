@@ -104,20 +104,20 @@ class Failure:
 
 
 class Strike(NamedTuple):
-    """A trial's failure on a device after `step`; `mark` tells its error from others.
-
-    `further` is the other device on which the trial has trained past that since; empty: on none.
-    `together` says that what ran on other devices of the node went with it.
-    """
+    """A trial's failure on a device."""
 
     trial: TrialId
     study: StudyId
     error_kind: str
     detail: str
+    #: Tells its error from others.
     mark: str
     at: Time
+    #: What it had come to.
     step: int
+    #: The other device on which the trial has trained past that since; empty: on none.
     further: DeviceId = ""
+    #: What ran on other devices of the node went with it.
     together: bool = False
 
 

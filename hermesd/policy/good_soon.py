@@ -44,21 +44,21 @@ class GoodSoonOrder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GoodSoon:
-    """The ranking of one decision.
-
-    `good` is the loss from which a trial is good, `reached` the step at which the leader was,
-    `planned` its length, and `rest` the seconds that the best good candidate needs to its end.
-    `over` says that as many have finished as are meant by the good ones: those that would only now
-    become good are worth no switches then.
-    """
+    """The ranking of one decision."""
 
     name: ClassVar[str] = "best_first"
     order: GoodSoonOrder
     leader: Track
+    #: The loss from which a trial is good.
     good: float
+    #: The step at which the leader was.
     reached: float
+    #: Its length.
     planned: int
+    #: The seconds that the best good candidate needs to its end.
     rest: float = math.inf
+    #: As many have finished as are meant by the good ones: those that would only now become good
+    #: are worth no switches then.
     over: bool = False
 
     @property

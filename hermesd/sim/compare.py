@@ -66,23 +66,19 @@ SAMPLED = np.linspace(0.0, 1.2, 121)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file of curves and how it is read; `switch_seconds` None: as the file says.
-
-    `good` says what makes a trial of it good.
-    """
+    """A file of curves and how it is read."""
 
     path: Path
     loss: Loss
+    #: None: as the file says.
     switch_seconds: float | None
+    #: What makes a trial of it good.
     good: Good = "way"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What every policy of one comparison has in common; devices without `speeds` are equal.
-
-    The files of `history` were studies before, those of them that have the same parameters.
-    """
+    """What every policy of one comparison has in common."""
 
     recorded: Recorded
     devices: int
@@ -90,7 +86,9 @@ class Scene:
     trials: int
     orders: int
     seed: int
+    #: Without any, the devices are equal.
     speeds: tuple[float, ...] = ()
+    #: Files that were studies before, those of them that have the same parameters.
     history: tuple[Path, ...] = ()
 
 

@@ -37,26 +37,25 @@ NO_PASSES = Passes(1, 0.0)
 
 @dataclass(frozen=True)
 class Job:
-    """One recorded training: `losses[i]` is what iteration i + 1 reported, all finite.
+    """One recorded training."""
 
-    `announced` is the length that the program tells when it starts, None if it tells none: policies
-    know no other. One that `diverges` reports a loss that is no number after its last finite one,
-    and is stopped. `smoothing` is the number of iterations
-    of the trailing mean that figures are read off; policies see the losses themselves. The first
-    iteration takes `opening_seconds` more than the others: what a framework traces or compiles.
-
-    `points` are the steps at which a loss was reported, None if at each. A step between two has the
-    loss of the first of them, since nobody knows the other then; before the first there is none,
-    whatever `losses` has there.
-    """
-
+    #: `losses[i]` is what iteration i + 1 reported, all finite.
     losses: tuple[float, ...]
     step_seconds: float
+    #: The length that the program tells when it starts; None if it tells none. Policies know no
+    #: other.
     announced: int | None
+    #: Over so many iterations goes the trailing mean that figures are read off; policies see the
+    #: losses themselves.
     smoothing: int
     parameters: tuple[tuple[str, Setting], ...] = ()
+    #: The first iteration takes so much more than the others: what a framework traces or compiles.
     opening_seconds: float = 0.0
+    #: It reports a loss that is no number after its last finite one, and is stopped.
     diverges: bool = False
+    #: The steps at which a loss was reported; None: at each. A step between two has the loss of the
+    #: first of them, since nobody knows the other then; before the first there is none, whatever
+    #: `losses` has there.
     points: tuple[int, ...] | None = None
     passes: Passes = NO_PASSES
 
@@ -112,14 +111,12 @@ def elapsed(first: int, step: int | Floats, step_seconds: float, passes: Passes)
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Seconds to suspend a trial, to resume it, and to start it for the first time.
-
-    `ending` is how long a trial keeps its device after its last iteration.
-    """
+    """Seconds to suspend a trial, to resume it, and to start it for the first time."""
 
     leaving: float
     resuming: float
     starting: float
+    #: How long a trial keeps its device after its last iteration.
     ending: float = 0.0
 
     @classmethod

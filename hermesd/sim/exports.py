@@ -192,17 +192,15 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A study and what is known of its past.
-
-    `trials` are those that were trained at all, by number; each is the job at its place in
-    `curves`. So many others are `untrained`: they reported no loss. `entries` are the launches,
-    starts, reports and ends of runs, and failures of the policy, with their times.
-    """
+    """A study and what is known of its past."""
 
     study: Study
+    #: Those that were trained at all, by number; each is the job at its place in `curves`.
     trials: tuple[Trial, ...]
     curves: Curves
+    #: The launches, starts, reports and ends of runs, and failures of the policy, with their times.
     entries: tuple[tuple[Time, Entry], ...]
+    #: So many others reported no loss.
     untrained: int
 
 
@@ -319,14 +317,13 @@ def _piece(found: dict[str, Any]) -> _Piece:
 
 
 class _Curve(NamedTuple):
-    """What a trial showed: `known` are the losses at `steps`, finite up to its `length`.
-
-    One that is `broken` showed no number at the step after that.
-    """
+    """What a trial showed."""
 
     steps: tuple[int, ...]
+    #: The losses at `steps`, finite up to its `length`.
     known: tuple[float, ...]
     length: int
+    #: It showed no number at the step after that.
     broken: bool
 
     def losses(self) -> tuple[float, ...]:

@@ -21,22 +21,21 @@ NEAR = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One order's figures.
+    """One order's figures, in seconds."""
 
-    `time_to_good`: mean over the good trials of the time at which each reaches the goal. `top4`:
-    the same over the four good trials that end with the lowest loss. `time_to_best`: when the
-    trial that ends with the lowest loss of all is fully trained. `auc`: the seconds for which the
-    lowest loss so far stood above the lowest of all, weighted by how far, the usual start being 1;
-    `near_best`: when it first stood less than 2 % above, which trials of equal merit do not blur.
-    `jct`: mean time at which a trial is finished.
-    """
-
+    #: Mean over the good trials of the time at which each reaches the goal.
     time_to_good: float
+    #: When the trial that ends with the lowest loss of all is fully trained.
     time_to_best: float
+    #: As `time_to_good`, over the four good trials that end with the lowest loss.
     top4: float
+    #: For how long the lowest loss so far stood above the lowest of all, weighted by how far, the
+    #: usual start being 1.
     auc: float
+    #: When it first stood less than 2 % above, which trials of equal merit do not blur.
     near_best: float
     makespan: float
+    #: Mean time at which a trial is finished.
     jct: float
 
 

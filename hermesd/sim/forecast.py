@@ -51,14 +51,17 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class StudyForecast:
-    """What to expect of `trials` trials on so many devices, from `draws` draws of the earlier
-    study's trials, of which `trained` came to their end. Usually so many of a draw are `good`."""
+    """What to expect of trials on some devices."""
 
+    #: The earlier one, from whose trials is drawn.
     study: str
+    #: So many of its trials came to their end.
     trained: int
     trials: int
     devices: int
+    #: How often was drawn.
     draws: int
+    #: Usually so many of a draw are good.
     good: int
     policies: tuple[Expected, ...]
 

@@ -220,37 +220,34 @@ def _giving_up(plugin: Plugin) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One trial under a policy that ends whom it holds back.
-
-    `held_back` if it would have been ended at `step` of `steps`, `seconds` after the submission,
-    with `loss`. `rank` is its place among all by `final_loss`, from 1; both are values of the
-    study's signal, None where it was no number.
-    """
+    """One trial under a policy that ends whom it holds back."""
 
     trial: str
+    #: It would have been ended at `step` of `steps`.
     held_back: bool
     step: int
     steps: int
+    #: After the submission.
     seconds: Time
     words: str
+    #: Then, as a value of the study's signal; None where it was no number. So is `final_loss`.
     loss: float | None
     final_loss: float | None
+    #: Its place among all by `final_loss`, from 1.
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What would have come of it, had the policy ended the trials that it holds back.
-
-    `pick` is the trial that then stands first by the losses seen; `regret` how much worse its
-    final loss is than the best, `regret_share` the same as a share of the way from where trials
-    usually start to the best. None if the pick ends without a loss.
-    """
+    """What would have come of it, had the policy ended the trials that it holds back."""
 
     held_back: int
     best_held_back: bool
+    #: The trial that then stands first by the losses seen.
     pick: str
+    #: How much worse its final loss is than the best; None if it ends without a loss.
     regret: float | None
+    #: The same, as a share of the way from where trials usually start to the best.
     regret_share: float | None
     seconds: Time
     iterations: int
@@ -269,48 +266,48 @@ class ReplayedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What really happened.
+    """What really happened."""
 
-    `simulated` are the figures of the study's `own` policy in virtual time; `error` is the median
-    over the trials of how far these put the end of a trial off its real one. None where that
-    policy cannot be simulated: `unsimulated` says why. `policy` is `own`, and what decided in its
-    place if it failed. In so many `away_seconds`, of all devices together, one was not the study's
-    though a trial of it waited; simulations have every device all of the time.
-    """
-
+    #: The study's `own`, and what decided in its place if it failed.
     policy: str
     figures: Figures
     switches: int
+    #: The figures of the study's own policy in virtual time; None where it cannot be simulated.
     simulated: Figures | None
+    #: The median over the trials of how far these put the end of a trial off its real one.
     error: float | None
     own: str
+    #: Why the policy cannot be simulated; else empty.
     unsimulated: str = ""
     simulated_switches: int | None = None
+    #: For so long, of all devices together, one was not the study's though a trial of it waited;
+    #: simulations have every device all of the time.
     away_seconds: Time = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StudyReplay:
-    """A study under other policies. `partly` of its `trials` were trained, but not to their end;
-    `untrained` others have shown no loss and are left out.
-
-    `best` ends with the best value of the signal of those that were trained; so many are `good`:
-    they come to `good_loss`. It ran on `devices_had`, and is simulated on `devices`.
-    """
+    """A study under other policies."""
 
     study: str
     signal: str
+    #: On so many it is simulated.
     devices: int
     trials: int
     iterations: int
+    #: So many of its `trials` were trained, but not to their end.
     partly: int
+    #: So many others have shown no loss and are left out.
     untrained: int
+    #: It ends with the best value of the signal of those that were trained.
     best: str
     best_loss: float
+    #: So many come to `good_loss`.
     good: int
     good_loss: float
     happened: Happened
     policies: tuple[ReplayedPolicy, ...]
+    #: On so many it ran.
     devices_had: int
 
 

@@ -16,19 +16,19 @@ FIGURES = tuple(field.name for field in fields(Figures))
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure under a policy, over all orders.
+    """One figure under a policy, over all orders."""
 
-    `mean` is in seconds. `ratio` is FIFO's mean over the policy's mean; `median`, `p10` and `p90`
-    are of the ratios order by order. `won` is the share of orders in which the policy was faster
-    than FIFO, `bound_share` the bound's mean over the policy's mean: 1 is the best possible.
-    """
-
+    #: In seconds.
     mean: float
+    #: FIFO's mean over the policy's mean.
     ratio: float
+    #: Of the ratios order by order; so are `p10` and `p90`.
     median: float
     p10: float
     p90: float
+    #: The share of orders in which the policy was faster than FIFO.
     won: float
+    #: The bound's mean over the policy's mean: 1 is the best possible.
     bound_share: float
 
 

@@ -18,17 +18,16 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RecordedStay:
-    """A trial on a device: it trained steps `first + 1 .. last` from `begun` to `ended`.
-
-    The device was taken at `taken`, and free again at `freed`. Where a trial's first iteration
-    takes longer than the others, `begun` is so much later.
-    """
+    """A trial on a device: it trained the steps `first + 1 .. last`."""
 
     trial: int
     device: int
+    #: When the device was taken.
     taken: Time
+    #: When it began to train: later, where its first iteration takes longer than the others.
     begun: Time
     ended: Time
+    #: When the device was free again.
     freed: Time
     first: int
     last: int
@@ -42,13 +41,7 @@ class RecordedStay:
 
 @dataclass(slots=True)
 class LiveRecording:
-    """A stay that goes on.
-
-    `told` is the last step that was reported, `passed` the last milestone. `over` is set when the
-    quantum has ended, `leaving` when the device was asked back, `done` after the last step. `seen`
-    holds the losses by which limits are judged, at the steps where they are; `plan` numbers what is
-    to happen next. The first iteration began at `started`.
-    """
+    """A stay that goes on."""
 
     run: RunId
     trial: int
@@ -57,16 +50,24 @@ class LiveRecording:
     taken: Time
     first: int
     quantum: Quantum
+    #: The last step that was reported.
     told: int = 0
     grant: int = 0
+    #: When the first iteration began.
     started: Time = 0.0
     begun: Time = 0.0
     granted: Time = 0.0
+    #: The quantum has ended.
     over: bool = False
+    #: The last milestone.
     passed: float = 0.0
+    #: The device was asked back.
     leaving: bool = False
+    #: The last step is done.
     done: bool = False
+    #: Numbers what is to happen next.
     plan: int = 0
+    #: The losses by which limits are judged, at the steps where they are.
     seen: dict[int, float] = field(default_factory=dict)
 
     @property

@@ -35,19 +35,18 @@ START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a trial's process is made from; the machine only passes it on.
+    """What a trial's process is made from; the machine only passes it on."""
 
-    `program.argv` is the trial's own command line. `stages` are of the parameters that change while
-    it trains. When so many steps are done as one of `forks` says, a checkpoint is written in
-    passing, from which other trials go on.
-    """
-
+    #: Its `argv` is the trial's own command line.
     program: Program
     parameters: tuple[tuple[str, Setting], ...]
     signal: str
     signal_goal: Goal
     seed: int
+    #: Of the parameters that change while it trains.
     stages: tuple[Stage, ...] = ()
+    #: When so many steps are done, a checkpoint is written in passing, from which other trials go
+    #: on.
     forks: tuple[int, ...] = ()
 
 
@@ -251,14 +250,15 @@ class FidelityReported:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Every thread of the run is stopped, `boundary_seconds` after the request at a boundary, or
-    `midway` through an iteration that did not end by the deadline."""
+    """Every thread of the run is stopped."""
 
     run: RunId
     step: int
     memory_bytes: int = 0
     cause: str = ""
+    #: So long after the request, at a boundary.
     boundary_seconds: float = 0.0
+    #: It was stopped in an iteration that did not end by the deadline.
     midway: bool = False
 
 

@@ -44,14 +44,16 @@ OPEN_LIMIT_OF_ONE = 100  # for their own nodes
 
 @dataclass(frozen=True, slots=True)
 class InvitationIssued:
-    """Who may redeem a secret, how often: `name` is empty where any name will do. `keys` are marks
-    of those by which it was; what a node then has beside its name is `pool` and `most_devices`."""
+    """Who may redeem a secret, and how often."""
 
     role: Role
+    #: Empty where any name will do.
     name: str
     expires: Time
     uses: int = 1
+    #: Marks of those by which it was.
     keys: tuple[str, ...] = ()
+    #: What a node then has beside its name, as are `most_devices` and `owner`.
     pool: PoolId = ""
     most_devices: int = 0
     owner: str = ""

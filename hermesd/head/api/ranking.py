@@ -63,16 +63,15 @@ class Bounds(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What is ranked; `reason` says why where the study does not say it itself.
-
-    Where the study has trials `end_on_nan`, one that diverged counts as NaN, whatever it was
-    worth before: what is left of it is of no use.
-    """
+    """What is ranked."""
 
     metric: str
     goal: Goal
     mode: MetricMode
+    #: Why that, where the study does not say it itself.
     reason: str = ""
+    #: A trial that diverged counts as NaN, whatever it was worth before: what is left of it is of
+    #: no use.
     end_on_nan: bool = True
     constraints: tuple[Bounds, ...] = ()
 

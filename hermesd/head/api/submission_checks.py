@@ -42,11 +42,13 @@ WAITS = "its trials wait"
 
 
 class Fitting(NamedTuple):
-    """So many devices could be given a trial now. `misfits` says of each node whose devices cannot
-    take any what is the matter; `only_misfits` that there is no other in the study's pool."""
+    """Where a trial of a study could run."""
 
+    #: So many could be given one now.
     devices: int
+    #: Of each node whose devices cannot take any, what is the matter.
     misfits: tuple[str, ...]
+    #: There is no other node in the study's pool.
     only_misfits: bool
 
 

@@ -104,22 +104,24 @@ class JournalLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """What one call did, or `times` calls that were refused alike.
+    """What one call did, or calls that were refused alike."""
 
-    `role` and `name` are empty where nobody was known. `shown` is what let the caller in, `result`
-    the name of a gRPC status code, and `reason` what a refusal said. The table gives the `number`.
-    """
-
+    #: Given by the table.
     number: int
     at_unix_seconds: Time
+    #: Empty where nobody was known; so is `name`.
     role: str
     name: str
+    #: What let the caller in.
     shown: str
     peer: str
     method: str
     subject: str
+    #: The name of a gRPC status code.
     result: str
+    #: What a refusal said.
     reason: str
+    #: How many calls were refused alike.
     times: int = 1
 
 
