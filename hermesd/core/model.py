@@ -107,6 +107,16 @@ class Share(StrEnum):
     TREE = "tree"
 
 
+class Processes(StrEnum):
+    """What of a trial runs on its devices: a process for each, as torchrun starts them (each sees
+    all of them, and takes that of its rank), or that sees its own device alone, or one process for
+    all of them."""
+
+    RANKS = "ranks"
+    WORKERS = "workers"
+    ONE = "one"
+
+
 class RetryAction(StrEnum):
     """What a rule does about a failure: no run of the trial on that device again, none on a device
     of no more memory, no further run at all, or no run of any trial of the study on that node."""
@@ -366,6 +376,8 @@ class RunTerms:
     hung_seconds: float = HUNG_SECONDS
     #: What is done about a program that comes to no further step.
     stalled: OnStall = OnStall.TELL
+    #: What runs on its devices; None: ranks, of several.
+    processes: Processes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from hermesd.core.model import (
     OnSameFailure,
     OnStall,
     OnThirdFailure,
+    Processes,
     RetryAction,
     Setting,
     Share,
@@ -45,6 +46,7 @@ _PARSER: Any = import_module("re._parser")
 # Repetitions up to this many times of a part of a pattern cost little whatever they repeat.
 _FEW = 8
 REPLICAS_LIMIT = 3
+DEVICES_LIMIT = 64
 # For so long a trial that hangs may keep its device from the others.
 DEADLINE_LIMIT_SECONDS = 86_400
 REQUIREMENTS_LIMIT = 64 * 1024
@@ -197,6 +199,8 @@ class ScheduleSection(Section):
 class ResourcesSection(Section):
     device_kind: Text = ""
     memory_bytes: Annotated[int, Field(ge=0)] = 0
+    devices: Annotated[int, Field(ge=1, le=DEVICES_LIMIT)] = 1
+    processes: Processes | None = None
 
 
 def _absolute(text: str) -> str:

@@ -228,6 +228,9 @@ def draft(submission: Submission) -> Draft:
         errors += refused.errors
     schedule = chosen(section)
     errors += schedule.errors
+    if (devices := section.resources.devices) > 1 and schedule.placement.name != "free":
+        expected = f"free: a home is one device, and each trial needs {devices}"
+        errors.append(FieldError("schedule.placement", schedule.placement.name, expected, "free"))
     if errors:
         raise Refused(*errors)
     lines = argv.build_all(section, environment, given(stages, shape))
@@ -310,6 +313,8 @@ def _study(
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
+        devices=section.resources.devices,
+        processes=section.resources.processes,
         priority=section.priority,
         share=section.share,
         program_sha256=submission.program_sha256,

@@ -213,7 +213,7 @@ async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
     assert list(rack.devices) == ["n1/cpu0"]
     assert rack.cheapest == {"n1/cpu0": Tier.PARK}
     assert rack.devices["n1/cpu0"].cores == (CORE,)
-    assert rack.environment("n1/cpu0")["CUDA_VISIBLE_DEVICES"] == ""
+    assert rack.environment(["n1/cpu0"])["CUDA_VISIBLE_DEVICES"] == ""
     assert dict(await rack.released(["n1/cpu0", "n1/unplugged"], frozenset())) == {}
     assert rack.facts() == ("1 CPU slot",)
 

@@ -43,7 +43,6 @@ parameters:
   layers: {values: [3]}
   later: {values: [0.125]}
   rate: {sequence: {values: [0.5, later], at: [1]}}
-resources: {device_kind: cpu, memory_bytes: 1024}
 suspend: {tier: checkpoint, durability_seconds: 90, deadline_seconds: 45, replicas: 2}
 retry:
   max_failures: 5
@@ -63,9 +62,11 @@ OTHERS = {
     "conda": """
 method: random
 conda: vision
+resources: {device_kind: cpu, memory_bytes: 1024}
 schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
 """,
     "venv": """
+resources: {device_kind: cpu, memory_bytes: 1024, devices: 2, processes: ranks}
 method: genetic
 search: {ahead: 2, startup: 1, population: 4}
 python: /usr/bin/python3
@@ -77,7 +78,7 @@ PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
 # What a study cannot say, but what happens to it and its trials afterwards.
 LATER = {
-    Study: {"metric_chosen", "signal_chosen", "devices"},
+    Study: {"metric_chosen", "signal_chosen"},
     Assignment: {
         "checkpoint", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds",
     },

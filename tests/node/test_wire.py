@@ -19,6 +19,7 @@ from hermesd.core.model import (
     LiveRun,
     Milestone,
     OnStall,
+    Processes,
     Program,
     Quantum,
     RunId,
@@ -39,6 +40,7 @@ terms = st.builds(
     suspend_deadline_seconds=number,
     hung_seconds=st.floats(60, 1e6),
     stalled=st.sampled_from(OnStall),
+    processes=st.sampled_from([None, *Processes]),
 )
 runs = st.builds(RunId, name, st.integers(1, 2**31 - 1))
 checkpoints = st.builds(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from hermesd.core.decide.gangs import widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
@@ -54,6 +55,8 @@ def no_devices(state: State, trial: Trial) -> str:
     fitting = [slot for slot in slots if asked_for(study, slot.device)]
     if slots and not fitting:
         return f"; {unfit(study, [slot.device for slot in slots])} in its pool {pool}"
+    if fitting and (narrow := too_narrow(study, [slot.device for slot in fitting])):
+        return f"; {narrow}"
     if any(slot.sound and state.nodes[slot.device.node].open for slot in fitting):
         return ""
     away = [f"{node.id} {_away(node)}" for node in nodes if not node.open and _has(node, fitting)]
@@ -72,6 +75,17 @@ def unfit(study: Study, devices: Sequence[Device]) -> str:
     which = f" of kind {kind}" if kind else ""
     asked, most = study.memory_bytes / _GIB, max(alike) / _GIB
     return f"there is no device{which} with {asked:.1f} GiB of memory (at most: {most:.1f} GiB)"
+
+
+def too_narrow(study: Study, devices: Sequence[Device]) -> str:
+    """What to say if no node has as many of these devices as a trial needs; "" if one has."""
+    most, node, kind = widest([device for device in devices if asked_for(study, device)])
+    if most >= study.devices:
+        return ""
+    return (
+        f"each trial needs {study.devices} devices of one node and kind, and the most that one has"
+        f" is {most} ({node}: {kind})"
+    )
 
 
 def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time) -> str:
@@ -214,7 +228,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             " checkpoint would bring it back elsewhere"
         )
     else:
-        where = f" on {trial.run.devices[0]}" if trial.run else ""
+        where = f" on {', '.join(trial.run.devices)}" if trial.run else ""
         summary = f"{trial.id} is {trial.phase}{where}"
         if place is not None and ranking[place - 1].left_out:
             summary += f"; {policy} leaves it out of its plan: {ranking[place - 1].words}"
@@ -224,8 +238,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         elif not trouble:
             summary += f"; {policy} does not rank it"
         summary += _speed(state, trial)
-        if trial.phase is Phase.WAITING and DeviceQuotas(state).full(trial):
+        if trial.phase is Phase.WAITING and _over_quota(state, trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
+        elif trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
+            summary += f"; {', '.join(kept)} are kept for it until all of them are free"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
             summary += _form(trial)
@@ -298,6 +314,11 @@ def _form(trial: Trial) -> str:
         return ""
     form = "an image of its processes" if saved.image_of else "a checkpoint"
     return f"; it is kept as {form}: {saved.why}"
+
+
+def _over_quota(state: State, trial: Trial) -> bool:
+    """Whether its user may not have as many more devices as the trial needs."""
+    return DeviceQuotas(state).left(trial) < state.studies[trial.spec.study].devices
 
 
 def _quota(state: State, trial: Trial, asker: UserId) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, product
 from operator import itemgetter
@@ -443,10 +443,14 @@ class StudyQueue:
         return self._plan
 
     def _devices(self) -> int:
-        """How many devices of the study's pool run something or could."""
+        """How many trials the devices of the study's pool have place for: those that run something
+        or could."""
         state, study = self.state, self.state.studies[self.study]
         slots = (slot for slot in state.slots.values() if state.serves(slot.device, study))
-        return sum(slot.run is not None or state.usable(slot) for slot in slots)
+        used = Counter(
+            slot.device.node for slot in slots if slot.run is not None or state.usable(slot)
+        )
+        return sum(count // study.devices for count in used.values())
 
     def view(self, now: float) -> View:
         trials = [self.state.trials[trial_id] for trial_id in self.state.members[self.study]]

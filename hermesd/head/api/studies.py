@@ -184,7 +184,7 @@ class StudiesService:
         name = self._free_id(request)
         rest = _untried(state, draft, name, notes)
         rest.identical_to = identical
-        rest.fitting_devices = suited.devices
+        rest.fitting_devices = suited.devices // draft.study.devices
         rest.misfits.extend(suited.misfits if suited.only_misfits else ())
         trials = await self.head.read(
             who, len(draft.argvs), lambda _: _trials_of(draft, name, who, now)

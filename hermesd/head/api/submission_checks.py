@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from hermesd import wire
 from hermesd.core.commands import Look
-from hermesd.core.decide.explanation import unfit
+from hermesd.core.decide.explanation import too_narrow, unfit
+from hermesd.core.decide.gangs import widest
 from hermesd.core.model import (
     DEFAULT_POOL,
     OWN_POOL,
@@ -87,6 +88,8 @@ def _misfit(state: State, study: Study, node: Node) -> str:
     devices = [state.slots[device].device for device in node.devices]
     if not any(asked_for(study, device) for device in devices):
         return f"cannot take it: {unfit(study, devices)}"
+    if narrow := too_narrow(study, devices):
+        return f"cannot take it: {narrow}"
     seen = state.sights.get(node.id, {})
     lacks = ((name, seen.get(name, UNSEEN)) for name in study.needs)
     found = (f"lacks {name}: {why}" for name, why in lacks if why not in ("", UNSEEN))
@@ -177,11 +180,21 @@ def in_pool_of(user: str, study: Study) -> Study:
 
 
 def check(state: State, study: Study, user: str) -> None:
-    """See that there is such a pool for the user. Raises Refused, with the nearest."""
+    """See that there is such a pool for the user, and if it has nodes, one with as many devices as
+    a trial needs. Raises Refused, with the nearest."""
     known = {DEFAULT_POOL, OWN_POOL, *state.pools}
     if study.pool not in {*known, own_pool(user)}:
         near = nearest(study.pool, known)
         raise Refused(FieldError("pool", shown(study.pool), one_of(known), near))
+    slots = (slot for slot in state.slots.values() if state.serves(slot.device, study))
+    there = [slot.device for slot in slots if not state.nodes[slot.device.node].left]
+    fitting = [device for device in there if asked_for(study, device)]
+    if fitting and too_narrow(study, fitting):
+        most, node, kind = widest(fitting)
+        expected = f"at most {most}, which {node} has of kind {kind}: a trial has devices of one"
+        raise Refused(
+            FieldError("resources.devices", str(study.devices), f"{expected} node", str(most))
+        )
 
 
 def policy(state: State, study: Study) -> types.Plugin:

@@ -152,7 +152,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         if run.stalled_since is not None:
             view.stalled_since_unix_seconds = run.stalled_since
             view.steps_per_second = view.examples_per_second = 0.0
-        view.device = run.devices[0]
+        view.device = ", ".join(run.devices)
         view.quantum.CopyFrom(quantum_view(study, run.quantum))
     elif kept is not None:
         view.kept_tier = TIERS[kept.tier]
@@ -323,7 +323,8 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         * (t.seconds_per_step or speed)
         for t in unfinished
     ]
-    return max(sum(left) / _left_to(state, study, devices), max(left, default=0.0))
+    at_a_time = _left_to(state, study, devices) / study.devices
+    return max(sum(left) / at_a_time, max(left, default=0.0))
 
 
 def _own_begin(state: State, trial: Trial) -> float:

@@ -92,7 +92,7 @@ def touched(state: State, entry: Event | Command) -> tuple[JournalOutcome, ...]:
 
 def _is_on(trial: Trial, devices: Container[DeviceId]) -> bool:
     if trial.run is not None:
-        return trial.run.devices[0] in devices
+        return any(device in devices for device in trial.run.devices)
     kept = trial.kept
     return kept is not None and kept.tier.in_process and kept.device in devices
 

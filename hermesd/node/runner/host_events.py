@@ -101,6 +101,7 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
                 str(frame.get("detail") or ""),
                 str(frame.get("error_signature") or ""),
                 _count(frame.get("step") or 0),
+                rank=_count(frame.get("rank") or 0),
             )
         case _:
             return None

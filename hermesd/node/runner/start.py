@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Checkpoint, Program
+from hermesd.core.model import Checkpoint, Processes, Program
 from hermesd.core.node.actions import Rebuild, Spawn
 from hermesd.core.node.messages import Assignment, ProcessStarted
 from hermesd.core.tree import ending_at
@@ -116,9 +116,7 @@ def prepare(
         # In a world that others are in, too, the numbers of an image's processes may be taken.
         is_image = restore is not None and checkpoints.is_image(restore)
         framework = None if is_image else code.framework_of(folder.work)
-    device: dict[str, str] = {}
-    for name in assignment.launch.devices:
-        device.update(context.rack.environment(name))
+    device = context.rack.environment(assignment.launch.devices)
     cores = cores_of(context, assignment)
     env = program_environment(context.environ, assignment.work, device, cores, folder.path, account)
     folder.write_spec(_spec(context, folder, assignment, env))
@@ -180,7 +178,7 @@ def _spec(
     context: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
 ) -> Frame:
     """What the host is told."""
-    work = assignment.work
+    work, ranks = assignment.work, _ranks(context, assignment)
     groups = context.provisions.cgroups.create(folder.cgroup, folder.uid)
     return {
         "trial": folder.trial,
@@ -205,8 +203,25 @@ def _spec(
             for stage in ending_at(work.stages, work.forks)
         ],
         "socket": str(folder.socket),
-        "criu": context.provisions.images.criu,
+        # An image is of one program.
+        "criu": context.provisions.images.criu if len(ranks) < 2 else "",
+        "ranks": ranks,
     }
+
+
+def _ranks(context: NodeContext, assignment: Assignment) -> list[dict[str, str]]:
+    """What each of its processes finds in its environment besides, in the order of its devices;
+    empty for one process that is none of several."""
+    devices, processes = assignment.launch.devices, assignment.terms.processes
+    if processes is Processes.ONE or (processes is None and len(devices) == 1):
+        return []
+    ranks = []
+    for name in devices:
+        rank = context.rack.environment([name]) if processes is Processes.WORKERS else {}
+        if cores := context.rack.devices[name].cores:
+            rank["HERMES_CPU_CORES"] = ",".join(map(str, cores))
+        ranks.append(rank)
+    return ranks
 
 
 async def start(

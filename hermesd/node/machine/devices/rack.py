@@ -40,9 +40,12 @@ class Rack:
         """What was found, for people."""
         return tuple(provider.fact() for provider in self._providers)
 
-    def environment(self, device: DeviceId) -> Mapping[str, str]:
-        """What a program must see to use this device and no other. KeyError for no device here."""
-        return self._of[device].environment(device)
+    def environment(self, devices: Sequence[DeviceId]) -> dict[str, str]:
+        """What a program must see to use these devices and no others, in this order. KeyError for
+        no device here."""
+        each = [self._of[device].environment(device) for device in devices]
+        names = dict.fromkeys(name for one in each for name in one)
+        return {name: ",".join(dict.fromkeys(one.get(name, "") for one in each)) for name in names}
 
     async def released(
         self, devices: Sequence[DeviceId], pids: frozenset[int]

@@ -86,6 +86,13 @@ class SequenceShape(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEQUENCE_SHAPE_LINEAR: _ClassVar[SequenceShape]
     SEQUENCE_SHAPE_COSINE: _ClassVar[SequenceShape]
 
+class Processes(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROCESSES_UNSPECIFIED: _ClassVar[Processes]
+    PROCESSES_RANKS: _ClassVar[Processes]
+    PROCESSES_WORKERS: _ClassVar[Processes]
+    PROCESSES_ONE: _ClassVar[Processes]
+
 class OnStall(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ON_STALL_UNSPECIFIED: _ClassVar[OnStall]
@@ -173,6 +180,10 @@ TRIAL_STATE_CANCELLED: TrialState
 SEQUENCE_SHAPE_UNSPECIFIED: SequenceShape
 SEQUENCE_SHAPE_LINEAR: SequenceShape
 SEQUENCE_SHAPE_COSINE: SequenceShape
+PROCESSES_UNSPECIFIED: Processes
+PROCESSES_RANKS: Processes
+PROCESSES_WORKERS: Processes
+PROCESSES_ONE: Processes
 ON_STALL_UNSPECIFIED: OnStall
 ON_STALL_TELL: OnStall
 ON_STALL_RETRY: OnStall
@@ -321,12 +332,16 @@ class Schedule(_message.Message):
     def __init__(self, policy: _Optional[_Union[Plugin, _Mapping]] = ..., placement: _Optional[_Union[Plugin, _Mapping]] = ...) -> None: ...
 
 class Resources(_message.Message):
-    __slots__ = ("device_kind", "memory_bytes")
+    __slots__ = ("device_kind", "memory_bytes", "devices", "processes")
     DEVICE_KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     device_kind: str
     memory_bytes: int
-    def __init__(self, device_kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    devices: int
+    processes: Processes
+    def __init__(self, device_kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., devices: _Optional[int] = ..., processes: _Optional[_Union[Processes, str]] = ...) -> None: ...
 
 class Requires(_message.Message):
     __slots__ = ("paths",)

@@ -1,0 +1,85 @@
+"""Trials of two devices beside trials of one, with real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from hermesd.pb.hermes.v1 import control_pb2 as control
+from hermesd.pb.hermes.v1 import types_pb2
+from tests.e2e.cluster import Cluster, running
+from tests.trainer_shim.rank_programs import ALL_REDUCE
+
+STEPS = 150
+SOLE = """
+import time
+import trainer_shim
+trial = trainer_shim.attach()
+for step in range(1, 200):
+    time.sleep(0.005)
+    trial.report(step, loss=1.0 / step)
+"""
+TURNS = types_pb2.Plugin(name="round_robin")
+TURNS.settings.add(name="quantum_seconds", value=types_pb2.Value(double_value=0.5))
+
+
+def paired(log: Path) -> str:
+    """The program with its steps, and each process's cores in a log."""
+    program = ALL_REDUCE.replace("int(sys.argv[1])", str(STEPS))
+    notes = f"    with open({str(log)!r}, 'a') as log:\n"
+    notes += "        log.write(f'{step} {rank} {sorted(os.sched_getaffinity(0))}\\n')\n"
+    slow = "    import time; time.sleep(0.01)\n"
+    return program.replace("    trial.report(step", f"{slow}{notes}    trial.report(step")
+
+
+async def submit(cluster: Cluster, name: str, text: str, trials: int, devices: int) -> str:
+    numbers = [float(number) for number in range(trials)]
+    return await cluster.submit(
+        name,
+        {"train.py": text},
+        {"number": numbers},
+        resources=types_pb2.Resources(devices=devices),
+        schedule=types_pb2.Schedule(policy=TURNS),
+    )
+
+
+@pytest.mark.timeout(180)
+async def test_trials_of_two_devices_take_turns_with_others_and_train_as_if_alone(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with running(tmp_path_factory.mktemp("g"), slots=2) as cluster:
+        await submit(cluster, "pairs", paired(log), 2, 2)
+        await submit(cluster, "singles", SOLE, 3, 1)
+        ended = [*(await cluster.finished("pairs")).trials]
+        ended += (await cluster.finished("singles")).trials
+        assert {trial.state for trial in ended} == {types_pb2.TRIAL_STATE_COMPLETED}
+        pairs = [trial for trial in ended if trial.id.startswith("pairs/")]
+        assert len({trial.metric for trial in pairs}) == 1, "both compute the same"
+        assert sum(trial.preemptions for trial in pairs), "none was ever suspended"
+    lines = [line.split(maxsplit=2) for line in log.read_text().splitlines()]
+    for step in range(1, STEPS + 1):
+        places = {rank: cores for at, rank, cores in lines if at == str(step)}
+        assert len(places) == 2
+    assert len(lines) == 2 * 2 * STEPS, "a step was lost, or done again"
+
+
+@pytest.mark.timeout(60)
+async def test_more_devices_than_any_node_has_are_refused_and_the_widest_node_is_named(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    async with running(tmp_path_factory.mktemp("g"), slots=2) as cluster:
+
+        async def attached() -> bool:
+            answer = await cluster.stub.ListNodes(control.ListNodesRequest())
+            return bool(answer.nodes)
+
+        await cluster.until(attached)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await submit(cluster, "wide", SOLE, 1, 3)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "resources.devices" in str(refused.value.trailing_metadata()) + str(
+            refused.value.details()
+        )
