@@ -221,13 +221,11 @@ def _to_the_last_of(
 async def lived(share: types_pb2.Share, folder: Path) -> tuple[float, float, int, dict[str, str]]:
     """Device-seconds, seconds to the end and steps trained of a study of small networks, and for
     each trial a hash of its last weights and of the state of its optimizer."""
-    days = {"values": [4, 6]}
-    decay = {"start": "lr0", "times": "factor", "after": ["first", "second"]}
+    decay = {"start": "lr0", "times": 0.2, "after": ["first", "second"]}
     axes: dict[str, dict[str, Any]] = {
         "lr0": {"values": [0.05, 0.02]},
-        "factor": {"values": [0.2, 0.1]},
-        "first": days,
-        "second": days,
+        "first": {"values": [8, 10]},
+        "second": {"values": [4, 6]},
         "learning_rate": {"sequence": {**decay, "steps_per_epoch": 45}},
         "optimizer": {"value": "momentum"},
         "epochs": {"value": LIVE_EPOCHS},
@@ -255,7 +253,7 @@ def _read(manifest: Path) -> Any:
 
 
 async def live() -> list[list[str | float]]:
-    """16 trials of `examples/digits/train.py` on two slots, by themselves and as a tree."""
+    """8 trials of `examples/digits/train.py` on two slots, by themselves and as a tree."""
     found = {}
     for share in (types_pb2.SHARE_NO, types_pb2.SHARE_TREE):
         with tempfile.TemporaryDirectory(prefix="st", ignore_cleanup_errors=True) as folder:

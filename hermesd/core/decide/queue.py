@@ -229,6 +229,8 @@ class PolicySample:
 
 
 MIN_QUANTUM_SECONDS = 0.1
+# More than a study has trials.
+_NUMBERS = 1_000_000
 # How many more than can be served come into question for an adapted ranking, from its front on.
 IN_QUESTION = 32
 # Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
@@ -363,7 +365,9 @@ class StudyQueue:
 
     def _entry(self, policy: Ranking, trial: Trial) -> QueueEntry:
         spec = trial.spec
-        return QueueEntry(policy.score(trial), spec.number, spec.id)
+        # Of the trials of a tree that the policy has as equal, the one with the longest way to go.
+        done = trial.step * _NUMBERS if spec.root else 0
+        return QueueEntry(policy.score(trial), done + spec.number, spec.id)
 
     def order(
         self,
@@ -487,12 +491,12 @@ class StudyQueue:
         if ranking is None:
             yield from self._plan_in_words(now, trials)
             return
-        ordered = sorted(trials, key=lambda t: (ranking.score(t), t.spec.number))
+        ordered = sorted(trials, key=lambda t: self._entry(ranking, t))
         words = ranking.words
         first = ordered[0] if ordered else None
         if self._scouting and first and (adapted := self._scouting.adapted(first)):
             facing = adapted.facing(first)
-            ordered.sort(key=lambda t: (facing.score(t), t.spec.number))
+            ordered.sort(key=lambda t: self._entry(facing, t))
             words = facing.words
         for trial in ordered:
             yield PolicyStanding(trial, words(trial))
