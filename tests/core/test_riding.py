@@ -95,13 +95,13 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     book.tell(checkpointed("s/0#1", 10)).expect("copy s/0#1@10 from n to n")
     assert book.trial().run, "the first goes on in its process"
     assert [book.trial(f"s/{n}").carrier for n in (1, 2)] == [None, "s/1"]
-    book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#1 on n/1 from s/1@10")
+    book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#2 on n/1 from s/1@10")
     fork = book.trial("s/1")
     assert (fork.step, fork.curve) == (10, book.trial().curve)
-    trained(book, "s/1#1", 10, 20).tell(checkpointed("s/1#1", 20))
-    book.expect("copy s/1#1@20 from n to n")
+    trained(book, "s/1#2", 10, 20).tell(checkpointed("s/1#2", 20))
+    book.expect("copy s/1#2@20 from n to n")
     book.tell(completed("s/0#1", 30)).expect()
-    book.tell(copied("s/2", "s/1#1", 20)).expect("launch s/2#1 on n/0 from s/2@20")
+    book.tell(copied("s/2", "s/1#2", 20)).expect("launch s/2#3 on n/0 from s/2@20")
     assert book.trial("s/2").carried_steps == 20
 
 
@@ -155,18 +155,18 @@ def test_when_the_carrier_is_cancelled_the_next_goes_on_from_its_checkpoint() ->
     book.tell(Cancelled(("s/0",), "cancel")).expect("stop s/0#1")
     book.tell(written("s/0#1", 6)).expect("copy s/0#1@6 from n to n")
     assert [book.trial(f"s/{n}").carrier for n in (1, 2)] == [None, "s/1"]
-    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#1 on n/0 from s/1@6")
+    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#2 on n/0 from s/1@6")
 
 
 def test_when_the_carrier_is_paused_the_next_goes_on_and_it_rides_later() -> None:
     book = trained(three(), "s/0#1", 0, 6)
     book.tell(Paused(("s/0",), "pause")).expect("suspend s/0#1 by checkpoint")
     book.tell(written("s/0#1", 6)).expect("copy s/0#1@6 from n to n")
-    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#1 on n/0 from s/1@6")
+    book.tell(copied("s/1", "s/0#1", 6)).expect("launch s/1#2 on n/0 from s/1@6")
     book.tell(Unpaused(("s/0",), "go on")).expect()
     assert book.trial("s/0").carrier == "s/1"
-    trained(book, "s/1#1", 6, 10).tell(checkpointed("s/1#1", 10))
-    book.expect("copy s/1#1@10 from n to n")
+    trained(book, "s/1#2", 6, 10).tell(checkpointed("s/1#2", 10))
+    book.expect("copy s/1#2@10 from n to n")
     assert book.trial("s/0").forked == book.trial("s/1").checkpoint
 
 

@@ -31,6 +31,7 @@ from hermesd.sim.cluster.faults import NONE, Faults
 from hermesd.sim.cluster.node import Box, SimulatedWork
 from hermesd.sim.cluster.storm import Storm
 from hermesd.sim.cluster.world import World
+from tests.core.machine_choices import staged
 
 LEASE = LeaseTerms(lease_seconds=30.0, grace_seconds=10.0, margin_seconds=5.0)
 POLICIES = [
@@ -97,6 +98,8 @@ def world(seed: int, faults: Faults) -> World:
     unequal, slow = Random(f"kinds {seed}"), list[DeviceId]()
     if unequal.random() < 0.4:
         submissions, boxes, slow = _unequal(submissions, boxes, unequal)
+    if Random(f"trees {seed}").random() < 0.4:
+        submissions, work = _as_trees(submissions, work)
     pools: tuple[Pool, ...] = ()
     if len(boxes) > 1 and len(submissions) > 1:
         submissions, work, pools = _pooled(submissions, work, Random(f"pools {seed}"))
@@ -104,6 +107,18 @@ def world(seed: int, faults: Faults) -> World:
     made.ground.slowness.update(dict.fromkeys(slow, SLOWNESS))
     Storm(made)
     return made
+
+
+def _as_trees(
+    submissions: list[Submitted], work: dict[TrialId, SimulatedWork]
+) -> tuple[list[Submitted], dict[TrialId, SimulatedWork]]:
+    """The same, but that the trials of a study begin alike, and share what they have in common."""
+    found, same = [], {}
+    for each in submissions:
+        first = work[each.trials[0].id].recording
+        same |= {spec.id: replace(work[spec.id], recording=first) for spec in each.trials}
+        found.append(replace(each, trials=tuple(map(staged, each.trials))))
+    return found, same
 
 
 def two_nodes(policy: Plugin, trials: int, replicas: int = 1) -> World:
@@ -201,3 +216,16 @@ def _study(name: str, random: Random) -> Study:
         suspend_deadline_seconds=15.0,
         max_failures=1_000_000,
     )
+
+
+def alike(policy: Plugin) -> World:
+    """Two CPU slots; six trials of 20 s, three of them distinct, which part after 2 and 4 s."""
+    specs = tuple(staged(TrialSpec(f"s/{number}", "s", number, (), (), 0)) for number in range(6))
+    falling = Recording(tuple(1.0 / (1 + step) for step in range(40)), 0.5)
+    plain = _study("s", Random("alike"))
+    study = replace(plain, policy=policy, placement=Plugin("free"), tier=None)
+    made = tuple(Device(f"n/{place}", "n", "cpu", 1 << 30) for place in range(2))
+    terms = NodeTerms(dict.fromkeys((each.id for each in made), Tier.PARK))
+    work = {each.id: SimulatedWork(falling, Fidelity.EXACT) for each in specs}
+    box = Box("n", made, terms, LEASE.grace_seconds)
+    return World(1, [Submitted(study, specs, "submit")], work, [box], LEASE, NONE)

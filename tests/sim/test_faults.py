@@ -16,7 +16,7 @@ import pytest
 from hermesd.core.events import Reported
 from hermesd.core.model import Phase, Plugin
 from hermesd.sim.cluster.faults import NONE, Faults
-from tests.sim.scenario import world
+from tests.sim.scenario import alike, world
 
 STORM = Faults()
 FAULTY_SECONDS = 150.0
@@ -60,7 +60,7 @@ def test_undisturbed_nothing_fails_and_the_whole_curve_is_known() -> None:
             total = sum(chunk.total for chunk in trial.curve)
             assert math.isclose(total, sum(recording.losses), rel_tol=1e-9)
             assert trial.metrics["loss"].last == recording.losses[-1]
-            trained = recording.steps * recording.step_seconds
+            trained = (recording.steps - trial.carried_steps) * recording.step_seconds
             assert pool.ground.slowness or math.isclose(trial.use.busy_seconds, trained)
 
 
@@ -130,3 +130,11 @@ def _history(seed: int) -> list[tuple[float, object]]:
     pool = world(seed, NONE)
     pool.run(0.0, CALM_SECONDS)
     return pool.history
+
+
+def test_of_trials_that_are_alike_nothing_is_trained_twice() -> None:
+    made = alike(Plugin("round_robin", (("quantum_seconds", 2.0),)))
+    made.run(0.0, 10_000.0)
+    assert sum(made.ground.trained.values()) == pytest.approx(0.5 * (4 + 36 + 4 + 32 + 32))
+    assert made.state is not None
+    assert {trial.phase for trial in made.state.trials.values()} == {Phase.COMPLETED}

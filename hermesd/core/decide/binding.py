@@ -41,7 +41,7 @@ def _bind(state: State, queues: Queues, placement: Placement, study: StudyId, is
         if trial.home in kept and not lost and not avoided(state, trial, trial.home):
             if trial.home in load:
                 load[trial.home] += 1
-        elif trial.phase is Phase.WAITING and not trial.paused:
+        elif trial.phase is Phase.WAITING and not trial.paused and trial.carrier is None:
             unbound.append(trial)
     for trial in unbound:
         home = placement.home({d: count for d, count in load.items() if queues.takes(trial, d)})

@@ -211,4 +211,5 @@ def _boarded(state: Tables, trial: Trial, carrier: Trial) -> Trial:
         state.strays[node, trial.kept.run] = None
     if (device := state.reserved.get(trial.id)) is not None:
         state.put_slot(replace(state.slots[device], reserved=None))
-    return replace(_as(trial, carrier), carrier=carrier.id, forked=None, kept=None, copying=None)
+    afoot: dict[str, Any] = {"forked": None, "kept": None, "copying": None, "home": None}
+    return replace(_as(trial, carrier), carrier=carrier.id, **afoot)

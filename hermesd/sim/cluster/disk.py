@@ -27,12 +27,13 @@ class Folder:
         self.run = self.last = assignment
         self.parked = False
 
-    def save(self, run: RunId, name: str, step: int) -> Checkpoint:
-        """Write a durable checkpoint; the two newest that verify are kept."""
+    def save(self, run: RunId, name: str, step: int, forks: Collection[int] = ()) -> Checkpoint:
+        """Write a durable checkpoint; the two newest that verify are kept, and those at `forks`."""
         made = Checkpoint(f"{run.trial}@{name}", run.trial, run.attempt, step, "", 1, (self.node,))
         self.checkpoints[made.id] = made
         for old in [each for each in self.verified() if each.id != made.id][1:]:
-            del self.checkpoints[old.id]
+            if old.step not in forks:
+                del self.checkpoints[old.id]
         return made
 
     def retain(self, names: Collection[str]) -> None:

@@ -199,7 +199,8 @@ class SimulatedHead:
         match command:
             case Launch(run, devices):
                 trial = self.state.trials[run.trial]
-                order = assignment(command, self.state.studies[trial.spec.study], trial)
+                parts = self.state.riding.riders.get(trial.id, {}).values()
+                order = assignment(command, self.state.studies[trial.spec.study], trial, parts)
                 checkpoint = order.checkpoint
                 here = self.state.slots[devices[0]].device.node
                 nodes = [node for node in checkpoint.nodes if node != here] if checkpoint else []
@@ -210,7 +211,8 @@ class SimulatedHead:
                 assert trial.copying is not None
                 saved = trial.copying.checkpoint
                 keep = tuple(each.id for each in remembered(trial))
-                return Fetch(saved, (self._source(source),), keep, target, "")
+                into = trial_id if saved.trial != trial_id else ""
+                return Fetch(saved, (self._source(source),), keep, target, "", into)
             case Drop(trial_id):
                 return DropCopies(trial_id, "")
             case _:

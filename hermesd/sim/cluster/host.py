@@ -7,7 +7,7 @@ checkpoints and outcomes, and a lease that it watches itself. It outlives its da
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -120,6 +120,11 @@ class Training:
         """Iterations are done from now on, each in so many times what was recorded."""
         self._since, self.step_seconds = now, slowness * self.recording.step_seconds
 
+    def seconds_to(self, step: int, now: Time) -> float:
+        """Until so many iterations are done."""
+        assert self._since is not None
+        return max(0.0, self._since + (step - self._base) * self.step_seconds - now)
+
     def stand(self, now: Time) -> None:
         """No more iterations; what was begun of one is lost."""
         self._base, self._since = self.step(now), None
@@ -143,9 +148,7 @@ class Training:
 
     def seconds_left(self, now: Time) -> float:
         """Until the last iteration is done."""
-        assert self._since is not None
-        whole = (self.recording.steps - self._base) * self.step_seconds
-        return max(0.0, self._since + whole - now)
+        return self.seconds_to(self.recording.steps, now)
 
     def seconds_to_boundary(self, now: Time) -> float:
         """Until the running iteration is done."""
@@ -217,6 +220,9 @@ class SimulatedHost:
         self._goal: TrainingGoal | None = None
         self._next: tuple[RunId, tuple[DeviceId, ...]] | None = None
         self._turns = Turns(agenda)
+        # Where others go on from, and those of these steps at which nothing was written yet.
+        self._forks: frozenset[int] = frozenset()
+        self._due: set[int] = set()
         self.voice = Voice(agenda)
 
     # The daemon's side.
@@ -233,15 +239,25 @@ class SimulatedHost:
         self.lease = expires
         self._agenda.at(expires, self._watch_lease)
 
-    def start(self, run: RunId, devices: tuple[DeviceId, ...], restore: Checkpoint | None) -> None:
-        """Begin to train from a checkpoint or from the beginning."""
+    def start(
+        self,
+        run: RunId,
+        devices: tuple[DeviceId, ...],
+        restore: Checkpoint | None,
+        forks: Collection[int] = (),
+    ) -> None:
+        """Begin to train from a checkpoint or from the beginning; others go on from `forks`."""
         if self.phase != "idle" or run.attempt <= self.run.attempt:
             return
+        self._forks = frozenset(forks)
+        self._due = {each for each in forks if each > (restore.step if restore else 0)}
         self._training.restore(restore.step if restore else 0)
         self._go(run, devices, START_SECONDS)
 
-    def rebuild(self, run: RunId, restore: Checkpoint | None) -> None:
+    def rebuild(self, run: RunId, restore: Checkpoint | None, forks: Collection[int] = ()) -> None:
         """Put the program where its checkpoint was taken, and hold it there."""
+        self._forks = frozenset(forks)
+        self._due = {each for each in forks if each > (restore.step if restore else 0)}
         self._training.restore(restore.step if restore else 0)
         self.run, self.phase = run, "rebuilding"
         self._turns.after(START_SECONDS, self._rebuilt)
@@ -357,6 +373,7 @@ class SimulatedHost:
         if fresh:
             for fact in self.standing():
                 self.voice.say(fact)
+        self._fork()
         if self._goal is None:
             self._plan_work(first=fresh)
         else:
@@ -365,14 +382,25 @@ class SimulatedHost:
     def _plan_work(self, first: bool = False) -> None:
         """The next report; the first step of a process is told at once."""
         period = max(0.0 if first else REPORT_SECONDS, self._training.step_seconds)
-        self._turns.after(min(period, self._training.seconds_left(self._agenda.now)), self._work)
+        now = self._agenda.now
+        ends = [self._training.seconds_to(each, now) for each in self._due if each > self.step]
+        self._turns.after(min(period, self._training.seconds_left(now), *ends), self._work)
 
     def _work(self) -> None:
         self._report()
+        self._fork()
         if self._training.over(self._agenda.now):
             self._complete()
         else:
             self._plan_work()
+
+    def _fork(self) -> None:
+        """Write the checkpoint from which others go on, where they do."""
+        if (step := self.step) in self._due and self.can_be_rebuilt:
+            self._due.remove(step)
+            name = f"a{self.run.attempt}-fork-s{step}"
+            saved = self.folder.save(self.run, name, step, self._forks)
+            self.voice.say(CheckpointWritten(self.run, saved))
 
     def _report(self) -> None:
         report = self._training.report(self.run, self._agenda.now)
@@ -423,12 +451,12 @@ class SimulatedHost:
         self.voice.say(Parked(self.run, self.step, PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
-        self.voice.say(CheckpointWritten(run, self.folder.save(run, name, step)))
+        self.voice.say(CheckpointWritten(run, self.folder.save(run, name, step, self._forks)))
 
     def _leave(self) -> None:
         goal, step = self._goal, self.step
         assert goal is not None
-        kept = self.folder.save(self.run, goal.name, step)
+        kept = self.folder.save(self.run, goal.name, step, self._forks)
         self._gone("idle")
         self._end(LeftDevice(self.run, Tier.CHECKPOINT, step, kept, goal.cause))
 

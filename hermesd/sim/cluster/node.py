@@ -289,7 +289,9 @@ class Trainers:
             return
         host = self._new_host(folder)
         self._say(ProcessStarted(run))
-        host.start(run, order.assignment.launch.devices, folder.restorable(order.checkpoint))
+        mine = order.assignment
+        restore = folder.restorable(order.checkpoint)
+        host.start(run, mine.launch.devices, restore, mine.work.forks)
 
     def _new_host(self, folder: Folder) -> SimulatedHost:
         work = self._site.work[folder.trial]
@@ -314,7 +316,8 @@ class Trainers:
             return
         self._rebuilt[run.trial] = run
         folder = self._box.folder(run.trial)
-        self._new_host(folder).rebuild(run, folder.restorable(order.checkpoint))
+        restore, forks = folder.restorable(order.checkpoint), order.assignment.work.forks
+        self._new_host(folder).rebuild(run, restore, forks)
 
     def _discard(self, trial: TrialId) -> None:
         if self._rebuilt.pop(trial, None) is not None:
@@ -464,6 +467,16 @@ class Daemon:
         """What comes too late for its trial is not kept: that was removed meanwhile."""
         saved = order.checkpoint
         folder = self._box.folder(saved.trial)
+        if order.into:
+            if (found := folder.give(saved.id)) is None:
+                self._tell(NotCopied(order.node, order.into, saved.id, "not here", way=False))
+                return
+            child = self._box.folder(order.into)
+            own = f"{order.into}@{saved.id.rpartition('@')[2]}"
+            there = (self._box.id,)
+            child.checkpoints[own] = replace(found, id=own, trial=order.into, nodes=there)
+            self._tell(Copied(order.node, order.into, saved.id))
+            return
         if not self._site.fetch(saved, order.sources, folder):
             self._tell(NotCopied(order.node, saved.trial, saved.id, "nobody gave it", way=True))
             return
