@@ -13,11 +13,15 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from trainer_shim.channel.frames import Message
+from trainer_shim.channel.frames import FrameConnection, Message
+from trainer_shim.channel.page import ControlPage
+from trainer_shim.channel.pipes import pipe_pair
 from trainer_shim.host import forms, image, world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import enter_cgroup
 from trainer_shim.host.image import ImageBroken, ImageError, Source
+from trainer_shim.host.output import Output
+from trainer_shim.host.worker import Outside, Worker
 from trainer_shim.rerun.workdir_baseline import scan
 from trainer_shim.spec import Spec
 
@@ -80,6 +84,8 @@ class Images:
         self._shown_at = spec.directory  # to the program
         if spec.criu and spec.env.get("CUDA_VISIBLE_DEVICES"):
             self.problem = "it has a GPU"
+        elif spec.criu and spec.ranks:
+            self.problem = "it is several processes, each with a device of its own"
         elif spec.criu:
             try:
                 self.memory = world.begin(spec.directory)
@@ -192,3 +198,37 @@ class Images:
         """Whatever it is that is being worked on is not wanted any more."""
         if self._child is not None:
             os.kill(self._child.pid, signal.SIGKILL)
+
+
+class Arrival:
+    """A program that is about to be brought back: the new ends of its pipes, and the page."""
+
+    def __init__(self, said: Message, output: Output, memory: str | None) -> None:
+        self.cores: list[int] | None = None
+        self.then_suspend: tuple[str, float, str] | None = None
+        self.page = ControlPage.create(memory)
+        self.page.state = said["page"]
+        ours, self._theirs = pipe_pair()
+        ours.sendall(bytes.fromhex(said["to_agent"]))
+        self._pipe, self._written = output.pipe()
+        self._outside = Outside(self._theirs, self._written)
+        self._channel = FrameConnection(ours, bytes.fromhex(said["from_agent"]))
+        self._pid = int(said["pid"])
+        theirs = (self._theirs.reads, self._theirs.writes, self._written)
+        self.ends = dict(zip(said["pipes"], theirs))
+
+    def close_theirs(self) -> None:
+        """The child that brings it back has them."""
+        self._theirs.close()
+        os.close(self._written)
+
+    def worker(self) -> Worker:
+        """The process, now that it is there."""
+        return Worker(self._pid, self._channel, self.page, self._pipe, self._outside)
+
+    def close(self) -> None:
+        """It does not come back."""
+        self._channel.close()
+        self.page.close()
+        self._outside.close()
+        os.close(self._pipe)
