@@ -24,6 +24,7 @@ from hermesctl.commands import (
 )
 from hermesctl.commands.audit import audit
 from hermesctl.commands.completion import completion
+from hermesctl.commands.convert import convert
 from hermesctl.commands.doctor import doctor
 from hermesctl.commands.options import HeadOption, OutputOption
 from hermesctl.commands.preview import preview
@@ -68,6 +69,7 @@ app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)
 app.command(rich_help_panel=_SETUP)(user.context)
 app.command(rich_help_panel=_SETUP)(audit)
+app.command(rich_help_panel=_SETUP)(convert)
 app.command(rich_help_panel=_SETUP)(doctor)
 app.command("verify-resume", rich_help_panel=_SETUP)(verify_resume)
 app.command(rich_help_panel=_SETUP)(completion)

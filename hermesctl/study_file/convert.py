@@ -1,0 +1,634 @@
+"""Other tools' search files -> the data of a study file, and what of them it could not carry over.
+
+Nothing of a file is run. What is not understood is named, never guessed; values that other tools
+write as text (`min: "0.01"`) are read as the numbers that they are.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hermesctl.errors import UsageError
+from hermesctl.study_file.regular_files import open_regular
+from hermesctl.text import printable
+
+_BYTES_MAX = 1 << 20
+_RUN_CAP = 20
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+# By their names elsewhere, without what only says that they are one.
+_WORDS_OF_KIND = re.compile(r"(sampler|searcher|search|tuner|scheduler|pruner|assessor|rule)$")
+_METHODS = {
+    "grid": "grid", "random": "random", "bruteforce": "grid", "batch": "grid", "single": "grid",
+    "tpe": "tpe", "multivariatetpe": "tpe", "bayes": "tpe", "hyperopt": "tpe", "optuna": "tpe",
+    "bohb": "tpe", "anneal": "random_walk", "hillclimb": "random_walk",
+    "gp": "gp", "bayesianoptimization": "gp", "bayesopt": "gp", "metis": "gp", "smac": "tpe",
+    "cmaes": "cmaes", "nsgaii": "nsgaii", "evolution": "genetic", "sobol": "qmc", "qmc": "qmc",
+    "hyperband": "random", "asha": "random", "asynchalving": "random", "adaptiveasha": "random",
+}  # fmt: skip
+_POLICIES = {
+    "asha": "asha", "asynchyperband": "asha", "adaptiveasha": "asha", "asynchalving": "asha",
+    "successivehalving": "asha", "hyperband": "hyperband", "hyperbandforbohb": "hyperband",
+    "bohb": "hyperband", "median": "median", "medianstop": "median", "medianstopping": "median",
+}  # fmt: skip
+_NO_POLICY = frozenset({"fifo", "nop", ""})
+_GOALS = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
+
+
+@dataclass
+class StudyDraft:
+    """The data of a study file so far, and what people have to know of it."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The space so far."""
+        found: dict[str, Any] = self.data.setdefault("parameters", {})
+        return found
+
+    def note(self, words: str) -> None:
+        """Say something, once."""
+        if words not in self.notes:
+            self.notes.append(words)
+
+    def leave_out(self, keys: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
+        """Name the keys that nothing is made of."""
+        left = [f"{where}{key}" for key in keys if key not in known]
+        if left:
+            self.note(f"left out: {', '.join(map(printable, left))}")
+
+    def rank_by(self, name: object, goal: object, default: str = "") -> None:
+        """What the trials are ranked by."""
+        found = _GOALS.get(str(goal or default).lower())
+        if name:
+            self.data["metric"] = {"name": str(name), **({"goal": found} if found else {})}
+
+    def search_by(self, name: object) -> None:
+        """How points are chosen, by its name elsewhere."""
+        word = _word(name)
+        method = _METHODS.get(word)
+        if method is None:
+            self.note(f"{printable(str(name))}: no method like it is known; random in its place")
+        elif method not in (word, "grid", "random"):
+            self.note(f"{printable(str(name))} became the method {method}")
+        self.data["method"] = method or "random"
+        if word in _POLICIES:
+            self.schedule_by(name)
+
+    def schedule_by(self, name: object) -> None:
+        """Who deserves the devices, by the name of what stops trials early elsewhere."""
+        word = _word(name)
+        policy = _POLICIES.get(word)
+        if policy is not None:
+            self.data["schedule"] = {"policy": policy}
+            self.note(f"{printable(str(name))} became the policy {policy}: it ends no trial")
+        elif word not in _NO_POLICY:
+            self.note(f"left out: {printable(str(name))}, as no policy like it is known")
+
+    def run_up_to(self, count: object) -> None:
+        """How many trials there are."""
+        found = number(count)
+        if isinstance(found, int) and found > 0:
+            self.data["run_cap"] = found
+
+    def call(self, command: object) -> None:
+        """The command line of a program that takes its hyper-parameters as arguments."""
+        words = shlex.split(command) if isinstance(command, str) else [str(one) for one in command]  # type: ignore[attr-defined]
+        if any(word in ("&&", "||", ";", "|", ">") for word in words):
+            self.note(f"no shell runs the command: mend {printable(' '.join(words))}")
+        if not any("${args" in word for word in words):
+            words.append("${args}")
+        self.data["command"] = words
+
+
+def _word(name: object) -> str:
+    plain = re.sub(r"[^a-z]", "", str(name or "").lower())
+    return _WORDS_OF_KIND.sub("", plain) or plain
+
+
+def number(value: object) -> int | float | None:
+    """The number that a value is, or is the text of."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        text = value.strip()
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    return None
+
+
+def read(path: Path) -> str:
+    """The text of a file. Raises UsageError."""
+    try:
+        with open_regular(path) as stream:
+            text = stream.read(_BYTES_MAX + 1).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{printable(str(path))}: not readable: {error}") from None
+    if len(text) > _BYTES_MAX:
+        raise UsageError(f"{printable(str(path))}: expected a file of at most 1 MiB")
+    return text
+
+
+def finished(draft: StudyDraft) -> StudyDraft:
+    """The draft with what every study file has to have."""
+    data = draft.data
+    data.setdefault("method", "random")
+    if "program" not in data and "command" not in data:
+        data["program"] = "train.py"
+        draft.note("program: the file doesn't name it; give the script that takes --name=value")
+    if data["method"] != "grid" and "run_cap" not in data:
+        data["run_cap"] = _RUN_CAP
+        draft.note(f"run_cap: the file doesn't say how many trials; {_RUN_CAP} in its place")
+    if not draft.parameters:
+        raise UsageError("no hyper-parameters were found in it")
+    order = ("name", "description", "program", "command", "method", "run_cap", "metric")
+    first = {key: data[key] for key in order if key in data}
+    draft.data = {**first, **{key: value for key, value in data.items() if key not in first}}
+    return draft
+
+
+def mapping_in(path: Path, is_it: Callable[[Mapping[str, Any]], object], expected: str) -> Any:
+    """The first mapping of a YAML file that `is_it`. Raises UsageError."""
+    try:
+        documents = list(yaml.safe_load_all(read(path)))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = str(error).splitlines()[0]
+        raise UsageError(f"{printable(str(path))}: not YAML: {printable(words)}") from None
+    for document in documents:
+        if isinstance(document, Mapping) and is_it(document):
+            return document
+    raise UsageError(f"{printable(str(path))}: expected {expected}")
+
+
+def plain_values(draft: StudyDraft, name: str, values: Sequence[Any]) -> list[Any]:
+    """Those of the values that a study file can hold."""
+    found = []
+    for value in values:
+        is_list = isinstance(value, (list, tuple))
+        items = value if is_list else [value]
+        if all(isinstance(one, (str, int, float, bool)) for one in items):
+            found.append(list(items) if is_list else _read_number(value))
+        else:
+            draft.note(f"{name}: the value {printable(str(value))[:60]} was left out")
+    return found
+
+
+def _read_number(value: Any) -> Any:
+    found = number(value) if isinstance(value, str) and re.search(r"[.eE]", value) else None
+    return value if found is None else found
+
+
+# A sweep file of Weights & Biases is nearly a study file.
+
+_OF_STUDY = (
+    "name", "description", "program", "command", "method", "metric", "parameters", "run_cap",
+    "early_terminate", "project", "entity",
+)  # fmt: skip
+
+
+def from_wandb(path: Path) -> StudyDraft:
+    """A sweep file."""
+    sweep = mapping_in(
+        path, lambda one: "parameters" in one or "method" in one, "a sweep file with `parameters`"
+    )
+    draft = StudyDraft({key: sweep[key] for key in _OF_STUDY if key in sweep})
+    draft.leave_out(sweep, _OF_STUDY)
+    draft.search_by(sweep.get("method", "random"))
+    if isinstance(metric := sweep.get("metric"), Mapping):
+        draft.rank_by(metric.get("name"), metric.get("goal"))
+        draft.leave_out(metric, ("name", "goal"), "metric.")
+    if isinstance(command := sweep.get("command"), list):
+        draft.data["command"] = [str(word) for word in command]
+    draft.data["parameters"] = _wandb_space(draft, sweep.get("parameters") or {}, "")
+    return draft
+
+
+def _wandb_space(draft: StudyDraft, space: Mapping[str, Any], path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, given in space.items():
+        axis = dict(given) if isinstance(given, Mapping) else {"value": given}
+        where = f"{path}{name}"
+        if isinstance(inner := axis.get("parameters"), Mapping):
+            found[str(name)] = {"parameters": _wandb_space(draft, inner, f"{where}.")}
+            continue
+        if "values" in axis:
+            axis["values"] = plain_values(draft, where, list(axis["values"] or ()))
+        if "value" in axis and not plain_values(draft, where, [axis["value"]]):
+            continue
+        found[str(name)] = {
+            key: value if key == "values" else _read_number(value) for key, value in axis.items()
+        }
+    return found
+
+
+# Katib's Experiments are resources of Kubernetes: numbers are text there, and the program is a
+# container's command.
+
+_KATIB_FIELDS = (
+    "objective", "algorithm", "parameters", "trialTemplate", "maxTrialCount",
+    "parallelTrialCount", "maxFailedTrialCount", "earlyStopping",
+)  # fmt: skip
+_REFERENCE = re.compile(r"(?:--?(?P<flag>[\w.-]+)[= ])?\$\{trialParameters\.(?P<name>[\w.-]+)\}")
+
+
+def from_katib(path: Path) -> StudyDraft:
+    """An Experiment of Kubeflow's."""
+    whole = mapping_in(path, lambda one: one.get("kind") == "Experiment", "`kind: Experiment`")
+    spec, draft = whole.get("spec") or {}, StudyDraft()
+    if name := (whole.get("metadata") or {}).get("name"):
+        draft.data["name"] = name
+    objective = spec.get("objective") or {}
+    draft.rank_by(objective.get("objectiveMetricName"), objective.get("type"))
+    if (goal := number(objective.get("goal"))) is not None:
+        draft.data["stop"] = {"target": goal}
+        draft.note("objective.goal ends each trial that reaches it, and not the whole study")
+    algorithm = spec.get("algorithm") or {}
+    draft.search_by(algorithm.get("algorithmName", "random"))
+    if settings := algorithm.get("algorithmSettings"):
+        draft.note(f"left out: algorithmSettings {', '.join(str(one['name']) for one in settings)}")
+    if stopping := spec.get("earlyStopping"):
+        draft.schedule_by(stopping.get("algorithmName"))
+    draft.run_up_to(spec.get("maxTrialCount"))
+    for parameter in spec.get("parameters") or ():
+        _katib_parameter(draft, parameter)
+    draft.leave_out(spec, _KATIB_FIELDS)
+    if "parallelTrialCount" in spec or "maxFailedTrialCount" in spec:
+        draft.note(
+            "parallelTrialCount, maxFailedTrialCount: each device takes a trial, all the time"
+        )
+    _katib_command(draft, spec.get("trialTemplate") or {})
+    return draft
+
+
+def _katib_parameter(draft: StudyDraft, parameter: Mapping[str, Any]) -> None:
+    space, name = parameter.get("feasibleSpace") or {}, str(parameter.get("name"))
+    if "list" in space:
+        is_text = parameter.get("parameterType") == "categorical"
+        listed = [str(one) for one in space["list"]]
+        draft.parameters[name] = {
+            "values": listed if is_text else [number(one) or one for one in listed]
+        }
+        return
+    axis: dict[str, Any] = {key: number(space.get(key)) for key in ("min", "max") if key in space}
+    if parameter.get("parameterType") == "double":
+        axis = {key: float(value) for key, value in axis.items() if value is not None}
+    step, drawn = number(space.get("step")), _word(space.get("distribution"))
+    if drawn == "loguniform":
+        is_whole = parameter.get("parameterType") == "int"
+        axis["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
+    elif drawn not in ("", "uniform"):
+        draft.note(f"{name}: {space['distribution']} became uniform")
+    elif step is not None and not (parameter.get("parameterType") == "int" and step == 1):
+        axis |= {"distribution": "q_uniform", "q": step}
+    draft.parameters[name] = axis
+
+
+def _katib_command(draft: StudyDraft, template: Mapping[str, Any]) -> None:
+    references = {
+        str(one.get("name")): str(one.get("reference"))
+        for one in template.get("trialParameters") or ()
+    }
+    container = next(_containers(template.get("trialSpec") or {}), None)
+    if container is None:
+        draft.note("program: no container's command was found in trialTemplate")
+        return
+    if image := container.get("image"):
+        draft.note(
+            f"left out: the image {printable(str(image))}; trials run in `python` or `conda`"
+        )
+    words, names = [], {}
+    given = [*map(str, container.get("command") or ()), *map(str, container.get("args") or ())]
+    for at, word in enumerate(given):
+        match = _REFERENCE.fullmatch(word)
+        if match is None:
+            words.append(word)
+            continue
+        flag = match["flag"]
+        if flag is None and words and words[-1].startswith("-"):
+            flag = words.pop().lstrip("-")  # `--lr`, `${...}`
+        if flag is None:
+            draft.note(f"command: word {at + 1} is a hyper-parameter without a name: {word}")
+            continue
+        names[references.get(match["name"], match["name"])] = flag
+    known = draft.parameters
+    draft.data["parameters"] = {names.get(name, name): axis for name, axis in known.items()}
+    if any(old != new for old, new in names.items()):
+        draft.note("hyper-parameters have the names of the program's arguments")
+    if words:
+        draft.call(words)
+
+
+def _containers(node: Any) -> Iterator[Mapping[str, Any]]:
+    """Those with a command, wherever they are in a job."""
+    if isinstance(node, Mapping):
+        if isinstance(found := node.get("containers"), list):
+            yield from (one for one in found if one.get("command") or one.get("args"))
+        for each in node.values():
+            yield from _containers(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _containers(each)
+
+
+# NNI's experiments are of two versions, with the space in a file of its own or not.
+
+_NNI_FIELDS = (
+    "experimentName", "searchSpace", "searchSpaceFile", "searchSpacePath", "trialCommand", "trial",
+    "maxTrialNumber", "maxTrialNum", "tuner", "assessor", "advisor", "trialConcurrency",
+    "trialCodeDirectory", "authorName", "useAnnotation", "trainingServicePlatform",
+)  # fmt: skip
+
+
+def from_nni(path: Path) -> StudyDraft:
+    """An experiment's configuration, of version 1 or 2."""
+    keys = ("searchSpace", "searchSpaceFile", "searchSpacePath", "trialCommand", "trial")
+    whole = mapping_in(path, lambda one: any(key in one for key in keys), "an NNI experiment")
+    draft, trial = StudyDraft(), whole.get("trial") or {}
+    if name := whole.get("experimentName"):
+        draft.data["name"] = str(name)
+    tuner = whole.get("tuner") or whole.get("advisor") or {}
+    named = tuner.get("name") or tuner.get("builtinTunerName") or tuner.get("builtinAdvisorName")
+    draft.search_by(named or "random")
+    mode = (tuner.get("classArgs") or {}).get("optimize_mode")
+    draft.rank_by("default", mode, "maximize")
+    draft.note("metric: NNI's has no name; the program has to print or log default=VALUE")
+    draft.note("the program has to take arguments, where it asks for nni.get_next_parameter()")
+    if assessor := whole.get("assessor"):
+        draft.schedule_by(assessor.get("name") or assessor.get("builtinAssessorName"))
+    draft.run_up_to(whole.get("maxTrialNumber", whole.get("maxTrialNum")))
+    if command := whole.get("trialCommand") or trial.get("command"):
+        draft.call(str(command))
+    if (place := whole.get("trialCodeDirectory") or trial.get("codeDir")) not in (None, "."):
+        draft.note(f"put the study file into {printable(str(place))}, where the program is")
+    draft.leave_out(whole, _NNI_FIELDS)
+    _nni_space(draft, _nni_space_of(whole, path), "", {})
+    return draft
+
+
+def _nni_space_of(whole: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    if isinstance(space := whole.get("searchSpace"), Mapping):
+        return space
+    name = whole.get("searchSpaceFile") or whole.get("searchSpacePath")
+    if name is None:
+        raise UsageError(f"{printable(str(path))}: expected a searchSpace, or a searchSpaceFile")
+    file = path.parent / str(name)
+    try:
+        space = yaml.safe_load(read(file))  # of JSON as of YAML
+    except yaml.YAMLError:
+        space = None
+    if not isinstance(space, Mapping):
+        raise UsageError(f"{printable(str(file))}: expected a search space in JSON")
+    return space
+
+
+def _nni_space(
+    draft: StudyDraft, space: Mapping[str, Any], prefix: str, when: Mapping[str, Any]
+) -> None:
+    drawn = {
+        "uniform": {}, "quniform": {"distribution": "q_uniform"},
+        "loguniform": {"distribution": "log_uniform_values"},
+        "qloguniform": {"distribution": "q_log_uniform_values"},
+    }  # fmt: skip
+    for key, given in space.items():
+        name = f"{prefix}{key}"
+        if not isinstance(given, Mapping) or "_type" not in given:
+            draft.note(f"left out: {name}, as it has no `_type`")
+            continue
+        kind, values = given["_type"], list(given.get("_value") or ())
+        more = {"when": dict(when)} if when else {}
+        if kind == "choice" and any(isinstance(v, Mapping) and "_name" not in v for v in values):
+            draft.note(f"left out: {name}, whose values are several hyper-parameters at once")
+        elif kind == "choice":
+            named = [one.get("_name", "") if isinstance(one, Mapping) else one for one in values]
+            draft.parameters[name] = {"values": plain_values(draft, name, named), **more}
+            for one in values:
+                if isinstance(one, Mapping):
+                    inner = {k: v for k, v in one.items() if k != "_name"}
+                    _nni_space(draft, inner, f"{name}.", {**when, name: one.get("_name", "")})
+        elif kind == "randint":
+            draft.parameters[name] = {"min": int(values[0]), "max": int(values[1]) - 1, **more}
+        elif kind in drawn:
+            axis = {"min": float(values[0]), "max": float(values[1]), **drawn[kind]}
+            draft.parameters[name] = {**axis, **({"q": values[2]} if values[2:] else {}), **more}
+        elif kind in ("normal", "qnormal", "lognormal", "qlognormal"):
+            word = kind.replace("log", "log_").replace("q", "q_", 1)
+            axis = {"distribution": word, "mu": values[0], "sigma": values[1]}
+            draft.parameters[name] = {**axis, **({"q": values[2]} if values[2:] else {}), **more}
+        else:
+            draft.note(f"left out: {name}, of the type {printable(str(kind))}")
+
+
+# Determined's experiments have hyper-parameters that are nested, and name a class or a command.
+
+_DETERMINED_FIELDS = (
+    "name", "description", "hyperparameters", "searcher", "entrypoint", "resources", "max_restarts",
+    "project", "workspace",
+)  # fmt: skip
+_DETERMINED_TYPES = frozenset({"int", "double", "log", "categorical", "const"})
+
+
+def from_determined(path: Path) -> StudyDraft:
+    """An experiment's configuration."""
+    whole = mapping_in(
+        path, lambda one: "hyperparameters" in one or "searcher" in one, "`hyperparameters`"
+    )
+    draft, searcher = StudyDraft(), whole.get("searcher") or {}
+    for key in ("name", "description"):
+        if whole.get(key):
+            draft.data[key] = str(whole[key])
+    draft.search_by(searcher.get("name", "random"))
+    lower = searcher.get("smaller_is_better", True)
+    draft.rank_by(searcher.get("metric"), "minimize" if lower else "maximize")
+    draft.run_up_to(searcher.get("max_trials", 1 if searcher.get("name") == "single" else None))
+    known = ("name", "metric", "smaller_is_better", "max_trials")
+    draft.leave_out(searcher, known, "searcher.")
+    if any(key in searcher for key in ("max_length", "max_time")):
+        draft.note("how long a trial trains is the program's own affair, or stop.max_steps")
+    is_grid = draft.data["method"] == "grid"
+    _determined_space(draft, whole.get("hyperparameters") or {}, "", is_grid)
+    if (slots := number((whole.get("resources") or {}).get("slots_per_trial"))) and slots > 1:
+        draft.note(f"resources.slots_per_trial is {slots}: see `resources` in docs/study-file.md")
+    if (restarts := number(whole.get("max_restarts"))) is not None:
+        draft.data["retry"] = {"max_failures": int(restarts) + 1}
+    _determined_command(draft, whole.get("entrypoint"))
+    draft.leave_out(whole, _DETERMINED_FIELDS)
+    return draft
+
+
+def _determined_command(draft: StudyDraft, entry: Any) -> None:
+    words = shlex.split(entry) if isinstance(entry, str) else entry
+    if not words:
+        return
+    if len(words) == 1 and ":" in words[0]:
+        module = words[0].partition(":")[0]
+        draft.data["program"] = f"{module.replace('.', '/')}.py"
+        draft.note(f"{words[0]} is a class for Determined: make {module} a script that trains it")
+    else:
+        draft.call(words)
+    draft.note("the program has to take its hyper-parameters as arguments")
+
+
+def _determined_space(
+    draft: StudyDraft, space: Mapping[str, Any], prefix: str, is_grid: bool
+) -> None:
+    for key, given in space.items():
+        name = f"{prefix}{key}"
+        if isinstance(given, Mapping) and given.get("type") not in _DETERMINED_TYPES:
+            _determined_space(draft, given, f"{name}.", is_grid)
+        elif isinstance(given, Mapping) and given["type"] not in ("const", "categorical"):
+            draft.parameters[name] = _determined_range(given, is_grid)
+        else:
+            is_const = not isinstance(given, Mapping) or given["type"] == "const"
+            value = given.get("val") if isinstance(given, Mapping) else given
+            values = plain_values(draft, name, [value] if is_const else given.get("vals") or ())
+            if values:
+                draft.parameters[name] = {"value": values[0]} if is_const else {"values": values}
+
+
+def _determined_range(given: Mapping[str, Any], is_grid: bool) -> dict[str, Any]:
+    low, high = number(given.get("minval")) or 0, number(given.get("maxval")) or 0
+    base = number(given.get("base", 10)) or 10
+    kind, points = given["type"], number(given.get("count"))
+    if is_grid and points:
+        steps = [low + (high - low) * at / max(1, points - 1) for at in range(int(points))]
+        if kind == "log":
+            return {"values": [base**step for step in steps]}
+        return (
+            {"values": list(dict.fromkeys(round(step) for step in steps))}
+            if kind == "int"
+            else {"values": steps}
+        )
+    if kind == "log":
+        return {
+            "min": float(base**low), "max": float(base**high), "distribution": "log_uniform_values",
+        }  # fmt: skip
+    return (
+        {"min": int(low), "max": int(high)}
+        if kind == "int"
+        else {"min": float(low), "max": float(high)}
+    )
+
+
+# Hydra's sweepers have languages of their own.
+
+_CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+
+
+def from_hydra(path: Path) -> StudyDraft:
+    """A configuration with `hydra.sweeper`."""
+    whole = mapping_in(path, lambda one: "hydra" in one, "a configuration with `hydra: sweeper:`")
+    hydra = whole.get("hydra") or {}
+    sweeper, draft = hydra.get("sweeper") or {}, StudyDraft({"method": "grid"})
+    sampler = sweeper.get("sampler") or {}
+    chosen = sampler.get("_target_") or _hydra_default(whole, "hydra/sweeper/sampler")
+    if chosen:
+        draft.search_by(str(chosen).rpartition(".")[2])
+    draft.run_up_to(sweeper.get("n_trials"))
+    if sweeper.get("direction"):
+        direction = sweeper["direction"]
+        draft.rank_by("value", direction if isinstance(direction, str) else direction[0])
+        draft.note("metric: Hydra's has no name; the program has to print or log value=VALUE")
+    of_ax = (sweeper.get("ax_config") or {}).get("params")
+    for space in (sweeper.get("params"), sweeper.get("search_space"), of_ax):
+        for name, axis in (space or {}).items():
+            make = _hydra_mapping if isinstance(axis, Mapping) else _hydra_axis
+            make(draft, str(name), axis)
+    known = (
+        "params", "search_space", "ax_config", "sampler", "n_trials", "direction", "_target_",
+        "n_jobs",
+    )  # fmt: skip
+    draft.leave_out(sweeper, known, "hydra.sweeper.")
+    draft.leave_out(hydra, ("sweeper", "mode"), "hydra.")
+    if any("values" not in axis and "value" not in axis for axis in draft.parameters.values()):
+        draft.data["method"] = draft.data["method"].replace("grid", "random")
+    draft.data["command"] = ["${interpreter}", "${program}", "${args_no_hyphens}"]
+    draft.data["program"] = "train.py"
+    draft.note("program: Hydra's files don't name it; give the script with @hydra.main")
+    return draft
+
+
+def _hydra_axis(draft: StudyDraft, name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        draft.parameters[name] = {"value": text}
+        return
+    log, match = False, _CALL.fullmatch(text.strip())
+    if match and match[1] == "tag":
+        tags, _, inner = match[2].rpartition(",") if "(" not in match[2] else _before_call(match[2])
+        log, match = "log" in tags, _CALL.fullmatch(inner.strip())
+        draft.leave_out({tag.strip(): 0 for tag in tags.split(",")}, ("log", ""), f"{name}: tag ")
+    given = (
+        [number(one) if number(one) is not None else one for one in _split(match[2])]
+        if match
+        else []
+    )
+    numbers = [one for one in given if isinstance(one, (int, float))]
+    if match is None:
+        values = [_hydra_value(one) for one in _split(text)]
+        draft.parameters[name] = {"values": values} if len(values) > 1 else {"value": values[0]}
+    elif match[1] == "choice":
+        draft.parameters[name] = {"values": [_hydra_value(one) for one in _split(match[2])]}
+    elif match[1] == "interval" and len(numbers) == 2:
+        axis: dict[str, Any] = {"min": float(numbers[0]), "max": float(numbers[1])}
+        draft.parameters[name] = {**axis, **({"distribution": "log_uniform_values"} if log else {})}
+    elif match[1] == "range" and 1 <= len(numbers) <= 3 and len(numbers) == len(given):
+        low, high, step = [*([0] if len(numbers) == 1 else []), *numbers, 1][:3]
+        count = max(0, min(1000, int(-((low - high) // step))))
+        draft.parameters[name] = {"values": [low + at * step for at in range(count)]}
+    else:
+        draft.note(f"left out: {name}, as {printable(text)} is not understood")
+
+
+def _before_call(text: str) -> tuple[str, str, str]:
+    at = text.rindex(",", 0, text.index("(")) if "," in text[: text.index("(")] else -1
+    return (text[: max(at, 0)], ",", text[at + 1 :])
+
+
+def _split(text: str) -> list[str]:
+    """What commas divide, outside of brackets and quotation marks."""
+    return [part.strip() for part in re.findall(r"(?:\[[^\]]*\]|'[^']*'|\"[^\"]*\"|[^,\[])+", text)]
+
+
+def _hydra_value(text: str) -> Any:
+    if (found := number(text)) is not None:
+        return found
+    if text.startswith("[") and text.endswith("]"):
+        return [_hydra_value(one) for one in _split(text[1:-1])]
+    return {"true": True, "false": False}.get(text.lower(), text.strip("'\""))
+
+
+def _hydra_mapping(draft: StudyDraft, name: str, axis: Mapping[str, Any]) -> None:
+    """As the sweepers by Optuna (of old), Ax and Nevergrad are given an axis."""
+    listed = axis.get("choices", axis.get("values"))
+    low, high = axis.get("low", axis.get("lower")), axis.get("high", axis.get("upper"))
+    low, high = axis.get("bounds") or (low, high)
+    if listed is not None:
+        draft.parameters[name] = {"values": plain_values(draft, name, listed)}
+    elif "value" in axis:
+        draft.parameters[name] = {"value": axis["value"]}
+    elif (least := number(low)) is not None and (most := number(high)) is not None:
+        is_whole = axis.get("type") == "int" or bool(axis.get("integer"))
+        make = int if is_whole else float
+        found: dict[str, Any] = {"min": make(least), "max": make(most)}
+        if axis.get("log") or axis.get("log_scale"):
+            found["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
+        elif (step := number(axis.get("step"))) and axis.get("type") in ("int", "float"):
+            found |= {"distribution": "q_uniform", "q": step}
+        draft.parameters[name] = found
+    else:
+        draft.note(f"left out: {name}, as it has neither bounds nor values")
+
+
+def _hydra_default(whole: Mapping[str, Any], group: str) -> str:
+    """What the defaults list chooses for a group; empty if nothing."""
+    for one in whole.get("defaults") or ():
+        for key, value in one.items() if isinstance(one, Mapping) else ():
+            if str(key).split(" ")[-1] == group:
+                return str(value)
+    return ""
