@@ -57,6 +57,8 @@ def check(state: Tables) -> None:
     riding = state.riding
     _require(tables.riding_of(state) == riding, "the index of riders")
     state.riding = riding
+    for study_id, trials in state.searching.items():
+        _require(len(state.members[study_id]) < trials, "{}: has all its trials", study_id)
     for study_id, members in state.members.items():
         _require(study_id in state.studies, "members of the unknown study {}", study_id)
         unfinished = {t for t in members if not state.trials[t].phase.final}
@@ -119,6 +121,8 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
     )
     if run is not None:
         _require(run.id.trial == trial_id, "{} has the run of another: {}", trial_id, run.id)
+        outside = state.studies[trial.spec.study].outside
+        _require(not outside, "{} runs, and its author's own loop trains it", trial_id)
         _require(
             run.id.attempt == trial.attempt, "{}: {} is not the last attempt", trial_id, run.id
         )

@@ -24,9 +24,10 @@ from hermesd.core.trial import Trial
 from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import TooMuch
 from hermesd.refusal import Refused
-from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, SearchReply, Standing
+from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, Standing
 from hermesd.study import space
 
 # A model of a thousand trials is fitted in seconds; what takes longer hangs.
@@ -91,6 +92,8 @@ class Searching:
             specs = studies.proposed(
                 study, len(members) + 1, await self._points(state, study, wanted)
             )
+        except _ProposedForOthers:
+            return
         except (_Failed, Refused) as error:
             log.warning("a searcher failed", study=study_id, error=str(error))
             with suppress(Rejected):  # removed meanwhile
@@ -113,17 +116,19 @@ class Searching:
         first = len(state.members[study.id]) + 1
         if study.id in state.unsearched:
             return [(point, "") for point in studies.drawn(study, first, wanted)]
-        answer = await self._answer(ask(state, study, wanted))
-        return [(each.point, each.note) for each in answer]
+        question = await self.head.read(
+            study.owner, first - 1, lambda state: _written(state, study.id, wanted)
+        )
+        return [(each.point, each.note) for each in await self._answer(question)]
 
-    async def _answer(self, question: Ask) -> Sequence[Proposal]:
+    async def _answer(self, question: bytes) -> Sequence[Proposal]:
         """What is proposed. Raises _Failed."""
         process = await self._there()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                process.stdin.write(ASK.write(question).encode() + b"\n")
+                process.stdin.write(question)
                 await process.stdin.drain()
                 line = await process.stdout.readline()
         except TimeoutError:
@@ -134,7 +139,11 @@ class Searching:
         if not line.endswith(b"\n"):
             await self._end()
             raise _Failed("its process ended")
-        answer: SearchReply = REPLY.read(line.decode())
+        try:
+            answer = REPLY.read(line.decode())
+        except ValueError:
+            await self._end()
+            raise _Failed("its process answers what cannot be read") from None
         if not answer.proposals:
             raise _Failed(answer.error)
         return answer.proposals
@@ -154,6 +163,14 @@ class Searching:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def _written(state: State, study: StudyId, wanted: int) -> Pieces[bytes]:
+    """The question as a line."""
+    yield
+    if study not in state.studies:
+        raise _ProposedForOthers
+    return ASK.write(ask(state, state.studies[study], wanted)).encode() + b"\n"
 
 
 def ask(state: State, study: Study, wanted: int) -> Ask:

@@ -22,6 +22,7 @@ from hermesd.core.decide.relocation import expected
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Added,
+    Asked,
     Cancelled,
     Checkpointed,
     Copied,
@@ -39,6 +40,7 @@ from hermesd.core.events import (
     NodeSilent,
     NodeUndrained,
     NotCopied,
+    OutcomeTold,
     ParkLost,
     Paused,
     PoolsConfigured,
@@ -51,6 +53,8 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    SearchFailed,
+    SearchLimited,
     SignalChosen,
     Spoilt,
     TermsSet,
@@ -74,6 +78,7 @@ from hermesd.core.model import (
     Pool,
     RetryAction,
     RunId,
+    Searcher,
     Slot,
     StopRule,
     Tier,
@@ -227,6 +232,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         alike=st.sampled_from(OnSameFailure),
         devices=st.sampled_from([1, 1, 2, 3]),
         is_tree=st.booleans(),
+        searcher=st.sampled_from([None, None, Searcher("tpe", 4), Searcher("tpe", 9, 0)]),
+        outside=st.sampled_from([False, False, False, True]),
     )
     def submit(
         self,
@@ -240,6 +247,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         alike: OnSameFailure,
         devices: int,
         is_tree: bool,
+        searcher: Searcher | None,
+        outside: bool,
     ) -> None:
         event = submitted(
             3,
@@ -253,6 +262,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             pool=pool,
             replicas=replicas,
             on_same_failure=alike,
+            searcher=searcher,
+            outside=outside,
         )
         trials = tuple(map(staged, event.trials)) if is_tree else event.trials
         self.tell(replace(event, trials=trials))
@@ -276,6 +287,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         specs = tuple(trial_spec(trial) for trial in trials)
         specs = tuple(map(staged, specs)) if is_tree else specs
         self.tell(Added(trials[0][0], specs, request))
+
+    @rule(name=st.sampled_from("st"), most=st.sampled_from([None, 2, 5]), request=requests)
+    def search(self, name: str, most: int | None, request: str) -> None:
+        self.tell(SearchLimited(name, most, request))
+
+    @rule(name=st.sampled_from("st"))
+    def search_fails(self, name: str) -> None:
+        self.tell(SearchFailed(name, "no memory"))
+
+    @rule(trials=some_trials, failure=st.sampled_from(["", "", "x"]), request=requests)
+    def train_outside(self, trials: tuple[TrialId, ...], failure: str, request: str) -> None:
+        """Asked for and told, or told without being asked for, as after a restart of the loop."""
+        self.tell(Asked(trials[0], f"ask {request}"))
+        self.tell(OutcomeTold(trials[-1], (("loss", 1.0),), failure, request))
 
     @rule(trials=some_trials, request=requests)
     def extend(self, trials: tuple[TrialId, ...], request: str) -> None:

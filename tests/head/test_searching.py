@@ -97,6 +97,20 @@ async def test_a_sampler_that_fails_is_told_and_the_study_goes_on(
         node.call.cancel()
 
 
+async def test_what_a_sampler_says_that_cannot_be_read_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "PROCESS", ("-c", "input(); print('{}', flush=True); input()"))
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random_walk"))
+        failed = (await events(head, pb.PUBLIC_EVENT_KIND_SEARCH_FAILED))[-1]
+        assert failed.reason == "its process answers what cannot be read"
+        assert len(await until(head, 2)) == 2
+        node.call.cancel()
+
+
 async def test_a_sampler_that_hangs_keeps_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
