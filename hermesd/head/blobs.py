@@ -1,7 +1,8 @@
 """Uploaded code snapshots by their content: one file each, named by its SHA-256.
 
 A blob is written beside, fsynced and renamed, so a name never stands for anything but the whole
-content. The head never opens what is inside.
+content. The head never opens what is inside. What one user has of it takes at most half of what the
+others leave: so it is full for nobody else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +33,7 @@ class Blob(NamedTuple):
 
 
 class Blobs:
-    """The store in one directory, with a limit for each blob and for all of them."""
+    """The store in one directory, with a limit for each blob, for those of a user, and for all."""
 
     def __init__(self, directory: Path, limit_bytes: int, total_limit_bytes: int) -> None:
         self._directory = directory
@@ -40,8 +42,10 @@ class Blobs:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for left in directory.glob("*.partial"):
             left.unlink()
-        # Of uploads under way: each of them counts for the others.
-        self._coming = 0
+        # Of uploads under way, by user: each of them counts for the others.
+        self._coming: Counter[str] = Counter()
+        # Who has stored what, since this head started: of the rest nobody knows whose it is.
+        self._owners: dict[str, str] = {}
 
     def path(self, sha256: str) -> Path | None:
         """Where a blob lies; None if it is not there."""
@@ -50,10 +54,14 @@ class Blobs:
         path = self._directory / sha256
         return path if path.exists() else None
 
-    async def put(self, chunks: AsyncIterator[bytes]) -> Blob:
-        """Store what the chunks make together. Raises TooLarge."""
-        stored = self._stored()
-        room = min(self._limit, self._total_limit - stored)
+    async def put(
+        self, chunks: AsyncIterator[bytes], user: str = "", used: Collection[str] = ()
+    ) -> Blob:
+        """Store what the chunks of a user make together, whose studies have `used` these blobs.
+        Raises TooLarge."""
+        stored, theirs = self._stored(), self._of(user, used)
+        share = (self._total_limit - (stored - theirs)) // 2 - theirs
+        room = min(self._limit, self._total_limit - stored, share)
         descriptor, name = tempfile.mkstemp(suffix=".partial", dir=self._directory)
         partial = Path(name)
         digest = hashlib.sha256()
@@ -62,12 +70,15 @@ class Blobs:
             with os.fdopen(descriptor, "wb") as file:
                 async for chunk in chunks:
                     size += len(chunk)
-                    self._coming += len(chunk)
-                    if size > room or stored + self._coming > self._total_limit:
+                    self._coming[user] += len(chunk)
+                    coming = self._coming.total()
+                    is_over = self._coming[user] > room or stored + coming > self._total_limit
+                    if size > room or is_over:
                         raise TooLarge(
-                            f"more than {room} bytes: the limit is {self._limit} for one code"
-                            f" snapshot and {self._total_limit} for all (a .hermesignore keeps"
-                            " data out)"
+                            f"more than {max(room, 0)} bytes: the limit is {self._limit} for one"
+                            f" code snapshot, {self._total_limit} for all, and for a user half of"
+                            f" what others leave, of which {theirs} are in use (a .hermesignore"
+                            " keeps data out; `hermesctl study rm` gives back)"
                         )
                     await asyncio.to_thread(_take, file.write, digest.update, chunk)
                 file.flush()
@@ -75,8 +86,9 @@ class Blobs:
                 if self._stored() + size > self._total_limit:  # others came meanwhile
                     raise TooLarge(f"the limit for all code snapshots is {self._total_limit} bytes")
             partial.rename(self._directory / digest.hexdigest())
+            self._owners.setdefault(digest.hexdigest(), user)
         finally:
-            self._coming -= size
+            self._coming[user] -= size
             partial.unlink(missing_ok=True)
         await asyncio.to_thread(self._sync)
         return Blob(digest.hexdigest(), size)
@@ -97,12 +109,19 @@ class Blobs:
         ]
         for path in gone:
             path.unlink()
+            self._owners.pop(path.name, None)
         return sorted(path.name for path in gone)
 
     def remove(self, sha256: str) -> None:
         """Remove a blob if it is there."""
         if path := self.path(sha256):
             path.unlink(missing_ok=True)
+        self._owners.pop(sha256, None)
+
+    def _of(self, user: str, used: Collection[str]) -> int:
+        """The bytes of what a user has: what their studies use, and what they have stored."""
+        names = {*used, *(name for name, owner in self._owners.items() if owner == user)}
+        return sum(path.stat().st_size for name in names if (path := self.path(name)))
 
     def _stored(self) -> int:
         whole = (path for path in self._directory.iterdir() if path.suffix != ".partial")

@@ -70,8 +70,9 @@ from hermesd.policy import POLICIES, make_policy
 from hermesd.security.identity import Identity, Role
 
 GRACE_SECONDS = 2.0
-# Code that was uploaded and never submitted goes at the next start after a day.
-ORPHAN_SECONDS = 86_400.0
+# Code that was uploaded and never submitted goes after so long; it is looked for now and then.
+ORPHAN_SECONDS = 6 * 3600.0
+SWEEP_SECONDS = 1800.0
 
 # How many more values than before make the collector look at the youngest, and how often that
 # makes it look at the older ones.
@@ -138,6 +139,7 @@ class Running:
     leasing: Leasing
     audit: Audit
     health: health.HealthServicer
+    blobs: Blobs
 
     async def start(self) -> None:
         """Answer from here on."""
@@ -192,6 +194,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),
+                        tasks.create_task(_keep_forgetting(whole)),
                     ]
                     try:
                         await _tell_terms(config, whole.head)
@@ -296,17 +299,36 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     except BaseException:
         await server.stop(None)
         raise
-    health_service = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
+    return Running(
+        head, sessions, searching, server, reception, leasing, audit, _health_of(server), blobs
+    )
+
+
+def _health_of(server: grpc.aio.Server) -> health.HealthServicer:
+    """gRPC's own services: health, and what else is served."""
+    found = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(found, server)
     enable_server_reflection(_SERVICES, server)
-    return Running(head, sessions, searching, server, reception, leasing, audit, health_service)
+    return found
 
 
 async def _forget_leftovers(journal: Journal, blobs: Blobs, state: State, older_than: Time) -> None:
     """Points and code of nothing that is still there go."""
     await journal.forget_points(set(await journal.trials_with_points()) - state.trials.keys())
+    _forget_code(blobs, state, older_than)
+
+
+def _forget_code(blobs: Blobs, state: State, older_than: Time) -> None:
     used = {study.program.code_sha256 for study in state.studies.values()}
     blobs.keep_only(used, older_than=older_than)
+
+
+async def _keep_forgetting(whole: Running) -> None:
+    """Have code that was uploaded and never submitted go, for as long as this task lives."""
+    head = whole.head
+    while not head.fault:
+        await asyncio.sleep(SWEEP_SECONDS)
+        _forget_code(whole.blobs, head.state, head.clock() - ORPHAN_SECONDS)
 
 
 def _tokens(config: HeadConfig, authority: Authority | None, clock: Clock) -> Tokens | None:

@@ -25,12 +25,14 @@ async def nothing(sha256: str) -> AsyncIterator[bytes]:
     yield b""
 
 
-def trial(root: Path, number: int, outcome: str, keep: tuple[str, ...] = ()) -> TrialFolder:
+def trial(
+    root: Path, number: int, outcome: str, keep: tuple[str, ...] = (), user: str = ""
+) -> TrialFolder:
     folder = TrialFolder(root / "trials", root / "run", f"digits/{number}")
     program = Program(("x",), "python", NEEDED, "/", keep=keep)
     work = Work(program, (), "loss", Goal.MINIMIZE, 1)
     launch = Launch(RunId(folder.trial, 1), ("n1/cpu0",), Quantum(), "")
-    folder.begin(Assignment(launch, None, work, RunTerms()))
+    folder.begin(Assignment(launch, None, work, RunTerms(), user=user))
     folder.settle()
     folder.work.mkdir()
     (folder.work / "big").write_bytes(b"x" * 100_000)
@@ -109,6 +111,16 @@ async def test_beyond_that_nothing_is_started(root: Path) -> None:
     with pytest.raises(CodeError, match="disk_budget_bytes = 1000"):
         await DiskBudget(root, root / "run", 1000, nothing).snapshot(NEEDED)
     assert there(root) == {"needed", "work 2"}
+
+
+async def test_who_has_filled_it_keeps_nobody_else_from_starting(root: Path) -> None:
+    for number, user in enumerate(("alice", "alice", "bob"), 3):
+        trial(root, number, "suspended", user=user)
+    disk = DiskBudget(root, root / "run", 400_000, nothing)  # a third of it is a share
+    with pytest.raises(CodeError, match="of them by trials of alice; remove finished studies"):
+        await disk.snapshot(NEEDED, "alice")
+    for other in ("bob", "carol"):
+        assert await disk.snapshot(NEEDED, other) == root / "code" / NEEDED
 
 
 async def test_a_tree_that_a_program_has_dug_is_counted_and_goes(root: Path) -> None:

@@ -229,7 +229,10 @@ class StudiesService:
             async for request in request_iterator:
                 yield request.data
 
-        blob = await self.blobs.put(chunks())
+        user = asker().user
+        studies = self.head.state.studies.values()
+        used = {each.program.code_sha256 for each in studies if each.owner == user}
+        blob = await self.blobs.put(chunks(), user, used)
         return pb.PutBlobResponse(sha256=blob.sha256, size_bytes=blob.size_bytes)
 
     async def GetStudy(self, request: pb.GetStudyRequest, context: Any) -> bytes:

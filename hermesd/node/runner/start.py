@@ -232,7 +232,7 @@ async def start(
     await asyncio.to_thread(_begin, folder, order, account)
     order = await _in_its_environment(context, order, account)
     program = order.assignment.work.program
-    snapshot = await context.disk.snapshot(program.code_sha256)
+    snapshot = await context.disk.snapshot(program.code_sha256, order.assignment.user)
     wanted, assignment = order.checkpoint, order.assignment
     if wanted is not None and not folder.as_owner(
         checkpoints.was_refused, folder.checkpoints, wanted.id

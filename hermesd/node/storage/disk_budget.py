@@ -2,13 +2,15 @@
 
 What goes can be had again: snapshots and virtual environments that no trial here needs, then
 the working copies of completed trials, less what their study keeps. Checkpoints, output and what a
-suspended trial works in stay; if that is too much, nothing new is started.
+suspended trial works in stay; if that is too much, nothing new is started of who has more than an
+equal share. The others go on to have theirs, so that all together may come to twice the budget.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -56,6 +58,8 @@ class DiskBudget:
         self._is_for_all = is_for_all
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
+        # While the budget is used up: who has more of it than an equal share.
+        self._full: dict[str, str] = {}
         self._used: int | None = None
         self._evictions = 0
         # Of the working copies that may go, what is kept of them.
@@ -65,10 +69,10 @@ class DiskBudget:
         for snapshot in _whole(self.code, code.is_snapshot) if is_for_all else ():
             code.let_read(snapshot)
 
-    async def snapshot(self, sha256: str) -> Path | None:
-        """The unpacked snapshot of this name, None for the empty name; fetched from the head,
-        however long it is away. Raises CodeError."""
-        await self.room()
+    async def snapshot(self, sha256: str, user: str = "") -> Path | None:
+        """The unpacked snapshot of this name, None for the empty name, for a trial of the user;
+        fetched from the head, however long it is away. Raises CodeError."""
+        await self.room(user)
         if not sha256:
             return None
         while True:
@@ -95,13 +99,17 @@ class DiskBudget:
             used_bytes=self._used, budget_bytes=self._budget, evictions=self._evictions
         )
 
-    async def room(self) -> None:
-        """See that the budget is kept, as far as files can be had again. Raises CodeError."""
+    async def room(self, user: str = "") -> None:
+        """See that the budget is kept, as far as files can be had again. Raises CodeError where it
+        is not, if the user has more than an equal share of it."""
         if boottime() - self._looked >= _LOOK_SECONDS:
             await asyncio.to_thread(self._make_room)
             self._looked = boottime()
+        if (reason := self._full.get(user)) is not None:
+            raise code.CodeError(reason)
 
     def _make_room(self) -> None:
+        self._full = {}
         used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
             used -= _size(path)
@@ -115,10 +123,26 @@ class DiskBudget:
             if used <= self._budget:
                 return
         if used > self._budget:
-            raise code.CodeError(
-                f"disk_budget_bytes = {self._budget}: {used} bytes are in use under {self._root};"
-                " remove finished studies or raise the budget"
+            words = (
+                f"disk_budget_bytes = {self._budget}: {used} bytes are in use under {self._root}"
             )
+            users = self._users()
+            share = self._budget // max(1, len(users))
+            self._full = {
+                user: f"{words}, {size} of them by trials of {user or 'one user'};"
+                " remove finished studies or raise the budget"
+                for user, size in users.items()
+                if size > share or len(users) == 1
+            }
+
+    def _users(self) -> Counter[str]:
+        """What the trials of each user take here."""
+        found: Counter[str] = Counter()
+        for folder in self.folders.all():
+            with contextlib.suppress(UnreadableFolder):
+                last = folder.last()
+                found[last.user if last else ""] += _size(folder.path)
+        return found
 
     def _dispensable(self) -> list[Path]:
         needed, finished = set(), []

@@ -154,7 +154,7 @@ class Replicas:
 
     async def _bring(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, CodeError, OSError."""
-        await self._disk.room()
+        await self._disk.room(order.user)
         folder = self._disk.folders.of(order.checkpoint.trial)
         async with self._fetching.lock(folder.checkpoints):
             account = self._accounts.of(order.user)
@@ -167,7 +167,7 @@ class Replicas:
 
     async def _fork(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""
-        await self._disk.room()
+        await self._disk.room(order.user)
         parent, child = map(self._disk.folders.of, (order.checkpoint.trial, order.into))
         name = directory_of(order.checkpoint.id)
         if name is None or parent.identity != (order.parent_identity or order.identity):
