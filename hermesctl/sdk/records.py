@@ -385,6 +385,8 @@ class Study:
     #: Of all its trials together; those in common are trained once.
     steps: int = 0
     trained_steps: int = 0
+    #: To so many trials a searcher is to bring it; 0: it has them all.
+    trials_wanted: int = 0
     #: Which value is the best: `minimize`, `maximize`; empty if the head does not say.
     metric_goal: str = ""
     #: Which value counts: `last`, `best`, or `smoothed`, the mean of the last tenth; empty if the
@@ -434,14 +436,16 @@ class StudyDetail:
 
     @property
     def progress(self) -> float | None:
-        """The share of all trials' steps that is done; a trial that ended counts as whole.
+        """The share of all trials' steps that is done, of those to be proposed too; a trial that
+        ended counts as whole.
 
         None while not one trial's is known.
         """
         trials = self.trials
         if not any(t.state.final or t.progress is not None for t in trials):
             return None
-        return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / len(trials)
+        count = max(len(trials), self.study.trials_wanted)
+        return sum(1.0 if t.state.final else t.progress or 0.0 for t in trials) / count
 
     def frame(self) -> Any:
         """Its trials by number, as a pandas DataFrame.

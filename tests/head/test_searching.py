@@ -59,6 +59,7 @@ async def test_trials_are_proposed_as_others_end_and_by_a_restarted_head_none_tw
         study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
         assert "tpe: 3 of 6 trials so far, further ones as results come in" in study.notices
         assert not study.finished
+        assert study.trials_wanted == 6
         node.call.cancel()
     async with world(tmp_path) as head:
         again = [head.state.trials[f"digits/{n}"].spec.parameters for n in (1, 2, 3)]

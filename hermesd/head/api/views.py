@@ -260,6 +260,7 @@ def study_view(
         waits_for=waits_for,
         reported=reported(trials),
         program_sha256=study.program_sha256,
+        trials_wanted=state.searching.get(study.id, 0),
         notices=notices,
         steps=sum(trial.step for trial in trials),
         trained_steps=sum(
@@ -299,8 +300,8 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     far as other studies leave them.
 
     A trial that was not measured takes the median of those that were, in speed and in length; one
-    that has completed was as long as it is. None until one was, and while a person holds a trial
-    back: that one does not end.
+    that has completed was as long as it is. Trials that are yet to be proposed count as well. None
+    until one was measured, and while a person holds a trial back: that one does not end.
     """
     unfinished = [trial for trial in trials if not trial.phase.final]
     if any(trial.paused for trial in unfinished):
@@ -323,6 +324,7 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
         * (t.seconds_per_step or speed)
         for t in unfinished
     ]
+    left += [typical * speed] * max(0, state.searching.get(study.id, 0) - len(trials))
     at_a_time = _left_to(state, study, devices) / study.devices
     return max(sum(left) / at_a_time, max(left, default=0.0))
 
