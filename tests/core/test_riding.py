@@ -23,6 +23,10 @@ from hermesd.core.events import (
 from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
 from hermesd.core.node.messages import assignment
 from hermesd.core.tables import riding_of
+from hermesd.head.api.public_events import public_events
+from hermesd.head.journal import outcomes
+from hermesd.head.journal.schema import JournalLine
+from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.core.playbook import (
     Playbook,
     checkpointed,
@@ -270,3 +274,19 @@ def test_the_index_is_of_the_trials_alone() -> None:
         book.tell(event)
         known = book.state.riding
         assert riding_of(book.state) == known
+
+
+def test_people_hear_of_the_end_of_one_that_another_trained_for() -> None:
+    book = trained(tree(spec(0, A, B), spec(1, A, B)), "s/0#1", 0, 30)
+    end = completed("s/0#1", 30)
+    before = outcomes.unfinished(book.state, end)
+    book.tell(end)
+    told = outcomes.write(outcomes.ended(book.state, end, before))
+    events = public_events(JournalLine(1, 0.0, end, told), book.state)
+    kinds = [(event.trial or event.study, event.kind) for event in events]
+    assert kinds == [
+        ("s/0", pb.PUBLIC_EVENT_KIND_COMPLETED),
+        ("s/1", pb.PUBLIC_EVENT_KIND_COMPLETED),
+        ("s", pb.PUBLIC_EVENT_KIND_STUDY_FINISHED),
+    ]
+    assert events[1].reason == "s/0 is the same, and was trained for both"

@@ -103,6 +103,10 @@ def public_events(line: JournalLine, state: State) -> list[pb.PublicEvent]:
             events[0].reason = one.reason
         else:
             events += _ended(one)
+        if one.phase == Phase.COMPLETED and not any(one.subject == each.trial for each in events):
+            # Another has trained for it.
+            kind = pb.PUBLIC_EVENT_KIND_COMPLETED
+            events.append(pb.PublicEvent(trial=one.subject, kind=kind, reason=one.reason))
     for event in events:
         event.sequence, event.at_unix_seconds = line.seq, line.at
         if event.trial and not event.study:

@@ -123,7 +123,8 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
             touched = [entry.run.trial]
         case _:
             return ()
-    known = [trial for trial in dict.fromkeys(touched) if trial in state.trials]
+    riders = [each for trial in touched for each in state.riding.riders.get(trial, ())]
+    known = [trial for trial in dict.fromkeys((*touched, *riders)) if trial in state.trials]
     return tuple(trial for trial in known if not state.trials[trial].phase.final)
 
 

@@ -475,6 +475,7 @@ class Daemon:
             own = f"{order.into}@{saved.id.rpartition('@')[2]}"
             there = (self._box.id,)
             child.checkpoints[own] = replace(found, id=own, trial=order.into, nodes=there)
+            child.damaged.discard(own)
             self._tell(Copied(order.node, order.into, saved.id))
             return
         if not self._site.fetch(saved, order.sources, folder):
