@@ -88,6 +88,8 @@ def test_a_failed_searcher_leaves_the_study_going() -> None:
     book.tell(started("t/0#1"), completed("t/0#1", 3))
     assert wanted(book) == 1
     book.refuses(SearchFailed("u", "?"), "no study")
+    book.tell(SearchLimited("t", 9, "again"))
+    assert "tpe" in proposing(book.state, "t"), "a person has it tried again"
 
 
 @pytest.mark.parametrize(

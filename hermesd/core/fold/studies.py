@@ -121,6 +121,7 @@ def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
         state.searching.pop(study.id, None)
     else:
         state.searching[study.id] = event.trials
+        state.unsearched.pop(study.id, None)
 
 
 def _read_otherwise(state: Tables, event: SignalChosen) -> None:

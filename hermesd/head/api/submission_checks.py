@@ -251,10 +251,9 @@ def see_that_it_is_installed(method: str) -> None:
     needs = METHODS[method].needs if method in METHODS else ()
     missing = [name for name in needs if find_spec(name) is None]
     if missing:
-        extra = "search,torch" if "torch" in missing else "search"
         have = [name for name, each in METHODS.items() if all(map(find_spec, each.needs))]
         expected = (
-            f"{' and '.join(missing)} in the head's environment (pip install"
-            f" 'hermes-scheduler[{extra}]'); without: {', '.join(['grid', 'random', *have])}"
+            f"{' and '.join(missing)} in the head's environment (pip install {' '.join(missing)});"
+            f" without: {', '.join(['grid', 'random', *have])}"
         )
         raise Refused(FieldError("method", method, expected))
