@@ -422,7 +422,7 @@ class Study(RunTerms):
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON
     #: None: it was submitted with all its trials.
     searcher: Searcher | None = None
-    # Its trials are asked for, and told, by a loop of its author's: none is run.
+    #: Its trials are asked for, and told, by a loop of its author's: none is run.
     outside: bool = False
     share: Share = Share.NO
 

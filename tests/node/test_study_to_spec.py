@@ -61,6 +61,7 @@ requires: {paths: [/usr]}
 OTHERS = {
     "conda": """
 method: random
+share: tree
 conda: vision
 resources: {device_kind: cpu, memory_bytes: 1024}
 schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
@@ -69,6 +70,9 @@ schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
 resources: {device_kind: cpu, memory_bytes: 1024, devices: 2, processes: ranks}
 method: genetic
 search: {ahead: 2, startup: 1, population: 4}
+warm_start: [before]
+objectives: {hits: minimize}
+constraints: {cost: {min: 1, max: 9}}
 python: /usr/bin/python3
 requirements: demo
 early_terminate: {type: hyperband, min_iter: 2, max_iter: 9, s: 2, eta: 4, strict: true}
@@ -78,7 +82,8 @@ PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
 # What a study cannot say, but what happens to it and its trials afterwards.
 LATER = {
-    Study: {"metric_chosen", "signal_chosen"},
+    Study: {"metric_chosen", "signal_chosen", "outside"},
+    Work: {"forks"},
     Assignment: {
         "checkpoint", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds",
     },
@@ -185,7 +190,7 @@ async def test_every_field_reaches_the_trial(
     assert spec["metrics"] == dict(work.program.metrics)
     assert spec["seed"] == work.seed
     assert spec["parameters"] == dict(work.parameters)
-    assert spec["stages"] == [[1, {"rate": 0.5}], [None, {"rate": 0.125}]]
+    assert spec["stages"] == [[1, {"rate": 0.5}, False], [None, {"rate": 0.125}, False]]
     assert spec["hung_seconds"] == order.terms.hung_seconds
     assert (folder.work / "data").resolve() == data, "a link into the submitted directory"
     variables = {**dict(work.program.environment), "CONDA_DEFAULT_ENV": work.program.conda}
