@@ -127,6 +127,25 @@ async def test_a_sampler_that_hangs_keeps_nobody_else(
         node.call.cancel()
 
 
+async def test_a_study_whose_next_trial_is_not_proposed_yet_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "PROCESS", ("-c", "import time; time.sleep(600)"))
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random_walk"))
+        await train(head, node)
+        await node.settle()
+        study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+        assert not (study.finished or study.paused or study.HasField("remaining_seconds"))
+        listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
+        assert [each.id for each in listed] == ["digits"]
+        why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
+        assert "random_walk: 1 of 6 trials so far" in why.notices[-1]
+        node.call.cancel()
+
+
 async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
     async with world(tmp_path) as head:
         node = Node(head)

@@ -304,8 +304,8 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     until one was measured, and while a person holds a trial back: that one does not end.
     """
     unfinished = [trial for trial in trials if not trial.phase.final]
-    if any(trial.paused for trial in unfinished):
-        return None
+    if not unfinished or any(trial.paused for trial in unfinished):
+        return None  # what its searcher proposes next is not known yet, or waits for a person
     devices = sum(
         slot.sound
         and state.serves(slot.device, study)
