@@ -425,6 +425,8 @@ class Agent:
                 "error_kind": error_kind,
                 "detail": detail[-4000:],
                 "error_signature": signature[:500],
+                # Of several processes, one fails and the others do for its sake.
+                **({"failed_at": time.clock_gettime(time.CLOCK_BOOTTIME)} if self.several else {}),
             }
         )
 

@@ -56,3 +56,35 @@ ALL_REDUCE = textwrap.dedent("""
         trial.report(step, loss=weight, save=save)
     print(rank, weight.hex(), flush=True)
 """)
+
+# As `torchrun` would start it; each process writes its weights, and says their sum.
+DDP = textwrap.dedent("""
+    import sys
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data.distributed import DistributedSampler
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
+    sampler = DistributedSampler(data, seed=3)
+    loader = DataLoader(data, batch_size=8, sampler=sampler)
+    layers = torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    torch.manual_seed(100 + rank)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for epoch in range(int(sys.argv[1])):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+    values = torch.cat([each.detach().flatten() for each in model.parameters()])
+    print(rank, values.double().sum().item().hex(), torch.rand(1).item(), flush=True)
+    dist.destroy_process_group()
+""")

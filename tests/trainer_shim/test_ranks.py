@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Event, Trial, ending, environment
-from tests.trainer_shim.rank_programs import ALL_REDUCE
+from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -32,8 +32,8 @@ def last_words(trial: Trial, width: int) -> list[str]:
     return [output.splitlines()[-1] for output in outputs]
 
 
-def undisturbed(folder: Path, width: int, steps: int) -> list[str]:
-    with ending(trial_of(folder, width, ALL_REDUCE, str(steps)).launch()) as trial:
+def undisturbed(folder: Path, width: int, steps: int, program: str = ALL_REDUCE) -> list[str]:
+    with ending(trial_of(folder, width, program, str(steps), seed=1).launch()) as trial:
         trial.start()
         trial.until("completed")
         return last_words(trial, width)
@@ -44,7 +44,9 @@ def steps_begin(trial: Trial) -> None:
         pass
 
 
-def suspended(trial: Trial, tier: str, count: int, chance: random.Random) -> int:
+def suspended(
+    trial: Trial, tier: str, count: int, chance: random.Random, at_boundaries: bool = True
+) -> int:
     """Suspend and resume so often, at any moments; how often it was, before the program's end."""
     steps_begin(trial)
     for done in range(count):
@@ -54,7 +56,7 @@ def suspended(trial: Trial, tier: str, count: int, chance: random.Random) -> int
         if event["kind"] == "completed":
             return done
         if event["kind"] == "parked":
-            assert event["at_boundary"], event
+            assert event["at_boundary"] or not at_boundaries, event
             trial.resume()
             trial.until("resumed")
         else:
@@ -71,9 +73,9 @@ def suspended(trial: Trial, tier: str, count: int, chance: random.Random) -> int
     [
         ("park", 20_000, 20),
         ("checkpoint", 20_000, 2),
-        pytest.param("park", 1_000_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+        pytest.param("park", 400_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
         pytest.param(
-            "checkpoint", 3_000_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]
+            "checkpoint", 400_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]
         ),
     ],
 )
@@ -89,6 +91,31 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
         assert last_words(trial, width) == expected
         losses = trial.losses()
     assert list(losses) == sorted(losses)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("width", "tier", "epochs", "count"),
+    [
+        (2, "park", 60, 10),
+        (2, "checkpoint", 60, 1),
+        pytest.param(3, "park", 4000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param(
+            3, "checkpoint", 20000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]
+        ),
+    ],
+)
+def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
+    tmp_path: Path, width: int, tier: str, epochs: int, count: int
+) -> None:
+    """Between two of its passes it is in no loop, and is then frozen wherever it is."""
+    expected = undisturbed(tmp_path / "plain", width, epochs, DDP)
+    trial = trial_of(tmp_path / "cut", width, DDP, str(epochs), seed=1)
+    with ending(trial.launch()) as trial:
+        trial.start()
+        assert suspended(trial, tier, count, random.Random(width), at_boundaries=False) == count
+        assert last_words(trial, width) == expected
 
 
 def test_a_checkpoint_while_they_train_has_all_of_them_at_one_step(tmp_path: Path) -> None:

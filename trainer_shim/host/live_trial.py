@@ -51,6 +51,8 @@ class LiveTrial(ABC):
         """Number an event, keep it until acknowledged, send it to the daemon if one is there."""
         if kind == "started" and self.begins_at_once:
             self.forms.began(_form_of(fields["restored_from"]), fields["seconds"])
+        if kind == "started" and self.ranks.others:
+            fields["rank_pids"] = [rank.worker.pid for rank in self.ranks.others.values()]
         self._publish(self.log.append(kind, self.attempt, **fields))
 
     @abstractmethod

@@ -62,7 +62,8 @@ class OtherRanks:
         self._saving: str | None = None
         self._at = 0  # where all are told to hold; 0: nowhere
         self.others: dict[int, Rank] = {}
-        self.failed: Message | None = None
+        self.failed: Message | None = None  # how the one of them that failed first did
+        self.are_ended = False  # by us
         self.cpu_seconds, self.memory_bytes = 0.0, 0  # of those that have ended
 
     # Their beginning and end.
@@ -101,7 +102,7 @@ class OtherRanks:
     ) -> ProgramLaunch | None:
         """Fork the others beside the first; in such a child, what it needs to become one."""
         self._first, self._first_held, self.failed = first, None, None
-        self._at, self._saving = 0, None
+        self._at, self._saving, self.are_ended = 0, None, False
         self.cpu_seconds, self.memory_bytes = 0.0, 0
         for number, environment in enumerate(environments):
             if number == 0:
@@ -140,18 +141,23 @@ class OtherRanks:
         bad = outcome["kind"] == "failed" or status != 0
         rank.output.let_through(show=bad)
         rank.output.close()
-        if bad and rank.said is None:
-            self._fails(rank, outcome)
+        if bad and rank.said is None and not self.are_ended:
+            self._fails(rank, {**outcome, "failed_at": 0.0})  # before those whom it has left alone
         return True
 
     def _fails(self, rank: Rank, outcome: Message) -> None:
         """One has failed: the others are of no use any more, and what they say comes of it."""
-        if self.failed is None:
+        if self.failed is None or outcome["failed_at"] < self.failed["failed_at"]:
             detail = f"rank {rank.number}: {outcome['detail']}"
             if outcome.get("error_kind") == "exit" and (line := rank.output.last_line()):
                 detail += f": {line}"
             self.failed = {**outcome, "kind": "failed", "detail": detail, "rank": rank.number}
-            self._group.kill()
+        self.end()
+
+    def end(self) -> None:
+        """End all that is left."""
+        self.are_ended = True
+        self._group.kill()
 
     def release(self) -> None:
         """All have ended, or been killed: let go of what was theirs."""
@@ -180,9 +186,9 @@ class OtherRanks:
         assert rank.worker.pipe is not None
         return rank.output.pump(rank.worker.pipe)
 
-    def heard(self, number: int, message: Message, is_first_over: bool = False) -> None:
-        """One frame of another than the first; what it reports is not told again. If the first has
-        said how it ended, what another says of its end comes of that."""
+    def heard(self, number: int, message: Message, is_first_gone: bool = False) -> None:
+        """One frame of another than the first; what it reports is not told again. If the first is
+        gone without a word, what another says of its end comes of that."""
         rank = self.others[number]
         kind = message.get("kind")
         if kind == "blind":
@@ -192,7 +198,7 @@ class OtherRanks:
             rank.worker.tell("restored")
         elif kind in ("failed", "completed") and rank.said is None:
             rank.said = message
-            if kind == "failed" and not is_first_over:
+            if kind == "failed" and not is_first_gone:
                 self._fails(rank, message)
         elif kind == "checkpointed" and message["id"] == self._saving:
             rank.saved = message["path"]

@@ -7,6 +7,7 @@ says that a device is free before every thread was seen stopped, or the process 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from typing import Callable, NamedTuple
@@ -32,12 +33,13 @@ _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
 
 
 class EndedFirst(NamedTuple):
-    """How the first of several processes has ended, and since when the others are waited for."""
+    """How the first of several processes has ended, and until when the others may go on; None if
+    they were ended."""
 
     status: int
     cpu_seconds: float
     memory_bytes: int
-    since: float
+    until: float | None
 
 
 class Supervisor(LiveTrial):
@@ -374,7 +376,9 @@ class Supervisor(LiveTrial):
                 self.heard(message)
             else:
                 self.hear_out()
-                self.ranks.heard(number, message, self.run.is_over)
+                worker = self.worker
+                is_gone = worker is not None and worker.has_exited and not self.run.is_over
+                self.ranks.heard(number, message, is_gone)
         self._settle()
 
     def _holds(self, message: Message, rank: int = 0) -> None:
@@ -409,11 +413,14 @@ class Supervisor(LiveTrial):
         if worker is None:
             return
         self.hear_out()
-        if status == 0 and self.ranks.are_left and self.ranks.failed is None:
-            if self._left is None:
-                self._left = EndedFirst(status, cpu_seconds, memory_bytes, boottime())
-            if boottime() < self._left.since + LEAVE_SECONDS:
-                return
+        if self.ranks.are_left:
+            # Nothing is said before all are gone; after a good end they may come to theirs.
+            well = status == 0 and self.ranks.failed is None
+            until = boottime() + LEAVE_SECONDS if well else None
+            self._left = EndedFirst(status, cpu_seconds, memory_bytes, until)
+            if not well:
+                self.ranks.end()
+            return
         self._left = None
         suspension, self._suspension = self._suspension, None
         # What exits by itself, though it was to be killed at that moment, has come to its own end.
@@ -440,8 +447,10 @@ class Supervisor(LiveTrial):
             suspension.say_suspended()
             return
         outcome = run.ended(status, oom)
-        if self.ranks.failed is not None:
-            outcome = {**outcome, **self.ranks.failed}
+        failed, failed_at = self.ranks.failed, outcome.pop("failed_at", math.inf)
+        if failed is not None and failed["failed_at"] < failed_at:
+            outcome = {**outcome, **failed}
+            del outcome["failed_at"]
         self.ranks.release()
         self.output.let_through(show=outcome["kind"] == "failed")
         if outcome.get("error_kind") == "exit":
@@ -455,11 +464,8 @@ class Supervisor(LiveTrial):
 
     def rank_ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
         """A process was reaped that may be another of the program's, having used this."""
-        if self.ranks.ended(pid, status, cpu_seconds, memory_bytes):
-            self._end_with_others()
-
-    def _end_with_others(self) -> None:
-        if (left := self._left) is not None:
+        ended = self.ranks.ended(pid, status, cpu_seconds, memory_bytes)
+        if ended and (left := self._left) is not None and not self.ranks.are_left:
             self.exited(left.status, left.cpu_seconds, left.memory_bytes)
 
     @property
@@ -469,7 +475,7 @@ class Supervisor(LiveTrial):
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        times = [self._lease_out(), self._left.since + LEAVE_SECONDS if self._left else None]
+        times = [self._lease_out(), self._left.until if self._left else None]
         if self.phase == "running":
             times.append(self.run.deadline())
         if self._suspension is not None:
@@ -478,8 +484,10 @@ class Supervisor(LiveTrial):
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        if self._left is not None and now >= self._left.since + LEAVE_SECONDS:
-            self._end_with_others()
+        left = self._left
+        if left is not None and left.until is not None and now >= left.until:
+            self._left = left._replace(until=None)
+            self.ranks.end()
         if self.phase == "running":
             self.run.tick(now)
         if self._suspension is not None:

@@ -101,7 +101,10 @@ class Worker:
     def has_exited(self) -> bool:
         """Whether the process is over and waits to be reaped."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PIDFD, self.pidfd, flags) is not None
+        try:
+            return os.waitid(os.P_PIDFD, self.pidfd, flags) is not None
+        except ChildProcessError:  # reaped already: others of the program are waited for
+            return True
 
     def release(self) -> None:
         """Close what belonged to the process, which is gone."""

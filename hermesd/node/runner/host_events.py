@@ -283,6 +283,7 @@ class HostEvents:
     def __init__(self, context: NodeContext, folder: TrialFolder, assignment: Assignment) -> None:
         self.assignment = assignment
         self.worker: processes.Remembered | None = None
+        self._ranks: frozenset[int] = frozenset()  # the others of its processes
         self.seen = 0
         self.host_pid = 0  # of the host that is listened to
         self._context = context
@@ -292,7 +293,7 @@ class HostEvents:
     @property
     def worker_pids(self) -> frozenset[int]:
         """The number of its process, if that is known."""
-        return frozenset() if self.worker is None else frozenset({self.worker.pid})
+        return self._ranks | (frozenset() if self.worker is None else {self.worker.pid})
 
     def acknowledged(self, sequence: int) -> int:
         """The head has everything up to this number safe: so up to which the host may forget."""
@@ -329,6 +330,9 @@ class HostEvents:
         if kind == "started":
             if pid := processes.numbered(int(frame["worker_pid"]), self.host_pid, self._folder.uid):
                 self.worker = processes.Remembered.of(pid)
+            pids = (int(each) for each in frame.get("rank_pids", ()))
+            here = {processes.numbered(pid, self.host_pid, self._folder.uid) for pid in pids}
+            self._ranks = frozenset(here - {0})
         elif kind == "parked":
             self._remember_parked()
         elif kind in _OUTCOMES:
