@@ -138,7 +138,9 @@ async def test_a_study_whose_next_trial_is_not_proposed_yet_is_shown(
         await train(head, node)
         await node.settle()
         study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
-        assert not (study.finished or study.paused or study.HasField("remaining_seconds"))
+        assert not study.finished
+        assert not study.paused
+        assert not study.HasField("remaining_seconds")
         listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
         assert [each.id for each in listed] == ["digits"]
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
