@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hermesd.expecting import StateAway, StateRefused, expecting
+from hermesd.security.accounts import close
 
 __all__ = [
     "NETWORK",
@@ -23,6 +25,17 @@ __all__ = [
     "owned",
     "seconds",
 ]
+
+# What lies in it: keys, tokens, people's code and results.
+_SECRET = (
+    "authority",
+    "authority/*",
+    "blobs",
+    "journal*",
+    "*token*",
+    "invitations.json",
+    "backups",
+)
 
 # statfs(2) magic numbers of file systems that other machines write to as well.
 NETWORK = {
@@ -71,6 +84,17 @@ def filesystem_magic(path: Path) -> int:
     return int.from_bytes(word, sys.byteorder) & 0xFFFFFFFF
 
 
+def _close(state: Path) -> None:
+    """Have the journal, keys, tokens and code be this account's alone, whoever made the directory.
+    Its group may pass through it: the socket may be in it."""
+    found = state.stat()
+    if found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX:
+        state.chmod(stat.S_IMODE(found.st_mode) & ~0o027)
+    for path in (path for pattern in _SECRET for path in state.glob(pattern)):
+        if path.is_dir() or path.is_file():
+            close(path)
+
+
 @contextmanager
 def owned(
     path: Path, magic: Callable[[Path], int] = filesystem_magic, called: str = ""
@@ -83,6 +107,7 @@ def owned(
     remedy = "move away what is there, or set head.state_dir"
     with expecting(path, "a directory", remedy, called=called):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _close(path)
     if kind := NETWORK.get(magic(path)):
         raise StateRefused(
             f"{path} is on {kind}: the journal needs a local disk (set head.state_dir)"

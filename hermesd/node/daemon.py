@@ -188,7 +188,7 @@ def _close(config: NodeConfig, accounts: Accounts) -> None:
         if path.is_dir():
             ours = path in (state, config.runtime_path)
             close(path, passable=ours and accounts.switch)
-    for path in (*state.glob("*"), *(state / "membership").glob("*")):
+    for path in (state / "accounts.json", state / "lock", *(state / "membership").glob("*")):
         if path.is_file():
             close(path)
     if not accounts.switch:

@@ -267,3 +267,11 @@ def test_the_security_guide_has_the_table_of_methods() -> None:
         told.update(dict.fromkeys(re.findall(r"`(\w+)`", row[0]), roles))
     assert told.pop("Enrol") == frozenset(), "an invitation is what it asks for"
     assert told == {p.rpartition("/")[2]: roles for p, roles in METHODS.items() if p != INVITED}
+
+
+def test_the_tests_that_the_security_guide_names_are_there() -> None:
+    tests = Path(__file__).resolve().parents[1]
+    guide = (tests.parent / "docs" / "security.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)+test_\w+\.py)`", guide))
+    assert len(named) > 10
+    assert [name for name in named if not (tests / name.removeprefix("tests/")).is_file()] == []

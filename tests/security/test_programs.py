@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import RunId, Tier
 from hermesd.expecting import StateRefused
+from hermesd.head.statedir import owned
 from hermesd.node.daemon import run_node, see_told
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
@@ -349,3 +351,19 @@ def test_settings_that_would_run_programs_as_root_or_nobody_knows_whom_are_refus
     for account in ("root", "", "../x", "a b"):
         with pytest.raises(ValueError, match="account of the machine that is not root"):
             UserTerms(account=account)
+
+
+def test_what_is_the_heads_is_closed_at_its_start_whoever_made_it(tmp_path: Path) -> None:
+    state = tmp_path / "head"
+    names = ("authority/authority.key", "journal.db", "journal.db-wal", "token", "tokens.json")
+    for name in names:
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text("secret")
+        (state / name).chmod(0o666)
+    (state / "blobs").mkdir(mode=0o777)
+    state.chmod(0o777)
+    with owned(state):
+        modes = {name: stat.S_IMODE((state / name).stat().st_mode) for name in names}
+        assert modes == dict.fromkeys(names, 0o600)
+        folders = [stat.S_IMODE(path.stat().st_mode) for path in (state, state / "blobs")]
+        assert folders == [0o750, 0o700]
