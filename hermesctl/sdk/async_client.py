@@ -23,7 +23,7 @@ from hermesctl.sdk import local, notebook, people
 from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
-from hermesctl.sdk.events import Event
+from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.from_wire import enum_word, leaderboard, record
@@ -754,9 +754,18 @@ class AsyncClient:
             curve = Curve("", (), (), ())
             if board and board[0].step:
                 curve = await self.curve(board[0], name)
-            async with aclosing(self.events(study, reports=True, once=True)) as events:
-                traces.append(traced(study, board, curve, [event async for event in events]))
+            traces.append(traced(study, board, curve, [event async for event in self._told(study)]))
         return compared(traces)
+
+    async def _told(self, study: Study) -> AsyncGenerator[Event, None]:
+        """The events of a study so far, with its reports; after its end there are none."""
+        end = study.finished_unix_seconds
+        async with aclosing(self.events(study, reports=True, once=True)) as events:
+            async for event in events:
+                yield event
+                is_end = event.kind is EventKind.STUDY_FINISHED
+                if is_end and end is not None and event.at_unix_seconds >= end:
+                    return
 
     # Changing a study.
 

@@ -136,6 +136,10 @@ async def test_one_study_is_followed_alone(head: World) -> None:
     request = pb.WatchJournalRequest(study="digits-2", once=True)
     seen = [e async for r in head.control.WatchJournal(request) for e in r.events]
     assert [event.study for event in seen] == ["digits-2"]
+    assert await head.running.head.journal.before("digits-2") == seen[0].sequence - 1, (
+        "read from there"
+    )
+    assert await head.running.head.journal.before("none") == 0
 
 
 async def test_a_study_hears_of_a_node_only_what_meets_its_trials(head: World) -> None:

@@ -59,6 +59,8 @@ class WatchService:
         who = asker()
         study = names.study_id(self.head.state, request.study, who) if request.study else ""
         after = request.after_sequence
+        if study:
+            after = max(after, await self.head.journal.before(study))
         end = self.head.committed
         gathered: list[pb.PublicEvent] = []
         while True:

@@ -484,6 +484,12 @@ class Journal:
         )
         return {row[0]: row[1] or "" for row in await self._select(sql, ())}
 
+    async def before(self, study: StudyId) -> int:
+        """The number of the last entry before a study was submitted; 0 of one that never was."""
+        sql = "SELECT min(seq) FROM journal WHERE kind = 'Submitted' AND body ->> '$.study.id' = ?"
+        (first,) = (await self._select(sql, (study,)))[0]
+        return first - 1 if first else 0
+
     async def owners(self) -> dict[StudyId, str]:
         """Whose each study is, removed ones too."""
         sql = (
