@@ -1,12 +1,12 @@
-"""The same for an ordinary user, whom root makes for the test, in a user namespace."""
+"""The same for an ordinary user, whose programs a node daemon of root's runs as theirs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import select
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import IO
 
 import pytest
 
-from hermesd.node.machine import detach
+from hermesd.node.machine import detached
+from hermesd.node.machine.accounts import UnixAccount
 from hermesd.node.machine.detached import WORLD
 from tests.images.driving import (
     WorldTrial,
@@ -30,6 +31,7 @@ from tests.images.programs import PROGRAMS, Program, python
 from tests.trainer_shim.driving import ROOT
 
 NOBODY = 65534
+THEIR_ACCOUNT = UnixAccount("nobody", NOBODY, NOBODY, (), Path("/tmp"))
 # One that others than root may start, and that is what `make test` runs by.
 PYTHON = "/usr/bin/python3"
 
@@ -46,13 +48,15 @@ class Theirs(WorldTrial):
         """With nothing of root's."""
         if self.is_roots:
             return super().start_host(command, env, log)
-        words = [PYTHON, "-I", "-S", str(self.shim / "detach.py"), *WORLD, *command]
-        return int(
-            subprocess.run(
-                words, stdout=subprocess.PIPE, stderr=log, user=NOBODY, group=NOBODY,
-                extra_groups=(), env={**env, "HOME": "/tmp"}, cwd=self.shim, check=True,
-            ).stdout
-        )  # fmt: skip
+        return _started(command, {**env, "HOME": "/tmp"}, self.shim, log.fileno())
+
+
+def _started(command: list[str], env: dict[str, str], folder: Path, errors: int) -> int:
+    return asyncio.run(
+        detached.start(
+            command, env, folder=folder, errors=errors, world=WORLD, account=THEIR_ACCOUNT
+        )
+    )
 
 
 @pytest.fixture
@@ -61,7 +65,6 @@ def place(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     tool = criu(tmp_path)
     folder = Path(tempfile.mkdtemp(prefix="hermes-"))
     shutil.copytree(ROOT / "trainer_shim", folder / "shim" / "trainer_shim")
-    shutil.copy(detach.__file__, folder / "shim" / "detach.py")
     yield folder, tool
     shutil.rmtree(folder)
 
@@ -228,13 +231,10 @@ def test_a_filter_of_system_calls_is_named(place: tuple[Path, str]) -> None:
     folder, tool = place
     (folder / "tried").mkdir()
     _give(folder)
-    words = [PYTHON, "-I", "-S", str(folder / "shim" / "detach.py"), *WORLD]
-    words += [PYTHON, "-m", "trainer_shim.host.try_image", tool, str(folder / "tried")]
+    words = [PYTHON, "-m", "trainer_shim.host.try_image", tool, str(folder / "tried")]
     read, write = os.pipe()
-    subprocess.run(
-        [PYTHON, "-c", FILTERED, *words], stderr=write, user=NOBODY, group=NOBODY, extra_groups=(),
-        stdout=subprocess.DEVNULL, env={"PYTHONPATH": str(folder / "shim")}, cwd=folder, check=True,
-    )  # fmt: skip
+    env = {"PYTHONPATH": str(folder / "shim")}
+    _started([PYTHON, "-c", FILTERED, *words], env, folder, write)
     os.close(write)
     with os.fdopen(read) as said:
         assert "a filter of system calls (seccomp) is on it" in said.read()
