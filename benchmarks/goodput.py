@@ -6,6 +6,7 @@ that a quantum is all training: iterations a second in it, over those of an unin
 without Hermes beside it.
 The arms: `park`; `checkpoint` (the process ends, and a warm interpreter restores it in its turn);
 `ahead` (the same, rebuilt before its turn on another core; `ahead, same core` on the slot's own);
+`image` (of its processes, where CRIU works: the process ends, and a new host brings it back);
 and `2021`: save the model, end the process, start Python, import, load, as the first Hermes did.
 All run the network of examples/digits.
 `python -m benchmarks.goodput [--quanta 1 2 5 10] [--rounds N] [--quick]`.
@@ -26,7 +27,17 @@ from pathlib import Path
 
 from benchmarks.orphans import scratch
 from benchmarks.report import median, publish
-from benchmarks.turns import CORES, SLOT, Hosted, Plain, Program, end_well_when_told_to, warm
+from benchmarks.turns import (
+    CORES,
+    SLOT,
+    Hosted,
+    Imaged,
+    Plain,
+    Program,
+    criu_here,
+    end_well_when_told_to,
+    warm,
+)
 from tests.trainer_shim.driving import ROOT
 
 PLAIN_SECONDS = 1.5
@@ -111,6 +122,13 @@ def arms(folder: Path, stack: ExitStack, trials: int) -> dict[str, Turns]:
     for other in old[1:]:
         shutil.copy(old[0].folder / "model.keras", other.folder)
 
+    imaged: list[Imaged] = []
+    if criu := criu_here(folder):
+        imaged = [Imaged(folder / f"image{i}", criu, stack, PROGRAM, DIGITS) for i in range(trials)]
+    for each_imaged in imaged:
+        each_imaged.enter()
+        each_imaged.leave("checkpoint")
+
     def ahead(core: int) -> Turns:
         def leave(number: int) -> None:
             kept[number].leave("checkpoint")
@@ -129,6 +147,10 @@ def arms(folder: Path, stack: ExitStack, trials: int) -> dict[str, Turns]:
         "ahead, same core": ahead(SLOT),
         "2021": Turns(old, lambda i: old[i].enter(), lambda i: old[i].leave()),
     }
+    if imaged:
+        made["image"] = Turns(
+            imaged, lambda i: imaged[i].enter(), lambda i: imaged[i].leave("checkpoint")
+        )
     if len(CORES) > 1:
         made["ahead"] = ahead(CORES[1])
     return made

@@ -3,6 +3,7 @@ them, and an account of their iterations that both keep in a page of memory."""
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import os
 import signal
@@ -13,7 +14,9 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from tests.trainer_shim.driving import Trial, Zygote, ending, environment
+from hermesd.node.machine import images
+from tests.images.driving import NAMED, WorldTrial
+from tests.trainer_shim.driving import ROOT, Trial, Zygote, ending, environment
 from tests.trainer_shim.suspending import warm_zygote
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -140,11 +143,16 @@ def warm(folder: Path) -> AbstractContextManager[Zygote]:
     return warm_zygote(folder, "keras", HERMES_CPU_CORES=str(SLOT))
 
 
+def criu_here(folder: Path) -> str:
+    """The CRIU that HERMES_NODE_CRIU or the PATH names, if images can be made by it; else empty."""
+    return asyncio.run(images.detect(NAMED, folder, ROOT)).criu
+
+
 class Hosted(Program):
     """Under a host, which a warm interpreter forks; suspended in the tier that is asked for."""
 
     def __init__(
-        self, folder: Path, zygote: Zygote, stack: ExitStack, text: str, *arguments: str
+        self, folder: Path, zygote: Zygote | None, stack: ExitStack, text: str, *arguments: str
     ) -> None:
         super().__init__(folder, text, *arguments)
         self.saved: str | None = None
@@ -207,11 +215,36 @@ class Hosted(Program):
     def _start(self, core: int, hold: bool) -> None:
         self._hosts += 1
         self._answers = 0
-        directory = self.folder / f"host{self._hosts}"
         env = environment(**QUIET, HERMES_CPU_CORES=str(SLOT))
-        checkpoints = str(self.folder / "checkpoints")
-        trial = Trial(directory, self.argv, env=env, checkpoints=checkpoints)
-        self._trial = self._stack.enter_context(ending(trial)).launch(self._zygote)
+        trial = self._trial = self._launched(self.folder / f"host{self._hosts}", env)
         trial.attempt += 1
         fields = {"restore": self.saved, "limit_step": None, "cores": [core], "hold": hold}
         trial.send("start", **fields)
+
+    def _launched(self, directory: Path, env: dict[str, str]) -> Trial:
+        checkpoints = str(self.folder / "checkpoints")
+        trial = Trial(directory, self.argv, env=env, checkpoints=checkpoints)
+        return self._stack.enter_context(ending(trial)).launch(self._zygote)
+
+
+class Imaged(Hosted):
+    """Under hosts in worlds of their own, each begun cold; suspended as an image."""
+
+    def __init__(
+        self, folder: Path, criu: str, stack: ExitStack, text: str, *arguments: str
+    ) -> None:
+        super().__init__(folder, None, stack, text, *arguments)
+        self._criu = criu
+
+    def _launched(self, directory: Path, env: dict[str, str]) -> Trial:
+        checkpoints = str(self.folder / "checkpoints")
+        trial = WorldTrial(directory, self.argv, env=env, checkpoints=checkpoints, criu=self._criu)
+        self._stack.callback(trial.end)
+        return trial.launch()
+
+    def end(self) -> None:
+        """End what is left of it."""
+        world = self._trial
+        super().end()
+        if isinstance(world, WorldTrial):
+            world.end()

@@ -3,14 +3,15 @@
 For each network one process trains 40 iterations at batch 2 on one core between two suspends; a
 pair is a suspend and the resume after it, up to the end of the first iteration, less what a usual
 one takes. The tiers are measured in turn in one run: `park`; `checkpoint` (a warm interpreter
-restores it); `2021`: save the model, end the process, start Python, import, load, as the first
-Hermes did. The share is of the time with one pair in 40 iterations; that for 1,000 iterations is
-computed from it, unless `--iterations 1000` measures it. Networks have the sizes of their papers,
-random weights, random images and plain SGD (Adam would treble the state of VGG19). `python -m
-benchmarks.research.table2 [--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as
-printed takes a night on two cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured
-in benchmarks/results/ is not measured again, so it may be cut short at any time. The table is of
-all networks and pairs that were measured, also in earlier calls.
+restores it); `image` of its processes, where CRIU works (a new host brings it back); `2021`: save
+the model, end the process, start Python, import, load, as the first Hermes did. The share is of the
+time with one pair in 40 iterations; that for 1,000 iterations is computed from it, unless
+`--iterations 1000` measures it. Networks have the sizes of their papers, random weights, random
+images and plain SGD (Adam would treble the state of VGG19). `python -m benchmarks.research.table2
+[--models googlenet ...] [--pairs N] [--quick] [--resume]`. Table 2 as printed takes a night on two
+cores, `--pairs 1 --iterations 1000`; what `--resume` finds measured in benchmarks/results/ is not
+measured again, so it may be cut short at any time. The table is of all networks and pairs that were
+measured, also in earlier calls.
 """
 
 from __future__ import annotations
@@ -25,12 +26,21 @@ from itertools import product
 
 from benchmarks.orphans import scratch
 from benchmarks.report import Figures, digest, median, publish, software
-from benchmarks.turns import PREAMBLE, Hosted, Plain, Program, end_well_when_told_to, warm
+from benchmarks.turns import (
+    PREAMBLE,
+    Hosted,
+    Imaged,
+    Plain,
+    Program,
+    criu_here,
+    end_well_when_told_to,
+    warm,
+)
 
 MODELS = ("googlenet", "resnet50", "vgg16", "vgg19")
 # What must be free of memory for a network and its copies, in bytes.
 MEMORY = {"googlenet": 2 << 30, "resnet50": 3 << 30, "vgg16": 6 << 30, "vgg19": 6 << 30}
-TIERS = ("park", "checkpoint", "2021")
+TIERS = ("park", "checkpoint", "image", "2021")
 ITERATIONS = 40  # of H1, between two suspends
 
 PROGRAM = """
@@ -117,7 +127,9 @@ def tiers_of(model: str, stack: ExitStack) -> dict[str, Tier]:
     hosted = Hosted(folder / "hosted", zygote, stack, PROGRAM, model)
     old = Plain(folder / "old", PROGRAM, model)
     stack.callback(old.end)
+    imaged = Imaged(folder / "imaged", criu_here(folder), stack, PROGRAM, model)
     return {
+        "image": Tier(imaged, imaged.enter, lambda: imaged.leave("checkpoint")),
         "park": Tier(hosted, hosted.enter, lambda: hosted.leave("park")),
         "checkpoint": Tier(hosted, hosted.enter, lambda: hosted.leave("checkpoint")),
         "2021": Tier(old, old.enter, old.leave),
@@ -128,7 +140,10 @@ def measure(model: str, pairs: int, iterations: int, kept: Figures) -> None:
     """Measure what is missing of one network."""
     with ExitStack() as stack:
         tiers: dict[str, Tier] = {}
-        for number, name in product(range(pairs), TIERS):
+        here = [
+            name for name in TIERS if name != "image" or criu_here(stack.enter_context(scratch()))
+        ]
+        for number, name in product(range(pairs), here):
             key = f"{model}/{name}/{number}"
             said = f"{model}, {name}, pair {number + 1} of {pairs}"
             pair = kept.get(key)
