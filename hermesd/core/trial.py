@@ -10,6 +10,7 @@ from hermesd.core.commands import Stop, Suspend
 from hermesd.core.losses import Chunk, QuantumLosses, recent
 from hermesd.core.model import (
     Checkpoint,
+    CheckpointId,
     DeviceId,
     Fidelity,
     NodeId,
@@ -369,6 +370,8 @@ class Trial:
     carrier: TrialId | None = None
     #: How many of its steps others have trained for it.
     carried_steps: int = 0
+    #: The checkpoints of others that it could not begin from, as the node that has them said.
+    refused: tuple[CheckpointId, ...] = ()
 
     @property
     def id(self) -> TrialId:

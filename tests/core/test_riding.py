@@ -263,6 +263,19 @@ def test_a_later_study_goes_on_from_what_an_earlier_one_has() -> None:
     assert book.trial("t/0").step == 9
 
 
+def test_what_a_trial_began_from_serves_later_ones_too() -> None:
+    book = trained(three(devices=2), "s/0#1", 0, 10).tell(checkpointed("s/0#1", 10))
+    book.tell(copied("s/1", "s/0#1", 10)).heard()
+    trained(book, "s/1#2", 10, 20).tell(checkpointed("s/1#2", 20), completed("s/0#1", 30))
+    book.tell(Cancelled(("s/1",), "cancel")).heard()
+    book.tell(written("s/1#2", 22)).heard()
+    other = Submitted(study("t", replicas=0), (spec(0, A, D, name="t"),), "submit t")
+    book.tell(other)
+    begin = book.trial("t/0").forked
+    assert begin is not None
+    assert (begin.id, book.trial("t/0").step) == ("s/0#1@10", 10)
+
+
 def test_the_index_is_of_the_trials_alone() -> None:
     book = trained(three(devices=2), "s/0#1", 0, 10)
     for event in (

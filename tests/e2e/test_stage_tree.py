@@ -111,6 +111,8 @@ async def test_each_stage_is_trained_once_and_comes_to_what_each_trial_comes_to_
             share=types_pb2.SHARE_TREE,
         )
         await all_as_alone(cluster, "t")
+        more = sum(trained(log).values()) - UNIQUE
+        assert more == 4 * (END - SECOND), "what both studies have in common is trained once"
 
 
 @pytest.mark.timeout(180)

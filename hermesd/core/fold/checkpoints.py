@@ -57,10 +57,9 @@ def fold_copy_event(state: Tables, event: CopyEvent, now: Time) -> None:
         case NotCopied(_, _, _, reason, way=False) if flight and trial.awaits_fork:
             if trial.spec.root:
                 # Nobody has asked for that very checkpoint: there may be others (see `riding`).
-                spoilt = Spoilt(event.node, flight.checkpoint.trial, event.checkpoint, reason)
-                if (parent := state.trials.get(spoilt.trial)) is not None:
-                    state.put(_without_place(state, parent, event.node, spoilt))
-                state.put(progress.rewound(replace(trial, copying=None, forked=None)))
+                refused = (*trial.refused, event.checkpoint)
+                alone = replace(trial, copying=None, forked=None, refused=refused, carried_steps=0)
+                state.put(progress.rewound(alone))
                 return
             begin = f"{flight.checkpoint.trial} at step {flight.checkpoint.step}"
             ending = Ending(Phase.FAILED, f"it cannot begin from {begin}: {reason}")

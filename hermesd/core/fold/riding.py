@@ -78,7 +78,9 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     """What has become of a rider by what has become of its carrier."""
     parts = state.riding.riders[carrier.id][rider.id]
     limit = math.inf if parts is None else parts
-    there = next((each for each in remembered(carrier) if each.step == parts), None)
+    begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
+    known = (each for each in (*remembered(carrier), *begin) if not each.image_of)
+    there = next((each for each in known if each.step == parts), None)
     if carrier.carrier is not None:
         _dismount(state, rider)
     elif carrier.phase is Phase.COMPLETED and limit >= carrier.step:
@@ -168,7 +170,10 @@ def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
     """See to one that waits and rides on nobody; if it `seeks` what others have done of what it is
     to do, it goes on from the furthest checkpoint of that."""
     if trial.awaits_fork and trial.forked is not None:
+        parent = state.trials.get(trial.forked.trial)
         if _is_there(state, trial.forked):
+            if trial.step != trial.forked.step and parent is not None:  # what it had is lost
+                _place(state, _begun(trial, parent, trial.forked))
             return
         trial, seeks = progress.rewound(replace(trial, forked=None, copying=None)), True
     best: tuple[Trial, Checkpoint] | None = None
@@ -177,9 +182,12 @@ def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
         if each == trial.id or not other.fidelity.restorable:
             continue
         parts = parting(path_of(other.spec), path_of(trial.spec))
-        for known in remembered(other):
+        # What it began from may be there still, where it parted from others.
+        for known in (*remembered(other), *([other.forked] if other.forked else [])):
             further = known.step > (best[1].step if best else trial.step)
-            if further and (parts is None or known.step <= parts) and _is_there(state, known):
+            useful = further and known.trial != trial.id and not known.image_of
+            useful = useful and known.id not in trial.refused
+            if useful and (parts is None or known.step <= parts) and _is_there(state, known):
                 best = other, known
     _place(state, _begun(trial, *best) if best else trial)
 
