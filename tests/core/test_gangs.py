@@ -83,6 +83,16 @@ def test_what_is_missing_is_gathered_and_the_last_quantum_is_the_longest_wait() 
     book.tell(parked("s/1#1")).expect("launch g/0#1 on n/0, n/1 for 30 s")
 
 
+def test_why_says_what_is_kept_for_it_and_when_no_node_is_wide_enough() -> None:
+    book = singles(2)
+    book.at(30).tell(gang(1, 2), quantum_ended("s/0#1")).heard()
+    said = book.scheduler.explain("g/0", book.now).summary
+    assert "n/0, n/1 are kept for it until all of them are free" in said
+    book = Playbook().tell(gang(1, 3), joined(2), joined(1, node="m")).expect()
+    said = book.scheduler.explain("g/0", book.now).summary
+    assert "each trial needs 3 devices of one node and kind, and the most that one has is 2" in said
+
+
 def test_a_milestone_does_not_keep_a_device_that_is_gathered() -> None:
     best = Plugin("best_first")
     book = play(2, 2, policy=best)

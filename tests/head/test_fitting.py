@@ -10,7 +10,8 @@ import pytest
 from hermesd.core.events import Looked, NodeDrained, NodeSilent, PoolsConfigured
 from hermesd.core.model import Pool, Program
 from hermesd.core.state import State
-from hermesd.head.api.submission_checks import Fitting, fitting, in_words, note, notes
+from hermesd.head.api.submission_checks import Fitting, check, fitting, in_words, note, notes
+from hermesd.refusal import Refused
 from tests.core.playbook import joined, study, submitted
 
 GIB = 1 << 30
@@ -31,6 +32,20 @@ def test_devices_that_could_take_a_trial_are_counted() -> None:
     assert fitting(cluster(), study()) == Fitting(3, (), False)
     one = Fitting(1, ("node a cannot take it: there is no device of kind gpu (there: cpu)",), False)
     assert fitting(cluster(), study(device_kind="gpu")) == one
+
+
+def test_devices_of_several_nodes_or_kinds_make_no_trial_of_several() -> None:
+    found = fitting(cluster(), study(devices=2))
+    most = "the most that one has is 1 (b: gpu)"
+    why = f"node b cannot take it: each trial needs 2 devices of one node and kind, and {most}"
+    assert found == Fitting(2, (why,), False)
+    wide = study(devices=3)
+    with pytest.raises(Refused) as refused:
+        check(cluster(), wide, "ann")
+    (error,) = refused.value.errors
+    assert (error.field_path, error.nearest) == ("resources.devices", "2")
+    assert "which a has" in error.expected
+    check(State(), wide, "ann")  # a node that is wide enough may come
 
 
 def test_each_node_is_named_with_its_reason() -> None:

@@ -20,7 +20,17 @@ from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Launch, Suspend
 from hermesd.core.events import Looked, NodeJoined, Reported, RunStarted, RunSuspended
-from hermesd.core.model import Checkpoint, Goal, OnStall, Program, Quantum, RunId, RunTerms, Tier
+from hermesd.core.model import (
+    Checkpoint,
+    Goal,
+    OnStall,
+    Processes,
+    Program,
+    Quantum,
+    RunId,
+    RunTerms,
+    Tier,
+)
 from hermesd.core.node.messages import Assignment, CheckpointSource, Order, Series, Work
 from hermesd.node.daemon import group_name, run_node
 from hermesd.node.machine import cgroups, processes
@@ -297,6 +307,8 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         beside: tuple[str, ...] = (),
         user: str = "",
         environment: tuple[tuple[str, str], ...] = (),
+        others: tuple[str, ...] = (),
+        processes: Processes | None = None,
     ) -> RunId:
         code = blob({"train.py": program, **dict.fromkeys(beside, "")})
         name = hashlib.sha256(code).hexdigest()
@@ -304,7 +316,7 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         run = RunId(trial, attempt)
         order = Launch(
             run,
-            (device,),
+            (device, *others),
             quantum or Quantum(),
             "",
             parked,
@@ -312,7 +324,12 @@ def launch(head: Head, tmp_path: Path) -> Callable[..., RunId]:
         )
         source = Program(argv, python, name, str(tmp_path), environment, data)
         work = Work(source, (("lr", 0.1),), "loss", goal, 7)
-        terms = RunTerms(identity=identity, suspend_deadline_seconds=10.0, stalled=stalled)
+        terms = RunTerms(
+            identity=identity,
+            suspend_deadline_seconds=10.0,
+            stalled=stalled,
+            processes=processes,
+        )
         sent = Assignment(order, checkpoint, work, terms, sources, result, user=user)
         head.send(sent)
         return run

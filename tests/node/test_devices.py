@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
 from hermesd.core.events import NodeJoined, Reported
-from hermesd.core.model import RunId, Tier
+from hermesd.core.model import Device, RunId, Tier
 from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus, chosen
 from hermesd.node.machine.devices.rack import Rack
@@ -216,6 +216,30 @@ async def test_a_rack_asks_whoever_a_device_belongs_to() -> None:
     assert rack.environment(["n1/cpu0"])["CUDA_VISIBLE_DEVICES"] == ""
     assert dict(await rack.released(["n1/cpu0", "n1/unplugged"], frozenset())) == {}
     assert rack.facts() == ("1 CPU slot",)
+
+
+class FourGpus:
+    """Of which each program is to see its own."""
+
+    cheapest = Tier.CHECKPOINT
+
+    async def find(self, node: str) -> tuple[Device, ...]:
+        return tuple(Device(f"{node}/gpu{i}", node, "H200", 1) for i in range(4))
+
+    def environment(self, device: str) -> dict[str, str]:
+        return {
+            "CUDA_VISIBLE_DEVICES": f"GPU-{device[-1]}",
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        }
+
+
+async def test_a_program_of_several_devices_sees_them_in_their_order() -> None:
+    rack = Rack([FourGpus()])  # type: ignore[list-item]
+    await rack.find("n1")
+    assert rack.environment(["n1/gpu2", "n1/gpu0"]) == {
+        "CUDA_VISIBLE_DEVICES": "GPU-2,GPU-0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 async def test_what_is_taken_of_a_gpus_memory_is_asked_of_its_driver(
