@@ -10,22 +10,20 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hermesd.core.model import Time, TrialId
-from hermesd.core.policy import Claim, Facts, Field, Ranking, Score, View, planned, require
+from hermesd.core.model import Time, TrialId, TrialSpec
+from hermesd.core.policy import Claim, Earlier, Facts, Field, Ranking, Score, View, planned, require
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
 from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
+from hermesd.policy.memory import SLOPE, Memory
 from hermesd.policy.pace import Track
-from hermesd.policy.process import Floats, Process, positions
-
-Ints: TypeAlias = NDArray[np.int64]
+from hermesd.policy.process import Floats, Ints, Process, positions
 
 # Inverting takes time with the cube of the probes: it is learned from so many at most.
 MOST_PROBES = 200
@@ -35,7 +33,7 @@ SAMPLED = 64
 # that were probed are good, or never will be, one that may be below this bar is probed next.
 SLOWEST, BAR = 4.0, 1.0
 # A later quantum is at least so many switches.
-SWITCHES = 5.0
+SWITCHES = 20.0
 # How far the process is believed about a trial that was probed: its neighbours were seen as well.
 BELIEF = 0.8
 PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -57,6 +55,7 @@ class Guided:
     probe_share: float = 0.025
     first_probes: int = 4
     caution: float = 1.0
+    history: Literal["own", "shared", "off"] = "own"
 
     def __post_init__(self) -> None:
         BestFirst(self.probe_share)
@@ -70,12 +69,30 @@ class Guided:
     def ledger(self) -> Survey:
         return Survey(self)
 
+    def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> Guided:
+        """With what earlier studies foretell of these trials; itself where that is nothing."""
+        memory = Memory(earlier if self.history != "off" else (), specs)
+        if not memory.studies:
+            return self
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        return RecallingGuided(**settings, memory=memory)
+
     def words(self, trial: Trial) -> str:
         return self.best_first().words(trial)
 
     def best_first(self) -> BestFirst:
         """The policy whose probes, quanta and losses these are."""
         return BestFirst(self.probe_share, switches=SWITCHES)
+
+
+@dataclass(frozen=True)
+class RecallingGuided(Guided):
+    """The same, with what earlier studies foretell: the process begins with it while it holds."""
+
+    memory: Memory = field(kw_only=True)
+
+    def ledger(self) -> Survey:
+        return Survey(self, self.memory)
 
 
 class Survey:
@@ -85,13 +102,15 @@ class Survey:
     changed. What the process makes of the parameters is kept while it learns from the same trials.
     """
 
-    def __init__(self, policy: Guided) -> None:
+    def __init__(self, policy: Guided, memory: Memory | None = None) -> None:
         self._policy = policy
+        self._memory = memory
         self._best_first = policy.best_first()
         self._trials: list[Trial] = []
         self._numbers: dict[TrialId, int] = {}
         self._shown = np.zeros(0, SHOWN)
         self._learned: Ints | None = None
+        self._explained = False
         self._ranks: Ranks | None = None
 
     def note(self, trials: Iterable[Trial]) -> None:
@@ -158,20 +177,35 @@ class Survey:
         known = np.flatnonzero(candidate & self._shown["probed"])
         known = known[np.argsort(level[known], kind="stable")]
         unknown = np.flatnonzero(candidate & ~self._shown["probed"])
+        if self._memory is not None:
+            unknown = np.array(sorted(unknown.tolist(), key=self._memory.place), np.int64)
         leader = self._trials[probed[level[probed].argmin()]] if len(probed) else None
         path = path_of(order, leader) if leader is not None else None
         if leader is None or path is None or len(probed) < self._policy.first_probes:
             return Ranks(self._trials, level, known, unknown)
         slowness = self._slowness(path, probed)
         means, deviations = self._expected(probed, slowness)
+        field = Field(leader, self._of(_some(probed)))
+        if not self._explained:
+            return self._unguided(field, known, unknown)
         slowness[known] += BELIEF * (means[known] - slowness[known])
         slowness[unknown] = means[unknown] - self._policy.caution * deviations[unknown]
-        field = Field(leader, self._of(_some(probed)))
         adapted = good_soon(order, order.good, field, most=1.0)
         facing = None
         if adapted is not None and len(known):
             facing = adapted.facing(self._trials[known[0]])
         return Ranks(self._trials, level, known, unknown, slowness, facing)
+
+    def _unguided(self, field: Field, known: Ints, unknown: Ints) -> Ranks:
+        """The order of `best_first`: the process knows nothing of these trials."""
+        ranking: Ranking = self._best_first
+        adapted = self._best_first.adapted(field)
+        if adapted is not None and len(known):
+            ranking = adapted.facing(self._trials[known[0]])
+        trials, place = self._trials, np.zeros(len(self._shown))
+        ordered = sorted(known.tolist(), key=lambda number: (ranking.score(trials[number]), number))
+        place[ordered] = np.arange(len(ordered))
+        return Ranks(trials, place, np.array(ordered, np.int64), unknown)
 
     def _slowness(self, path: Track, probed: Ints) -> Floats:
         """How many times as many steps as the leader each needs for its loss, as a logarithm."""
@@ -194,10 +228,21 @@ class Survey:
         if self._learned is None or not np.array_equal(self._learned, learned):
             rows = self._table[np.searchsorted(there, learned)]
             self._learned, self._process = learned, Process(rows, self._table)
+        foretold = self._foretold(learned, slowness)
+        away = slowness[learned] - foretold[learned]
         expected = np.zeros((2, len(self._shown)))
-        expected[:, there] = self._process.prospects(slowness[learned])
+        expected[:, there] = self._process.prospects(away)
+        self._explained = bool(foretold.any()) or self._process.explains(away)
         means, deviations = expected
-        return means, deviations
+        return means + foretold, deviations
+
+    def _foretold(self, probed: Ints, slowness: Floats) -> Floats:
+        """The slowness of each trial by earlier studies; zeros where they do not hold."""
+        found, memory = np.zeros(len(self._shown)), self._memory
+        if memory is not None and memory.agrees(probed.tolist(), slowness[probed]):
+            there = np.flatnonzero(self._shown["there"])
+            found[there] = SLOPE * memory.foretold[[memory.row[each] for each in there.tolist()]]
+        return found
 
 
 class Ranks:

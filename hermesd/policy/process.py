@@ -29,6 +29,10 @@ ROUNDS = 2
 MOST_LEARNED = 64
 # The prior of the variance counts as so many observations.
 PRIOR = 2.0
+# What is foretold of values by the others explains them if it correlates so much with them.
+EXPLAINS = 0.4
+# So many values say whether they are; alike rows differ by so much at least.
+FAIR, TOLD_APART = 5, 1e-9
 APART = 1000.0
 
 
@@ -82,6 +86,23 @@ class Process:
             self._unexplained = np.maximum(1.0 - (self._reach * across).sum(axis=1), 0.0)
         size = (float(away @ self._inverse @ away) + PRIOR * usual) / (len(away) + PRIOR)
         return mean + self._reach @ away, np.sqrt(size * self._unexplained)
+
+    def explains(self, values: Floats) -> bool:
+        """Whether each of the values is told from the others, the present settings given.
+
+        While there are few of them, it is enough that some rows are more alike than others.
+        """
+        assert self._settings is not None  # what is expected was asked before
+        similar = self._alike_seen.kernel(self._settings[0])
+        if np.ptp(similar[~np.eye(len(similar), dtype=bool)]) < TOLD_APART:
+            return False
+        if len(values) < FAIR:
+            return True
+        away = values - values.mean()
+        left_out = away - (self._inverse @ away) / np.diag(self._inverse)
+        if away.std() == 0 or left_out.std() == 0:
+            return False
+        return bool(np.corrcoef(away, left_out)[0, 1] >= EXPLAINS)
 
     def _learned(self, away: Floats, usual: float) -> Settings:
         """The likeliest weights and noise, each improved by itself in turn."""

@@ -33,11 +33,14 @@ def by_rate(rate: Callable[[int], float], count: int = 12) -> list[Job]:
 
 
 def simulated(
-    jobs: Sequence[Job], *history: Earlier, settings: tuple[tuple[str, str], ...] = ()
+    jobs: Sequence[Job],
+    *history: Earlier,
+    name: str = "best_first",
+    settings: tuple[tuple[str, str], ...] = (),
 ) -> SimulatedOutcome:
     """The study on one device."""
     order = SubmissionOrder(tuple(jobs), (), LossGoal(0.0, 2.0, 0.0), Switch.split(0.1))
-    policy = Plugin("best_first", settings)
+    policy = Plugin(name, settings)
     return Drive(order, 1, policy, Plugin("free"), history=history).run()
 
 
@@ -56,6 +59,19 @@ def test_probes_go_by_what_earlier_trials_came_to_and_the_second_is_the_worst() 
     first = list(begins(simulated(PEAK, earlier_study("before", PEAK))))
     assert first[:2] == [7, 0]
     assert set(first[2:4]) <= {5, 6, 8, 9}
+
+
+def test_guided_begins_with_what_was_foretold() -> None:
+    outcome = simulated(PEAK, earlier_study("before", PEAK), name="guided")
+    assert list(begins(outcome))[:2] == [7, 0]
+    assert begins(outcome)[1] > outcome.finished[7]
+
+
+def test_guided_is_best_first_where_parameters_that_are_no_numbers_say_nothing() -> None:
+    words = [replace(job, parameters=(("data", f"set {n}"),)) for n, job in enumerate(PEAK)]
+    guided, plain = simulated(words, name="guided"), simulated(words)
+    assert list(begins(guided)) == list(begins(plain)) == list(range(len(PEAK)))
+    assert guided.finished == plain.finished
 
 
 def test_without_history_and_with_it_off_probes_go_in_order_of_submission() -> None:

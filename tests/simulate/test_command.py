@@ -328,3 +328,27 @@ def test_charts_name_the_package_that_is_missing(
     refused = hermesd(file, "--charts", tmp_path)
     assert refused.exit_code == 2
     assert "hermes-scheduler[plots]" in refused.stderr
+
+
+def by_learning_rate(path: Path, chance: int) -> Path:
+    """Trainings whose losses fall the faster the higher their learning rate is."""
+    steps, rates = np.arange(400), np.random.default_rng(chance).permutation(40)
+    base = 2 * np.exp(-np.outer(rates / 10, steps / 400))
+    cfg = np.stack([0 * rates, 16 + 0 * rates, 1e-4 * (1 + rates), 0 * rates], axis=1)
+    np.savez(path, base=base, total=base, step_s=np.full(40, 0.06), cfg=cfg, meta="{}")
+    return path
+
+
+def test_a_file_of_history_moves_what_remembers_and_none_is_its_own(tmp_path: Path) -> None:
+    file, other = (by_learning_rate(tmp_path / f"{seed}.npz", seed) for seed in (1, 2))
+    words = ("--curves", file, "--bin", "1", "--devices", "1", "--orders", "2", "--policy")
+
+    def times(policies: str, *history: str | Path) -> list[float]:
+        return [row["time_to_good"]["mean"] for row in rows(*words, policies, *history)]
+
+    fifo, plain = times("fifo,best_first")
+    known = times("fifo,best_first", "--history", other, "--history", file)
+    assert known[0] == fifo
+    assert known[1] < plain
+    assert times("best_first", "--history", file) == [plain]
+    assert times("best_first:history=off", "--history", other) == [plain]

@@ -1,0 +1,61 @@
+"""Which earlier studies a new one may know of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hermesd.core.events import Submitted
+from hermesd.core.model import Phase, Plugin, Stage
+from hermesd.core.state import State
+from tests.core.playbook import submitted
+
+SHARED = Plugin("best_first", (("history", "shared"),))
+
+
+def study(name: str, at: float, *parameters: str, trials: int = 2, **changes: Any) -> Submitted:
+    """A study whose trials have these parameters."""
+    event = submitted(trials, name, submitted=at, **changes)
+    stage = Stage(None, tuple((each, 0.5) for each in parameters))
+    specs = tuple(replace(each, stages=(stage,)) for each in event.trials)
+    return replace(event, trials=specs)
+
+
+def known(*events: Submitted) -> list[str]:
+    """The studies that the last one may know of."""
+    state = State()
+    for event in events:
+        state.apply(event, event.study.submitted)
+    return [each.study for each in state.earlier(events[-1].study.id)]
+
+
+def test_those_before_it_with_the_same_parameters_in_any_order_the_latest_first() -> None:
+    assert known(
+        study("first", 1.0, "lr", "width"),
+        study("other", 2.0, "lr"),
+        study("second", 3.0, "width", "lr"),
+        study("now", 4.0, "lr", "width"),
+    ) == ["second", "first"]
+
+
+def test_of_studies_without_parameters_nothing_is_known() -> None:
+    assert known(study("first", 1.0), study("now", 2.0)) == []
+
+
+def test_those_of_others_only_where_both_share() -> None:
+    own, bob = {"policy": SHARED}, {"owner": "bob"}
+    assert known(study("his", 1.0, "lr", **bob), study("now", 2.0, "lr", **own)) == []
+    assert known(study("his", 1.0, "lr", **own, **bob), study("now", 2.0, "lr")) == []
+    both = study("his", 1.0, "lr", **own, **bob), study("now", 2.0, "lr", **own)
+    assert known(*both) == ["his"]
+
+
+def test_only_trials_that_came_to_an_end_of_their_own_tell_anything() -> None:
+    state = State()
+    for event in (study("first", 1.0, "lr", trials=4), study("now", 2.0, "lr")):
+        state.apply(event, event.study.submitted)
+    phases = (Phase.COMPLETED, Phase.FAILED, Phase.STOPPED, Phase.CANCELLED)
+    for number, phase in enumerate(phases):
+        state.put(replace(state.trials[f"first/{number}"], phase=phase))
+    (found,) = state.earlier("now")
+    assert [trial.id for trial in found.trials] == ["first/0", "first/2"]
