@@ -66,7 +66,6 @@ class AskingService:
     async def TellTrial(self, request: pb.TellTrialRequest, context: Any) -> pb.TellTrialResponse:
         who = asker()
         key = key_of(request, who)
-        metrics = _metrics(request)
 
         def compose(state: State, now: Time) -> Event:
             trial = state.trials[names.trial_id(state, request.trial, who)]
@@ -74,7 +73,7 @@ class AskingService:
                 raise NotNow(f"{trial.id} runs here, and reports what it comes to by itself")
             if trial.phase.final:
                 raise NotNow(f"{trial.id} is {trial.phase} already")
-            return OutcomeTold(trial.id, metrics, request.failure, key)
+            return OutcomeTold(trial.id, _metrics(request), request.failure, key)
 
         (told,) = await carry_out(self.head, key, compose)
         return pb.TellTrialResponse(trial=self._shown(told))
