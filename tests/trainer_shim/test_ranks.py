@@ -159,7 +159,7 @@ def test_all_hold_by_themselves_at_the_step_that_ends_their_quantum(tmp_path: Pa
 TELLS = """
 import json, os
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-         "TF_CONFIG", "CUDA_VISIBLE_DEVICES"]
+         "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "ROLE_RANK", "TORCHELASTIC_RUN_ID"]
 print(json.dumps({name: os.environ.get(name) for name in names}), flush=True)
 """
 
@@ -176,6 +176,8 @@ def test_each_is_told_its_place_among_them_as_torchrun_and_tensorflow_do(tmp_pat
     assert [each["RANK"] for each in told] == [each["LOCAL_RANK"] for each in told] == ["0", "1"]
     assert {each["WORLD_SIZE"] for each in told} == {each["LOCAL_WORLD_SIZE"] for each in told}
     assert [each["CUDA_VISIBLE_DEVICES"] for each in told] == ["GPU-a", "GPU-b"]
+    assert [each["ROLE_RANK"] for each in told] == ["0", "1"]
+    assert {each["TORCHELASTIC_RUN_ID"] for each in told} == {"hermes"}
     address = {f"{each['MASTER_ADDR']}:{each['MASTER_PORT']}" for each in told}
     clusters = [json.loads(each["TF_CONFIG"]) for each in told]
     assert {cluster["cluster"]["worker"][0] for cluster in clusters} == address

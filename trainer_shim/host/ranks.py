@@ -79,6 +79,15 @@ class OtherRanks:
                 "LOCAL_RANK": str(number),
                 "WORLD_SIZE": str(count),
                 "LOCAL_WORLD_SIZE": str(count),
+                "GROUP_RANK": "0",
+                "GROUP_WORLD_SIZE": "1",
+                "ROLE_NAME": "default",
+                "ROLE_RANK": str(number),
+                "ROLE_WORLD_SIZE": str(count),
+                # By this frameworks know that they are not to start the processes themselves.
+                "TORCHELASTIC_RUN_ID": "hermes",
+                "TORCHELASTIC_RESTART_COUNT": "0",
+                "TORCHELASTIC_MAX_RESTARTS": "0",
                 "MASTER_ADDR": _ADDRESS,
                 "MASTER_PORT": str(ports[0]),
                 "TF_CONFIG": json.dumps(
