@@ -8,6 +8,7 @@ import pytest
 
 from hermesd.core.bounds import implausible
 from hermesd.core.events import FidelityKnown, NodeDrained, NodeJoined, NodeUndrained, RunSuspended
+from hermesd.core.fold.checkpoints import loadable
 from hermesd.core.model import Fidelity
 from tests.core.playbook import Playbook, joined, play, run, started, written
 
@@ -51,6 +52,16 @@ def test_why_says_what_is_lacking_and_in_which_form_it_is_kept(book: Playbook) -
         "m": "its checkpoint is an image of its processes on n, and the node lacks avx",
         "o": "its checkpoint is an image of its processes, and the node makes none",
     }
+
+
+def test_people_are_given_what_they_can_load(book: Playbook) -> None:
+    image = book.trial().checkpoint
+    assert image is not None
+    assert loadable(book.trial()) == image
+    before = replace(image, id="s/0@a1-s3", step=3, image_of="")
+    assert loadable(replace(book.trial(), copied=before)) == before
+    after = replace(before, step=9)
+    assert loadable(replace(book.trial(), checkpoint=after, copied=image)) == after
 
 
 def test_a_node_speaks_only_of_its_own_images() -> None:

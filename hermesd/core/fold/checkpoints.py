@@ -131,6 +131,16 @@ def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
     return tuple(each for each in known if each is not None)
 
 
+def loadable(trial: Trial) -> Checkpoint | None:
+    """Its newest checkpoint, or if that is an image of processes, the newest that is none: people
+    can do nothing with an image."""
+    newest = trial.checkpoint
+    if newest is None or not newest.image_of:
+        return newest
+    others = [each for each in remembered(trial) if not each.image_of]
+    return max(others, key=lambda each: each.step, default=newest)
+
+
 def _leave_over(state: Tables, trial: Trial, before: Checkpoint | None) -> None:
     """Nothing that the nodes of an earlier checkpoint have is needed, if none of these has more."""
     needed = {node for each in remembered(trial) for node in each.nodes}

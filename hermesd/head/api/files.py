@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermesd.core.decide.explanation import crowded
+from hermesd.core.fold.checkpoints import loadable
 from hermesd.core.model import NodeId, TrialId
 from hermesd.core.state import State
 from hermesd.head.api import names, views
@@ -159,7 +160,7 @@ class FilesService:
     ) -> AsyncIterator[pb.DownloadCheckpointResponse]:
         state = self.head.state
         trial = state.trials[names.trial_id(state, request.trial, asker())]
-        newest = trial.checkpoint
+        newest = loadable(trial)
         name = request.checkpoint or (newest.id if newest else "")
         if not name:
             raise NotFound(f"{trial.id} has no checkpoint: {trial.fidelity_reason or 'none yet'}")
