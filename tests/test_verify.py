@@ -20,6 +20,7 @@ from hermesd.node.machine.environment import OWNER
 from hermesd.node.runner.host_link import HostLink
 from hermesd.verify.arm import Arm, Bench
 from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
+from tests.images.driving import criu
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 PROGRAM = """
@@ -184,8 +185,20 @@ def test_a_failed_resume_shows_what_the_program_printed_last(study: Path) -> Non
     assert "\\n" not in shown
 
 
-def test_what_can_only_be_parked_is_only_parked(study: Path) -> None:
+def test_where_there_is_a_criu_it_is_certified_as_an_image(study: Path, tmp_path: Path) -> None:
+    criu(tmp_path)
     program(study, save="None")
+    found = certificate(study, "--steps", "4")
+    assert found["identical"]
+    assert found["fidelity"] == "exact"
+    assert [each["verdict"] for each in found["tiers"]] == ["equal", "equal"]
+
+
+def test_what_can_only_be_parked_is_only_parked(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(study, save="None")
+    monkeypatch.setenv("HERMES_NODE_CRIU", "off")
     found = certificate(study, "--steps", "4")
     park, checkpoint = found["tiers"]
     assert (park["verdict"], park["files"], checkpoint["verdict"]) == ("equal", 0, "not run")
