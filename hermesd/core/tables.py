@@ -199,12 +199,14 @@ def forget(state: Tables, trial: Trial) -> None:
 class RidingIndex:
     """All of it follows from the trials: nothing of it is kept anywhere.
 
-    `kin` are the trials of each root, `leading` those of them that are unfinished and ride on
-    nobody; `riders` are those that ride on a trial, each with the step where it parts from that.
-    `moved` are those that changed and that nobody has looked at since.
+    `kin` are the trials of each root, `saved` those of them that have a checkpoint, or had one of
+    another, `leading` those that are unfinished and ride on nobody; `riders` are those that ride on
+    a trial, each with the step where it parts from that. `moved` are those that changed and that
+    nobody has looked at since.
     """
 
     kin: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    saved: dict[str, dict[TrialId, None]] = field(default_factory=dict)
     leading: dict[str, dict[TrialId, None]] = field(default_factory=dict)
     riders: dict[TrialId, dict[TrialId, int | None]] = field(default_factory=dict)
     moved: dict[TrialId, None] = field(default_factory=dict)
@@ -229,6 +231,10 @@ def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
         return
     riding.moved[trial.id] = None
     riding.kin.setdefault(root, {})[trial.id] = None
+    if trial.checkpoint or trial.copied or trial.forked or trial.result:
+        riding.saved.setdefault(root, {})[trial.id] = None
+    else:
+        _take_out(riding.saved, root, trial.id)
     if trial.carrier is None and not trial.phase.final:
         riding.leading.setdefault(root, {})[trial.id] = None
     else:
@@ -241,7 +247,7 @@ def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
 
 def _forget_riding(state: Tables, trial: Trial) -> None:
     riding = state.riding
-    for table in (riding.kin, riding.leading):
+    for table in (riding.kin, riding.saved, riding.leading):
         _take_out(table, trial.spec.root, trial.id)
     if trial.carrier is not None:
         _take_out(riding.riders, trial.carrier, trial.id)

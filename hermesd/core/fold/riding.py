@@ -37,14 +37,23 @@ def settle(state: Tables, now: Time) -> None:
         trial = state.trials.get(trial_id)
         if trial is None or not trial.spec.root:
             continue
-        for rider in _riders(state, trial):
-            _carry(state, trial, rider, now)
+        if not _is_steady(state, trial):
+            for rider in _riders(state, trial):
+                _carry(state, trial, rider, now)
         if trial.carrier is not None:
             _carry(state, state.trials[trial.carrier], trial, now)
         elif trial.phase is Phase.WAITING and not trial.paused:
             _stand(state, trial, seeks=not trial.step)
             if state.trials[trial_id].carrier is None:
                 _call(state, state.trials[trial_id])
+
+
+def _is_steady(state: Tables, trial: Trial) -> bool:
+    """Whether a trial trains amid a quantum, and has not come to where a rider parts from it."""
+    if not trial.phase.on_device or trial.candidate or not _carries(trial, trial.step):
+        return False
+    parts = state.riding.riders.get(trial.id, {}).values()
+    return all(each is None or each >= trial.step for each in parts)
 
 
 def leave_at(state: Tables, carrier: Trial, checkpoint: Checkpoint) -> None:
@@ -141,7 +150,7 @@ def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
     if not carrier.failures:
         return None
     last = carrier.failures[-1]
-    for each in state.riding.kin[rider.spec.root]:
+    for each in sorted(state.riding.kin[rider.spec.root]):
         other = state.trials[each]
         if each == carrier.id or other.phase is not Phase.FAILED or not other.failures:
             continue
@@ -155,9 +164,13 @@ def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
 
 def _call(state: Tables, trial: Trial) -> None:
     """Others that wait by themselves may ride on this one from now on."""
-    for each in list(state.riding.leading[trial.spec.root]):
+    mine = path_of(trial.spec)
+    for each in sorted(state.riding.leading[trial.spec.root]):
         other = state.trials[each]
-        if each != trial.id and other.phase is Phase.WAITING and not other.paused:
+        if each == trial.id or other.phase is not Phase.WAITING or other.paused:
+            continue
+        parts = parting(mine, path_of(other.spec))
+        if parts is None or parts > max(trial.step, other.step):
             _place(state, other)
 
 
@@ -176,20 +189,27 @@ def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
                 _place(state, _begun(trial, parent, trial.forked))
             return
         trial, seeks = progress.rewound(replace(trial, forked=None, copying=None)), True
-    best: tuple[Trial, Checkpoint] | None = None
-    for each in state.riding.kin[trial.spec.root] if seeks and trial.kept is None else ():
+    found = _furthest(state, trial) if seeks and trial.kept is None else None
+    _place(state, _begun(trial, *found) if found else trial)
+
+
+def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
+    """The furthest checkpoint of what a trial is to do, and whose it is; the same in whatever order
+    the trials are looked at."""
+    found: list[tuple[Trial, Checkpoint]] = []
+    for each in state.riding.saved.get(trial.spec.root, ()):
         other = state.trials[each]
         if each == trial.id or not other.fidelity.restorable:
             continue
         parts = parting(path_of(other.spec), path_of(trial.spec))
+        limit = math.inf if parts is None else parts
         # What it began from may be there still, where it parted from others.
         for known in (*remembered(other), *([other.forked] if other.forked else [])):
-            further = known.step > (best[1].step if best else trial.step)
-            useful = further and known.trial != trial.id and not known.image_of
-            useful = useful and known.id not in trial.refused
-            if useful and (parts is None or known.step <= parts) and _is_there(state, known):
-                best = other, known
-    _place(state, _begun(trial, *best) if best else trial)
+            useful = trial.step < known.step <= limit and known.id not in trial.refused
+            own = known.trial == trial.id or known.image_of
+            if useful and not own and _is_there(state, known):
+                found.append((other, known))
+    return min(found, key=lambda each: (-each[1].step, each[1].id, each[0].id), default=None)
 
 
 def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
