@@ -32,6 +32,7 @@ class Daemons:
             "HERMES_HEAD_LISTEN": self.address,
             "HERMES_HEAD_ENROL": f"127.0.0.1:{_free_port()}",
             "HERMES_HEAD_STATE_DIR": str(folder / "head"),
+            "HERMES_NODE_RUN_AS": "self",
             **settings,
         }
 

@@ -30,7 +30,7 @@ Broken: TypeAlias = Callable[[Path], str]
 def command(*words: str, limit: int | None = None, **variables: str) -> subprocess.Popen[str]:
     """A daemon with no settings but these, and no more open files than `limit`."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
-
+    plain["HERMES_NODE_RUN_AS"] = "self"
     limited = ("sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh") if limit is not None else ()
     return subprocess.Popen(
         [*limited, sys.executable, "-m", "hermesd", *words],
