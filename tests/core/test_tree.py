@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd.core.model import Stage
-from hermesd.core.tree import Path, StageNode, StageTree, parting, until
+from hermesd.core.tree import Path, StageNode, StageTree, ending_at, parting, until
 
 values = st.sampled_from(("a", "b", "c"))
 paths = st.lists(st.tuples(st.integers(1, 4), values), min_size=1, max_size=4).flatmap(
@@ -115,6 +115,16 @@ def test_trials_of_different_roots_have_nothing_in_common() -> None:
     tree.insert("one", path, "x")
     tree.insert("other", path, "y")
     assert set(tree.fellows("one", path, 0)) == {"x"}
+
+
+@given(paths, st.lists(st.integers(1, 12), max_size=4))
+def test_a_path_of_stages_that_end_at_more_steps_is_the_same(path: Path, steps: list[int]) -> None:
+    split = ending_at(path, steps)
+    assert [at(split, step) for step in range(20)] == [at(path, step) for step in range(20)]
+    last = path[-1].until_step
+    ends = {stage.until_step for stage in split}
+    assert {step for step in steps if last is None or step < last} <= ends
+    assert ending_at((), steps) == ending_at((Stage(None, ()),), steps) or not steps
 
 
 def test_the_counts_of_the_paper() -> None:

@@ -185,6 +185,15 @@ def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["s5"]
 
 
+def test_those_from_which_other_trials_go_on_stay_whichever_attempt_wrote_them(
+    tmp_path: Path,
+) -> None:
+    names = [("a1-fork-s3", 3, 1), ("a1-fork-s5", 5, 1), ("s6", 6, 2), ("s7", 7, 2), ("s8", 8, 2)]
+    made = [build(tmp_path, *each) for each in names]
+    checkpoints.prune(tmp_path, {"", "a*-fork-s5"})
+    assert [path.exists() for path in made] == [False, True, False, True, True]
+
+
 def test_how_checkpoints_are_written_is_tried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,24 @@ def test_stages_come_to_what_the_programs_own_schedule_comes_to(runs: Runs) -> N
     assert losses == {step: loss for step, loss in other[0].items() if step > 2 * epoch}
 
 
+@pytest.mark.parametrize("runs", FRAMEWORKS, indirect=True)
+def test_where_another_parts_a_checkpoint_is_written_in_passing(runs: Runs) -> None:
+    """The first goes on in its process, as by itself, and the second from there."""
+    one, other = (alone(runs, rates) for rates in RATES)
+    epoch = len(one[0]) // 4
+    forks = [(*stage, stage[0] == 2 * epoch) for stage in stages(RATES[0], epoch)]
+    with runs.trial("first", "4", stages=forks) as first:
+        first.start()
+        fork = first.until("checkpointed")
+        assert (fork["id"], fork["step"]) == (f"a1-fork-s{2 * epoch}", 2 * epoch)
+        first.until("completed")
+        assert outcome(first) == one
+    with runs.trial("second", "4", stages=stages(RATES[1], epoch)) as second:
+        second.start(restore=fork["path"])
+        second.until("completed")
+        assert outcome(second)[1] == other[1]
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("runs", ["torch"], indirect=True)
 def test_a_resume_amid_a_stage_goes_on_with_its_value(runs: Runs) -> None:
