@@ -48,6 +48,7 @@ _REASONS = (
         "suspending seccomp failed",
         "a filter of system calls (seccomp) is on it, as in a container or a service of systemd",
     ),
+    ("SysVIPC", "it has shared memory of System V"),
     ("io_uring", "it uses io_uring"),
     ("tty", "it has a terminal open"),
     ("/dev/nvidia", "it uses a GPU"),
