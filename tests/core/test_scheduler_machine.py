@@ -262,6 +262,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             pool=pool,
             replicas=replicas,
             on_same_failure=alike,
+            devices=1 if is_tree else devices,  # those of several share no stages
             searcher=searcher,
             outside=outside,
         )
