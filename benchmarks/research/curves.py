@@ -5,7 +5,8 @@ simulate` reads. *small*: four small networks, really trained (see `benchmarks.r
 on generated data with noise, batches down to 4 and a floor that nobody gets below, so that curves
 are noisy and ends close. *long*: no trainings, but made-up curves of large models: power laws of
 different exponents, warm-ups, plateaus and learning-rate decay, that cross late and end close
-together.
+together. *hard*: made-up curves with one thing each that misleads who judges early: lengths that
+differ, learning rates that fall as a cosine, overfitting, noise.
 
 A name and a seed decide the bytes, on one machine with one numpy. Seconds are made up in
 both: iterations trained 12 at a time have no times of their own.
@@ -131,15 +132,55 @@ def plateaus(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
     return losses
 
 
+# Hard: the curves alone, of one thing each that misleads who judges early.
+
+
+def falls(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """From 2.3 to floors apart, each at a rate of its own: the plain curves of these."""
+    floor, rate = chance.uniform(0.2, 1.5, (RUNS, 1)), chance.uniform(2.0, 20.0, (RUNS, 1))
+    losses: NDArray[Any] = floor + (2.3 - floor) * np.exp(-rate * time)
+    return losses
+
+
+def lengths(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """Epochs as a hyper-parameter, an eighth to all of the steps: what is longer gets further."""
+    return falls(chance, time)
+
+
+def cosine(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """A warm-up, then a rate that falls as a cosine: what has a high one gains late, and most."""
+    rate, warm = chance.uniform(0.0, 1.0, (RUNS, 1)), chance.uniform(0.01, 0.1, (RUNS, 1))
+    trained = np.clip((time - warm / 2) / (1 - warm / 2), 0, 1)
+    held = 0.6 * rate * (1 + np.cos(np.pi * trained)) / 2
+    losses: NDArray[Any] = falls(chance, trained) + held - 0.3 * rate * trained
+    return losses
+
+
+def overfitting(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """Validation losses: half of the trials rise again, those that fell fastest most."""
+    turns, slope = chance.uniform(0.05, 0.6, (RUNS, 1)), chance.uniform(0.0, 1.5, (RUNS, 1))
+    rises = slope * (chance.random((RUNS, 1)) < 0.5) * np.clip(time - turns, 0, None)
+    losses: NDArray[Any] = falls(chance, time) + rises
+    return losses
+
+
+def noisy(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """Each loss a small batch's: off by as much as trials differ."""
+    losses: NDArray[Any] = falls(chance, time) + chance.normal(0, 0.5, (RUNS, POINTS))
+    return losses
+
+
 def long(name: str, seed: int) -> Arrays:
     """Logged runs, with noise that lasts a few points; some are cut short, as real ones are."""
     chance = np.random.default_rng([seed, *name.encode()])
-    losses = LONG[name](chance, np.linspace(0, 1, POINTS)[None, :])
+    losses = {**LONG, **HARD}[name](chance, np.linspace(0, 1, POINTS)[None, :])
     noise = chance.normal(0, 0.02, (RUNS, POINTS))
     for point in range(1, POINTS):
         noise[:, point] += 0.6 * noise[:, point - 1]
     losses = losses + noise
     length = np.where(chance.random(RUNS) < 0.1, chance.integers(64, POINTS, RUNS), POINTS)
+    if name == "lengths":
+        length = chance.choice([POINTS // 8, POINTS // 4, POINTS // 2, POINTS], RUNS)
     losses[np.arange(POINTS)[None, :] >= length[:, None]] = np.nan
     return {
         "loss": losses.astype(np.float32),
@@ -160,6 +201,12 @@ LONG: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
     "decayed": decayed,
     "plateaus": plateaus,
 }
+HARD: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
+    "lengths": lengths,
+    "cosine": cosine,
+    "overfitting": overfitting,
+    "noisy": noisy,
+}
 
 
 def main() -> None:
@@ -167,12 +214,12 @@ def main() -> None:
         prog="python -m benchmarks.research.curves", description=__doc__
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*SMALL, *LONG)))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*SMALL, *LONG, *HARD)))
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    names = asked.names or [*SMALL, *LONG]
-    if unknown := sorted({*names} - {*SMALL, *LONG}):
-        parser.error(f"NAME: {unknown[0]!r}: expected one of {', '.join((*SMALL, *LONG))}")
+    names = asked.names or [*SMALL, *LONG, *HARD]
+    if unknown := sorted({*names} - {*SMALL, *LONG, *HARD}):
+        parser.error(f"NAME: {unknown[0]!r}: expected one of {', '.join((*SMALL, *LONG, *HARD))}")
     asked.folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         arrays = (small if name in SMALL else long)(name, asked.seed)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.research import curves
 from benchmarks.research.stacked import OPTIMIZERS, Task, gradients, train
 from hermesd.sim.compare import read
-from hermesd.sim.orders import draw, goal_of
+from hermesd.sim.orders import draw, goal_of, good_jobs
 
 
 def small_task(classes: bool) -> Task:
@@ -82,3 +82,16 @@ def test_an_unknown_name_is_answered(
     with pytest.raises(SystemExit):
         curves.main()
     assert "'spiral': expected one of spirals, regression" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(curves.HARD))
+def test_curves_that_mislead_are_read_and_some_trials_of_each_are_good(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"{name}.npz"
+    np.savez(path, **curves.long(name, 0))
+    stock = read(path)
+    good = good_jobs(stock, goal_of(stock))
+    assert 16 <= len(good) < len(stock.jobs) / 2
+    lengths = {job.steps for job in stock.jobs}
+    assert (len(lengths) == 4) == (name == "lengths")
