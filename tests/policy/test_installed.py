@@ -361,8 +361,10 @@ def test_a_study_whose_policy_breaks_its_promise_goes_on_first_in_first_out(
     members = tuple(TrialSpec(f"s/{n}", "s", n, (), (), 0) for n in range(3))
     program = Program(("python", "train.py"), "python", "", "")
     study = Study(
-        "s", "me", "default", "loss", Goal.MINIMIZE, MetricMode.LAST, "loss", Goal.MINIMIZE,
-        Plugin(name), Plugin("free"), program, StopRule(), 0.0, "", b"",
+        id="s", owner="me", pool="default", metric="loss", goal=Goal.MINIMIZE,
+        mode=MetricMode.LAST, signal="loss", signal_goal=Goal.MINIMIZE, policy=Plugin(name),
+        placement=Plugin("free"), program=program, stop=StopRule(), submitted=0.0, fingerprint="",
+        source=b"",
     )  # fmt: skip
     devices = tuple(Device(f"n/{i}", "n", "cpu", 1 << 30) for i in range(2))
     scheduler.observe(Submitted(study, members, "request"), 0.0)
