@@ -56,14 +56,18 @@ def _begun(trial: Trial, restore: str | None = None) -> float:
     return time.monotonic() - asked
 
 
-def _trained() -> None:
+def _trained(trial: Trial) -> None:
+    """Let it train for a while, from its first step: before it, there is nothing to save."""
+    started = next(event for event in reversed(trial.events) if event["kind"] == "started")
+    while started["awaits_step"] and trial.until("reported")["last_step"] <= started["step"]:
+        pass
     time.sleep(0.5)
 
 
 def _parked(trial: Trial, rounds: int) -> tuple[list[float], list[float]]:
     away, back = [], []
     for _ in range(rounds):
-        _trained()
+        _trained(trial)
         asked = time.monotonic()
         trial.suspend("park")
         trial.until("parked")
@@ -79,12 +83,12 @@ def _saved(trial: Trial, rounds: int) -> tuple[list[float], list[float], int]:
     """Suspended durably, and started again by another host."""
     away, back, size = [], [], 0
     for _ in range(rounds):
-        _trained()
+        _trained(trial)
         asked = time.monotonic()
         trial.suspend("checkpoint")
-        event = trial.until("suspended")
+        event = trial.until("suspended", "parked")
         away.append(time.monotonic() - asked)
-        assert event["tier"] == "checkpoint", event
+        assert event["kind"] == "suspended", event
         size = event["checkpoint"]["bytes"]
         trial.quit()
         asked = time.monotonic()
