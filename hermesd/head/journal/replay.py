@@ -80,6 +80,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "expired": (DeviceId, None),
     "parked": (TrialId, None),
     "reserved": (TrialId, DeviceId),
+    "gathering": (TrialId, tuple[DeviceId, ...]),
 }
 
 
