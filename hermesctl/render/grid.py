@@ -66,7 +66,8 @@ class Grid:
     def add_row(self, *cells: Text) -> None:
         """Add a cell to each column."""
         for column, each in zip(self._columns, cells, strict=True):
-            column.cells.append(each)
+            # Wrapped before its first word, a cell would break that word.
+            column.cells.append(each[len(each.plain) - len(each.plain.lstrip()) :])
         self.row_count += 1
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import RenderableType
 from rich.text import Text
@@ -118,6 +118,7 @@ def test_a_parameter_named_like_a_column_is_no_column_that_may_go() -> None:
     assert narrow.splitlines()[:2] == ["step  note", "7     xxxxxxxxxxxx"]
 
 
+@example(cells=[" aaaaaaa", "", "aaaaaa"], width=20)
 @given(
     cells=st.lists(st.text("ab ", max_size=30), min_size=3, max_size=3),
     width=st.integers(20, 100),
