@@ -401,3 +401,13 @@ async def test_a_policy_that_claims_nothing_is_told_as_long_as_devices_are_idle(
             await head.control.PauseTrials(paused)
             assert (await shown(head)).notices == [], "a person holds it back"
             node.call.cancel()
+
+
+async def test_who_is_alone_is_told_of_no_others_who_could_read_their_files(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello(runs_as_itself=True)
+        for name in ("first", "second"):
+            answer = await head.submit(spec(ONE, name=name))
+            assert not any("other users" in note for note in answer.notes)
+        node.call.cancel()

@@ -103,7 +103,7 @@ class StudiesService:
         if draft.study.searcher is not None:
             submission_checks.see_that_it_is_installed(draft.study.searcher.name)
             draft, warmth = self._warmed(draft, draft.study.searcher, who)
-        draft = replace(draft, study=submission_checks.in_pool_of(who.user, draft.study))
+        draft = replace(draft, study=submission_checks.of_owner(who.user, draft.study))
         notes = [*draft.notes, *warmth, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
         suited = submission_checks.fitting(self.head.state, draft.study)

@@ -174,9 +174,10 @@ def _own_interpreter(reasons: Iterable[str], study: Study) -> list[str]:
 # What the pool that a study names means for it: refused, noted, or ruled by it.
 
 
-def in_pool_of(user: str, study: Study) -> Study:
-    """The study of this user, who may have asked for their own nodes."""
-    return replace(study, pool=own_pool(user)) if study.pool == OWN_POOL else study
+def of_owner(user: str, study: Study) -> Study:
+    """The study as this user's, who may have asked for their own nodes."""
+    pool = own_pool(user) if study.pool == OWN_POOL else study.pool
+    return replace(study, owner=user, pool=pool)
 
 
 def check(state: State, study: Study, user: str) -> None:
