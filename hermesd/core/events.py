@@ -263,7 +263,7 @@ class SearchLimited:
     """A person has the study's searcher bring it to so many trials, or propose no more: None."""
 
     study: StudyId
-    trials: int | None
+    run_cap: int | None
     request_id: str
 
 

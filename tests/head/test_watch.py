@@ -6,18 +6,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import get_args
 
 import grpc
 import pytest
 
 from hermesd import record
+from hermesd.core.commands import Command
+from hermesd.core.events import Event
 from hermesd.core.trial import Trial
+from hermesd.head.api import watch
 from hermesd.head.api.watch import WatchService
+from hermesd.head.journal.schema import JournalLine
 from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, World, events, request_id, status, world
+from tests.node.test_wire_whole import Filler
 from tests.study_specs import spec
 
 ONE = {"lr": {"value": 1.0}}
@@ -325,3 +331,11 @@ async def test_a_quarantine_is_told_to_the_studies_that_it_keeps_waiting(head: W
 
     assert await told("during") == ["quarantined", "trusted"]
     assert await told("before") == await told("after") == []
+
+
+@pytest.mark.parametrize(
+    "kind", [*get_args(Event), *get_args(Command)], ids=lambda kind: kind.__name__
+)
+def test_of_every_entry_it_is_known_whether_a_study_is_concerned(kind: type) -> None:
+    line = JournalLine(1, 0.0, Filler().whole(kind), "")
+    assert watch.concerns(line, "no such study") is False

@@ -117,10 +117,10 @@ def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
         state.unsearched[study.id] = event.detail
         return
     state.request(event.request_id, ())
-    if event.trials is None or event.trials <= len(state.members[study.id]):
+    if event.run_cap is None or event.run_cap <= len(state.members[study.id]):
         state.searching.pop(study.id, None)
     else:
-        state.searching[study.id] = event.trials
+        state.searching[study.id] = event.run_cap
         state.unsearched.pop(study.id, None)
 
 

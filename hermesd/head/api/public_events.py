@@ -222,8 +222,8 @@ def _of_search(entry: SearchLimited | SearchFailed) -> pb.PublicEvent:
     if isinstance(entry, SearchFailed):
         kind, words = pb.PUBLIC_EVENT_KIND_SEARCH_FAILED, entry.detail
     else:
-        limit = entry.trials
-        words = "no more trials are proposed" if limit is None else f"up to {limit} trials"
+        cap = entry.run_cap
+        words = "no more trials are proposed" if cap is None else f"up to {cap} trials"
         kind = pb.PUBLIC_EVENT_KIND_EXTENDED
     return pb.PublicEvent(study=entry.study, kind=kind, reason=words)
 

@@ -201,7 +201,7 @@ def _entry_lines(
         last = row.seq
         # The study's own line says it, without the submitter's environment.
         line = None if row.kind == Submitted.__name__ else from_row(row)
-        if line is not None and _concerns(line, study):
+        if line is not None and concerns(line, study):
             if isinstance(line.entry, Launch):
                 devices.update(dict.fromkeys(line.entry.devices))
             lines.append(_exported(row if who.everything else _own(row, line, study)))
@@ -229,7 +229,7 @@ def _point_lines(pieces: Sequence[Piece], metric: str) -> Pieces[bytes]:
     return "".join(lines).encode()
 
 
-def _concerns(line: JournalLine, study: StudyId) -> bool:
+def concerns(line: JournalLine, study: StudyId) -> bool:
     """Whether an entry goes into a study's export."""
     if isinstance(line.entry, PolicyFailed):
         return line.entry.study == study

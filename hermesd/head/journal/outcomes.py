@@ -145,7 +145,7 @@ def ended(
     """What the entry ended, after it was applied; `before` comes from `unfinished`."""
     trials = [state.trials[name] for name in before if state.trials[name].phase.final]
     studies = dict.fromkeys(trial.spec.study for trial in trials)
-    if isinstance(entry, SearchLimited) and entry.trials is None:
+    if isinstance(entry, SearchLimited) and entry.run_cap is None:
         studies[entry.study] = None
     return (
         *(JournalOutcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
