@@ -62,10 +62,12 @@ def state_cell(trial: Trial) -> Text:
 
 
 def step_text(trial: Trial) -> str:
-    """`120/800`, `120/~800` going by other trials, or the step alone while neither is known."""
-    if trial.planned_steps:
-        return f"{trial.step}/{trial.planned_steps}"
-    return f"{trial.step}/~{trial.expected_steps}" if trial.expected_steps else str(trial.step)
+    """`120/800` as planned, `120/~800` where a limit or other trials tell, and fewer; or the step
+    alone while nobody knows."""
+    planned, expected = trial.planned_steps, trial.expected_steps
+    if planned and not 0 < expected < planned:
+        return f"{trial.step}/{planned}"
+    return f"{trial.step}/~{expected}" if expected else str(trial.step)
 
 
 def left_text(trial: Trial) -> str:

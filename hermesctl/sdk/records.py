@@ -290,8 +290,8 @@ class Trial:
     #: What people have made of it, as is `note`.
     tags: tuple[str, ...] = ()
     note: str = ""
-    #: How many steps it will take in all: those planned or allowed, or what the study's completed
-    #: trials took; 0 if that is not known, or it has ended.
+    #: How many steps it will take in all: those planned, or fewer where a stop rule or the study's
+    #: completed trials tell; 0 if that is not known, or it has ended.
     expected_steps: int = 0
     #: Of training, at its present speed; None if unknown.
     remaining_seconds: float | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.model import Goal, Phase
+from hermesd.core.model import Goal, Phase, StopRule
 from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.api.views import ranked_view, signed, study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -23,6 +23,11 @@ def measured(book: Playbook, name: str, seconds: float) -> None:
     """The trial has done 20 of 100 steps, at so many seconds each."""
     trial = book.state.trials[name]
     book.state.put(replace(trial, step=20, planned_steps=100, step_seconds={"cpu": seconds}))
+
+
+def seen(book: Playbook, name: str) -> pb.Trial:
+    board = RankedTrials(book.state, book.state.studies["s"])
+    return ranked_view(book.state, book.state.trials[name], board)
 
 
 def test_what_is_to_be_high_has_its_own_sign_and_zero_none() -> None:
@@ -56,22 +61,54 @@ def test_how_long_a_trial_takes_is_learned_from_those_that_have_completed() -> N
     one = book.trial("s/0")
     book.state.put(replace(one, step=20, step_seconds={"cpu": 0.1}))
 
-    def seen(name: str) -> pb.Trial:
-        board = RankedTrials(book.state, book.state.studies["s"])
-        return ranked_view(book.state, book.state.trials[name], board)
-
-    assert (seen("s/0").expected_steps, seen("s/0").HasField("remaining_seconds")) == (0, False)
+    assert (seen(book, "s/0").expected_steps, seen(book, "s/0").HasField("remaining_seconds")) == (
+        0,
+        False,
+    )
     book.state.put(replace(book.trial("s/3"), phase=Phase.COMPLETED, step=70))
-    assert (seen("s/0").expected_steps, seen("s/3").expected_steps) == (70, 0)
-    assert seen("s/0").remaining_seconds == pytest.approx(5.0)
-    assert seen("s/1").expected_steps == 70
-    assert not seen("s/1").HasField("remaining_seconds"), "how fast it is nobody knows"
+    assert (seen(book, "s/0").expected_steps, seen(book, "s/3").expected_steps) == (70, 0)
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(5.0)
+    assert seen(book, "s/1").expected_steps == 70
+    assert not seen(book, "s/1").HasField("remaining_seconds"), "how fast it is nobody knows"
     # One 50 steps at 0.1 s, two that have not begun 70 each.
     assert view(book).remaining_seconds == pytest.approx(5 + 7 + 7)
     book.state.put(replace(book.state.trials["s/0"], planned_steps=40))
-    assert seen("s/0").remaining_seconds == pytest.approx(2.0), "what it says itself counts"
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(2.0), "what it says itself counts"
     book.state.put(replace(book.state.trials["s/0"], paused=True))
-    assert not seen("s/0").HasField("remaining_seconds")
+    assert not seen(book, "s/0").HasField("remaining_seconds")
+
+
+def test_no_trial_takes_longer_than_its_study_allows() -> None:
+    book = play(trials=3, stop=StopRule(max_seconds=45.0))
+    one = replace(book.trial("s/0"), planned_steps=1_000_000, step=50, step_seconds={"cpu": 0.1})
+    book.state.put(replace(one, use=replace(one.use, busy_seconds=5.0)))
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(40.0)
+    assert seen(book, "s/0").expected_steps == 450
+    assert not seen(book, "s/1").HasField("remaining_seconds"), "it was not measured"
+    assert view(book).remaining_seconds == pytest.approx(40 + 45 + 45)
+    book.state.put(replace(one, planned_steps=None))
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(45.0)
+    assert view(book).remaining_seconds == pytest.approx(3 * 45), "no length is known"
+    book.state.put(replace(one, planned_steps=100))
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(5.0), "the plan ends before"
+
+
+def test_trials_that_stop_early_tell_how_much_of_a_plan_the_others_need() -> None:
+    book = play(trials=4)
+    for name, planned in (("s/0", 20_000), ("s/1", 40_000)):
+        fresh = replace(book.state.trials[name], planned_steps=planned, step_seconds={"cpu": 0.1})
+        book.state.put(replace(fresh, step=20))
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(1998.0)
+    done = replace(book.trial("s/3"), phase=Phase.COMPLETED, step=80, planned_steps=20_000)
+    book.state.put(done)
+    assert (seen(book, "s/0").expected_steps, seen(book, "s/1").expected_steps) == (80, 160)
+    assert seen(book, "s/0").remaining_seconds == pytest.approx(6.0)
+    # Steps of 6 s and 14 s, and a trial that has not begun, as long as the median of 80, 80, 160.
+    assert view(book).remaining_seconds == pytest.approx(6 + 14 + 8)
+    book.state.put(replace(book.state.trials["s/0"], step=90))
+    assert not seen(book, "s/0").HasField("remaining_seconds"), "it has gone on for longer"
+    book.state.put(replace(done, step=20_000))
+    assert seen(book, "s/1").expected_steps == 40_000
 
 
 def test_other_studies_have_their_share_of_the_devices() -> None:

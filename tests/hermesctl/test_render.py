@@ -401,6 +401,13 @@ def test_progress_is_drawn_and_may_be_learned_from_other_trials() -> None:
         assert "1 min 30 s" in drawn
 
 
+def test_a_trial_that_will_end_before_its_plan_shows_when() -> None:
+    running = types.TRIAL_STATE_RUNNING
+    for expected, words in ((80, "20/~80"), (20_000, "20/20000"), (0, "20/20000")):
+        one = trial(1, state=running, step=20, planned_steps=20_000, expected_steps=expected)
+        assert words in shown(trials_table(detail(one).trials, "loss", wide=True))
+
+
 def test_the_status_says_what_is_known() -> None:
     study = detail(
         trial(1, metric=0.25),

@@ -129,6 +129,17 @@ class RankedTrials:
         took = [trial.step for trial in self.trials if trial.phase is Phase.COMPLETED]
         return round(median(took)) if took else 0
 
+    @cached_property
+    def completed_share(self) -> float:
+        """Which share of their planned steps those took that have completed, in the median: less
+        than 1 where they stop early; 1 if none has."""
+        took = [
+            trial.step / trial.planned_steps
+            for trial in self.trials
+            if trial.phase is Phase.COMPLETED and trial.step and trial.planned_steps
+        ]
+        return min(1.0, median(took)) if took else 1.0
+
     @property
     def best(self) -> Trial | None:
         """The trial with rank 1, if there is one."""

@@ -86,13 +86,17 @@ def ranked_view(state: State, trial: Trial, board: RankedTrials) -> pb.Trial:
     view = trial_view(state, trial, board.measure, board.ranks[trial.id])
     if trial.phase.final:
         return view
-    learned = max(board.completed_steps, trial.step) if board.completed_steps else 0
-    steps = _length(state.studies[trial.spec.study], trial) or learned
-    view.expected_steps = steps
+    study, pace = state.studies[trial.spec.study], trial.seconds_per_step
+    steps, allowed = _length(study, trial, board), _seconds_allowed(study, trial)
     stands_still = trial.paused or (trial.run is not None and trial.run.stalled_since is not None)
-    per_step = trial.seconds_per_step
-    if not stands_still and per_step and steps > trial.step:
-        view.remaining_seconds = (steps - trial.step) * per_step
+    if pace:
+        left = min((steps - trial.step) * pace if steps > trial.step else math.inf, allowed)
+        if left < math.inf and not stands_still:
+            view.remaining_seconds = left
+        if allowed < math.inf:
+            within = trial.step + math.ceil(allowed / pace)
+            steps = min(steps or within, within)
+    view.expected_steps = max(trial.step, steps) if steps else 0
     return view
 
 
@@ -251,7 +255,7 @@ def study_view(
         checkpoint_bytes=sum(t.checkpoint.size_bytes for t in trials if t.checkpoint),
         code_sha256=study.program.code_sha256,
         submit_directory=study.program.submit_directory,
-        remaining_seconds=None if finished else remaining_seconds(state, study, trials),
+        remaining_seconds=None if finished else remaining_seconds(state, study, board),
         paused=bool(unfinished) and all(trial.paused for trial in unfinished),
         ranking=ranking_view(board.measure),
         pool=study.pool,
@@ -295,14 +299,16 @@ def _effective_spec(study: Study) -> types.StudySpec:
     return spec
 
 
-def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> float | None:
+def remaining_seconds(state: State, study: Study, board: RankedTrials) -> float | None:
     """Until the last trial ends, at the speeds measured so far, on the devices that are there, as
     far as other studies leave them.
 
     A trial that was not measured takes the median of those that were, in speed and in length; one
-    that has completed was as long as it is. Trials that are yet to be proposed count as well. None
-    until one was measured, and while a person holds a trial back: that one does not end.
+    that has completed was as long as it is. None takes longer than stop.max_seconds. Trials that
+    are yet to be proposed count as well. None until one was measured, and while a person holds a
+    trial back: that one does not end.
     """
+    trials = board.trials
     unfinished = [trial for trial in trials if not trial.phase.final]
     if not unfinished or any(trial.paused for trial in unfinished):
         return None  # what its searcher proposes next is not known yet, or waits for a person
@@ -315,16 +321,21 @@ def remaining_seconds(state: State, study: Study, trials: Sequence[Trial]) -> fl
     )
     speeds = [t.seconds_per_step for t in trials if t.seconds_per_step]
     took = {t.id: t.step for t in trials if t.phase is Phase.COMPLETED}
-    lengths = [length for t in trials if (length := took.get(t.id) or _length(study, t))]
-    if not devices or not speeds or not lengths:
+    lengths = [n for t in trials if (n := took.get(t.id) or _length(study, t, board))]
+    limit = math.inf if study.stop.max_seconds is None else study.stop.max_seconds
+    if not devices or not speeds or (not lengths and limit == math.inf):
         return None
-    speed, typical = median(speeds), median(lengths)
+    speed, typical = median(speeds), median(lengths) if lengths else math.inf
     left = [
-        max(0.0, (_length(study, t) or typical) - _own_begin(state, t))
-        * (t.seconds_per_step or speed)
+        min(
+            max(0.0, (_length(study, t, board) or typical) - _own_begin(state, t))
+            * (t.seconds_per_step or speed),
+            _seconds_allowed(study, t),
+        )
         for t in unfinished
     ]
-    left += [typical * speed] * max(0, state.searching.get(study.id, 0) - len(trials))
+    yet_to_come = max(0, state.searching.get(study.id, 0) - len(trials))
+    left += [min(typical * speed, limit)] * yet_to_come
     at_a_time = _left_to(state, study, devices) / study.devices
     return max(sum(left) / at_a_time, max(left, default=0.0))
 
@@ -371,7 +382,15 @@ def _not_paused(state: State, study: StudyId) -> Iterator[TrialId]:
     return (trial for trial in state.active[study] if not state.trials[trial].paused)
 
 
-def _length(study: Study, trial: Trial) -> int | None:
-    """How many steps it takes in all, as far as it or its study says."""
-    known = [n for n in (trial.planned_steps, study.stop.max_steps) if n]
-    return min(known) if known else None
+def _length(study: Study, trial: Trial, board: RankedTrials) -> int:
+    """How many steps it takes in all: by its plan, of which completed trials may have needed a part
+    only, or without a plan as many as those, and at most those allowed. 0: nobody knows."""
+    plan = trial.planned_steps
+    own = (round(plan * board.completed_share) or plan) if plan else board.completed_steps
+    return min((n for n in (own, study.stop.max_steps) if n), default=0)
+
+
+def _seconds_allowed(study: Study, trial: Trial) -> float:
+    """How long stop.max_seconds lets it train on; infinite without one."""
+    limit = study.stop.max_seconds
+    return math.inf if limit is None else max(0.0, limit - trial.use.busy_seconds)
