@@ -496,6 +496,10 @@ BAD = [
     (spec(pool="a\nb"), r"^pool = a.nb: expected text without control characters"),
     (spec(data=["../x"]), r"^data\.0 = \.\./x"),
     (spec(data=[""]), r"^data\.0: expected a path"),
+    *(
+        (spec(keep=["*.csv", name]), r"^keep\.1.*: expected a path or pattern below the working")
+        for name in ("", ".", "..", "a/../b", "a//b", "/out/best.pt")
+    ),
     (spec(method=RANDOM), r"^run_cap: expected .*the line `run_cap: 20` .*, or --trials 20"),
     (spec(method=RANDOM, run_cap=10**6), r"^run_cap = 1000000: expected at most 100000"),
     (spec(HUGE), r"^parameters = a grid of 1000000000000 points: expected at most 100000"),

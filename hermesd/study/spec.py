@@ -66,6 +66,13 @@ def _path(text: str) -> str:
     return text
 
 
+def _below(pattern: str) -> str:
+    parts = pattern.removeprefix("./").removesuffix("/").split("/")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise ValueError("a path or pattern below the working directory, such as plots/*.png")
+    return _printable(pattern)
+
+
 def _program(text: str) -> str:
     if text and text.rpartition("/")[2] in ("", "."):
         raise ValueError("a file, not a directory")
@@ -121,6 +128,7 @@ def _axis(name: str) -> str:
 Text = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_printable)]
 Path = Annotated[str, Field(max_length=4096), AfterValidator(_path)]
+KeptPattern = Annotated[str, Field(max_length=4096), AfterValidator(_below)]
 AxisName = Annotated[str, Field(max_length=128), AfterValidator(_axis)]
 Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_pattern)]
 Seconds = Annotated[float, Field(ge=1, le=10**9)]
@@ -307,7 +315,7 @@ class StudySection(Section):
     retry: RetrySection = RetrySection()
     stop: StopSection = StopSection()
     data: Annotated[tuple[Path, ...], Field(max_length=1000)] = ()
-    keep: Annotated[tuple[Path, ...], Field(max_length=100)] = ()
+    keep: Annotated[tuple[KeptPattern, ...], Field(max_length=100)] = ()
     python: Text = ""
     seed: Annotated[int, Field(ge=0)] = 0
     pool: Text = ""
