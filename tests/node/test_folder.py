@@ -81,8 +81,14 @@ def test_forgetting_leaves_nothing(folder: TrialFolder) -> None:
     folder.begin(order(1))
     folder.write_spec({"trial": "digits/17"})
     assert folder.spec.stat().st_mode & 0o777 == 0o600, "its environment may hold secrets"
+    other = TrialFolder(folder.path.parents[1], folder.socket.parent, "digits/18")
+    other.belong_to("the study")
     folder.forget()
     assert not folder.path.exists()
+    assert other.path.exists()
+    other.forget()
+    assert not other.path.parent.exists(), "nothing is left of the study"
+    assert not other.journal.parent.exists()
 
 
 def test_the_sockets_path_is_short_whatever_the_study_is_called(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ from hermesd.pb.hermes.v1 import node_pb2 as pb
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[0-9]+")
 _TERMINAL = frozenset({"suspended", "completed", "failed"})
 _JOURNAL = ("identity", "run.pb", "last.pb", "parked", "rebuilt")
+
+# No study's directory goes while one of a trial is made in it.
+_STUDIES = threading.Lock()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -92,8 +96,9 @@ class TrialFolder:
 
     def _be_of(self, account: UnixAccount) -> None:
         """Have the directory of the trial be this account's."""
-        _made(self.path.parent)
-        account.make_folder(self.path)
+        with _STUDIES:
+            _made(self.path.parent)
+            account.make_folder(self.path)
         if self.uid == os.geteuid() != account.uid:
             _give(self.path, account)
         if self.uid != account.uid:
@@ -132,7 +137,8 @@ class TrialFolder:
             return ""
 
     def _store(self, name: str, body: bytes) -> None:
-        self.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _STUDIES:
+            self.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
         partial = (self.journal / name).with_suffix(".partial")
         with _named(partial), _private(partial, "wb") as file:
             file.write(body)
@@ -244,9 +250,12 @@ class TrialFolder:
             os.rename(partial, self.spec)
 
     def forget(self) -> None:
-        """Remove everything of the trial."""
+        """Remove everything of the trial, and the directories of a study that has no other."""
         self.unlink_socket()
         self._remove()
+        for study in (self.path.parent, self.journal.parent):
+            with _STUDIES, suppress(OSError):  # there are others
+                study.rmdir()
 
     def _remove(self) -> None:
         deep_trees.remove(self.path)
