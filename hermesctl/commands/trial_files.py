@@ -47,9 +47,9 @@ def list_files(
 ) -> None:
     """List the files of a trial's working copy, on the node where it ran last.
 
-    What lies behind a link, such as the paths of `data`, is not included. A completed trial's
-    working copy is deleted when its node's disk budget is used up, except for what the study file
-    says to `keep`.
+    A link to a file of the working copy counts as that file. What lies behind any other link, such
+    as the paths of `data`, is not included. A completed trial's working copy is deleted when its
+    node's disk budget is used up, except for what the study file says to `keep`.
 
     Example: hermesctl trial files ls digits/13 'runs/*'
     """

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from hermesd.core.commands import Launch
 from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms
@@ -94,6 +95,61 @@ async def test_of_a_working_copy_that_goes_what_its_study_keeps_stays(root: Path
     assert held == {name: name for name in ("best.pt", "logs/1.csv", "plots/a/b.png")}
     folder.forget()
     assert not folder.path.exists()
+
+
+async def test_a_link_to_what_a_trainer_saved_last_is_kept_as_a_file(root: Path) -> None:
+    folder = trial(root, 3, "completed", keep=("ck/last.ckpt", "*.csv"))
+    (folder.work / "ck").mkdir()
+    (folder.work / "ck" / "epoch3.ckpt").write_text("weights")
+    (folder.work / "ck" / "last.ckpt").symlink_to("epoch3.ckpt")
+    (folder.work / "out.csv").symlink_to(folder.path / "events.jsonl")
+    await DiskBudget(root, root / "run", 250_000, nothing).snapshot(NEEDED)
+    assert not folder.work.exists()
+    kept = {str(path.relative_to(folder.keep)) for path in folder.keep.rglob("*")}
+    assert kept == {"ck", "ck/last.ckpt"}
+    assert (folder.keep / "ck" / "last.ckpt").read_text() == "weights"
+    assert not (folder.keep / "ck" / "last.ckpt").is_symlink()
+
+
+async def test_what_is_kept_counts_and_each_copy_goes_once(root: Path) -> None:
+    folder = trial(root, 3, "completed", keep=("best.pt", "last.pt"))
+    (folder.work / "best.pt").write_bytes(b"x" * 40_000)
+    (folder.work / "last.pt").symlink_to("best.pt")
+    disk = DiskBudget(root, root / "run", 1000, nothing)
+    for _ in range(3):
+        disk._looked = 0.0  # as after some time
+        with pytest.raises(CodeError):
+            await disk.snapshot(NEEDED)
+        usage = disk.usage()
+        assert usage is not None
+        assert usage.evictions == 3, "a snapshot and two working copies"
+        held = {(f.lstat().st_ino, f.lstat().st_blocks) for f in root.rglob("*") if f.is_file()}
+        assert usage.used_bytes == sum(blocks * 512 for _, blocks in held)
+    assert (folder.keep / "last.pt").stat().st_size == 40_000
+
+
+async def test_a_copy_stays_of_which_a_file_cannot_be_kept(root: Path) -> None:
+    """The others are kept all the same, and it goes as soon as all are."""
+    folder = trial(root, 3, "completed", keep=("*.csv",))
+    for name in ("a/1.csv", "b/2.csv", "c/3.csv"):
+        (folder.work / name).parent.mkdir()
+        (folder.work / name).write_text(name)
+    folder.keep.mkdir()
+    (folder.keep / "b").write_text("in the way")
+    disk = DiskBudget(root, root / "run", 250_000, nothing)
+    with capture_logs() as logs, pytest.raises(CodeError):
+        await disk.snapshot(NEEDED)
+    (said,) = [line for line in logs if line["log_level"] == "warning"]
+    assert said["path"] == str(folder.work)
+    assert "File exists" in said["why"]
+    assert (folder.work / "b" / "2.csv").exists()
+    assert (folder.keep / "c" / "3.csv").read_text() == "c/3.csv"
+    (folder.keep / "b").unlink()
+    disk._looked = 0.0
+    await disk.snapshot(NEEDED)
+    assert not folder.work.exists()
+    kept = {str(p.relative_to(folder.keep)) for p in folder.keep.rglob("*") if p.is_file()}
+    assert kept == {"a/1.csv", "b/2.csv", "c/3.csv"}
 
 
 async def test_what_is_used_is_known_though_nothing_starts(root: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hermesd.core.node.machine import NodeTerms
 from hermesd.node.driver import MachineDriver
-from hermesd.node.storage import checkpoints, client_files
+from hermesd.node.storage import checkpoints, client_files, work_files
 from hermesd.node.storage.client_files import FileRequests, chunks
 from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -137,5 +137,33 @@ async def test_nothing_behind_a_link_is_a_file_of_the_working_copy(tmp_path: Pat
     assert await sent_work(folder) == ({"own": b"own"}, "")
     for name in ("file", "folder/secret", "../../../../outside/secret", str(outside / "secret")):
         assert (await sent_work(folder, name))[0] == {}
-        with pytest.raises(OSError, match=r"no file of|symbolic links"):
-            client_files._opened(folder.work.resolve(), name)
+        with pytest.raises(OSError, match="no file of"):
+            work_files.opened(folder.work.resolve(), name)
+
+
+async def test_a_link_to_a_file_of_the_working_copy_is_that_file(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    (folder.work / "ck").mkdir(parents=True)
+    (folder.work / "ck" / "epoch3.ckpt").write_text("weights")
+    (folder.work / "ck" / "last.ckpt").symlink_to("epoch3.ckpt")
+    (folder.work / "best").symlink_to(folder.work / "ck" / "last.ckpt")
+    (folder.work / "gone").symlink_to("ck/epoch2.ckpt")
+    (folder.work / "itself").symlink_to("itself")
+    (folder.work / "folder").symlink_to("ck")
+    (folder.path / "output.log").write_text("no file of the working copy")
+    (folder.work / "log").symlink_to("../output.log")
+    names = ("best", "ck/epoch3.ckpt", "ck/last.ckpt")
+    assert await sent_work(folder) == (dict.fromkeys(names, b"weights"), "")
+    assert await sent_work(folder, "ck/last.ckpt") == ({"ck/last.ckpt": b"weights"}, "")
+
+
+async def test_a_link_in_the_place_of_the_working_copy_leads_nowhere(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    folder.path.mkdir(parents=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    folder.work.symlink_to(outside)
+    assert (await sent_work(folder))[0] == {}
+    work_files.set_aside(folder, ["secret"])
+    assert not (folder.keep / "secret").exists()

@@ -94,7 +94,7 @@ def _files_of(root: Path) -> list[Path]:
 async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.FileChunk]:
     """Files of the working copy, each as long as it was when it was opened. Raises OSError."""
     work = folder.work if folder.work.is_dir() else folder.keep
-    root = work.resolve()
+    root = work_files.root_of(folder, work)
     if not folder.path.is_dir():
         raise FileNotFoundError(2, "its node has no files of it", folder.trial)
     if not root.is_dir():
@@ -105,7 +105,7 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
         raise FileNotFoundError(2, f"its working copy has no such file: {shown}", folder.trial)
     for name in names:
         try:
-            fd = await asyncio.to_thread(folder.as_owner, _opened, root, name)
+            fd = await asyncio.to_thread(folder.as_owner, work_files.opened, root, name)
         except OSError:
             continue  # the program has removed it since, or made something else of it
         try:
@@ -128,17 +128,6 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
                     break
         finally:
             os.close(fd)
-
-
-def _opened(root: Path, name: str) -> int:
-    """A descriptor of a file below the working copy. Raises OSError if it is none any more: the
-    program may put a link in the place of any part of its path."""
-    fd = os.open(root / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    is_file = stat.S_ISREG(os.fstat(fd).st_mode)
-    if not is_file or not os.readlink(f"/proc/self/fd/{fd}").startswith(f"{root}{os.sep}"):
-        os.close(fd)
-        raise FileNotFoundError(2, "no file of the working copy", name)
-    return fd
 
 
 async def _log(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -112,14 +113,8 @@ class DiskBudget:
         self._full = {}
         used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
-            used -= _size(path)
-            log.info("removed to make room", path=str(path))
-            # What lies in a folder of a trial is removed as its program's account may.
-            if (keeps := self._keeps.get(path)) is not None:
-                with contextlib.suppress(OSError):  # the disk is full: what cannot be kept goes
-                    owned(path.parent, work_files.set_aside, *keeps)
-            owned(path.parent, _remove, path)
-            self._used, self._evictions = used, self._evictions + 1
+            used -= self._evict(path)
+            self._used = used
             if used <= self._budget:
                 return
         if used > self._budget:
@@ -134,6 +129,22 @@ class DiskBudget:
                 for user, size in users.items()
                 if size > share or len(users) == 1
             }
+
+    def _evict(self, path: Path) -> int:
+        """Remove what can be had again, less what is kept of it; how many bytes that has freed."""
+        # What lies in a folder of a trial is removed as its program's account may.
+        keeps = self._keeps.get(path)
+        place = path if keeps is None else path.parent
+        before = _size(place)
+        if keeps is not None and (failed := owned(place, work_files.set_aside, *keeps)):
+            why = str(failed[0])
+            log.warning("not removed: what its study keeps is here alone", path=str(path), why=why)
+            return 0
+        owned(path.parent, _remove, path)
+        if not _is_there(path):
+            self._evictions += 1
+            log.info("removed to make room", path=str(path))
+        return before - _size(place)
 
     def _users(self) -> Counter[str]:
         """What the trials of each user take here."""
@@ -154,8 +165,9 @@ class DiskBudget:
                 continue
             outcome = folder.outcome(last.run.attempt) if last else None
             if last is not None and _has_completed(outcome) and not open_run:
-                finished.append(folder.work)
-                self._keeps[folder.work] = folder, last.work.program.keep
+                if _is_there(folder.work):
+                    finished.append(folder.work)
+                    self._keeps[folder.work] = folder, last.work.program.keep
             elif last is not None:
                 needed.add(last.work.program.code_sha256)
                 if (venv := last.work.program.venv) is not None:
@@ -178,17 +190,31 @@ def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
 
 def _remove(path: Path) -> None:
     """Under another name, as what is left of it if we are killed is not what the name says."""
-    aside = path.with_name(f"{deep_trees.PARTIAL}{path.name}")
+    aside = _aside(path)
     deep_trees.remove(aside)
     with contextlib.suppress(OSError):
         path.rename(aside)
     deep_trees.remove(aside)
 
 
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{deep_trees.PARTIAL}{path.name}")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is anything to remove."""
+    return os.path.lexists(path) or os.path.lexists(_aside(path))
+
+
 def _size(path: Path) -> int:
-    """Bytes that the files below take on disk."""
-    total = 0
+    """Bytes that the files below take on disk; a file of several names counts once."""
+    total, linked = 0, set()
     for entry in deep_trees.walk(path):
         with contextlib.suppress(OSError):  # it went meanwhile, or nobody can tell
-            total += entry.stat(follow_symlinks=False).st_blocks * 512
+            found = entry.stat(follow_symlinks=False)
+            if found.st_nlink > 1:
+                if (file := (found.st_dev, found.st_ino)) in linked:
+                    continue
+                linked.add(file)
+            total += found.st_blocks * 512
     return total
