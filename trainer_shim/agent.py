@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from trainer_shim.channel.agent_channel import AgentChannel
 from trainer_shim.channel.frames import Message, number
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import ByteStream
-from trainer_shim.reporting import MetricNames, Metrics, Reporter
+from trainer_shim.reporting import REPORT_SECONDS, MetricNames, Metrics, Reporter
 from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
 from trainer_shim.saver import (
     CannotCapture,
@@ -63,6 +64,20 @@ _NOT_TAKEN = (
     ' another the program says how: trainer_shim.on_change("{}", function)'
 )
 _NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"
+
+
+_FIRST_LOOK_SECONDS = 0.05
+
+
+class _Clock(threading.Timer):
+    """Calls its function again and again; soon at first, for what a short program does."""
+
+    def run(self) -> None:
+        # What the program waits for must reach the thread that waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not self.finished.wait(self.interval):
+            self.interval = min(2 * self.interval, REPORT_SECONDS)
+            self.function()
 
 
 class Change(NamedTuple):
@@ -196,7 +211,7 @@ class Agent:
         self.fidelity("park-only", reason)
         self._mailbox.send({"kind": "blind", "is_unseen": is_unseen})
         if not is_unseen:
-            self._report_soon()  # what it has told before
+            self.goes_on()
 
     def planned(self, steps: int) -> None:
         """Tell the planned length of the trial in steps."""
@@ -245,6 +260,7 @@ class Agent:
         self.page.looping = inside
         if inside and not self._began:
             self._began = True
+            self._report_no_more()
             self.reporter.side.forget(FOUND)  # in what was printed before it trained
             self.reporter.restart()
             self.reporter.due = 0.0  # a quantum begins with the first step that is heard of
@@ -286,15 +302,26 @@ class Agent:
 
     def _report_soon(self) -> None:
         """Report when the next report is due: the program may come to nothing more for long."""
-        if self._late is None or not self._late.is_alive():
+        if self._late is not None and self._late.is_alive():
+            return
+        if self._is_blind and not self._began:
+            late: threading.Timer = _Clock(_FIRST_LOOK_SECONDS, self._look_around)
+        else:
             seconds = max(0.0, self.reporter.due - time.monotonic())
-            self._late = threading.Timer(seconds, self._report_late)
-            self._late.daemon = True
-            self._late.start()
+            late = threading.Timer(seconds, self._report_late)
+        late.daemon = True
+        with contextlib.suppress(RuntimeError):  # there are too many, or the interpreter ends
+            late.start()
+            self._late = late
 
     def _report_late(self) -> None:
         if not (self.page.looping or self.is_aside):
             self.reporter.report()
+
+    def _look_around(self) -> None:
+        with contextlib.suppress(Exception):  # the program goes on without its metrics
+            self.look_beside(is_last=False)
+            self._report_late()
 
     def _report_no_more(self) -> bool:
         """Have no thread of ours that is about to report; whether there was one."""
@@ -308,8 +335,15 @@ class Agent:
     def forks(self) -> None:
         """The program is about to fork: Python warns of that where there are other threads, and
         what they hold at that moment is held for ever in the new process."""
-        if self._report_no_more():
-            self.report_if_free()
+        if self._report_no_more() and not self._mailbox.is_sending:
+            self.look_beside(is_last=False)
+            self.reporter.report()
+
+    def goes_on(self) -> None:
+        """The program begins, or has forked: one that shows no boundaries is looked at by the
+        clock, for the rows that it adds to its files."""
+        if self._is_blind and not self._began and not self.is_aside:
+            self._report_soon()
 
     def boundary(self, step: int) -> None:
         """Between two iterations: `step` are done. May hold, save and report here."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from typing import Any, Callable
 
 from trainer_shim import checkpoint_dir
@@ -43,6 +44,7 @@ class Trainee(Agent):
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
         self._growing = GrowingFiles(folder, self._note_row)
+        self._looks = threading.Lock()
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
@@ -102,8 +104,13 @@ class Trainee(Agent):
 
     def look_beside(self, is_last: bool = True) -> None:
         """Note the rows that the program has added to its files."""
-        if self._is_back and not self.is_aside and (self._began or self._is_blind):
-            self._growing.look(is_last)
+        trains = self._began or self._is_blind
+        # Whoever looks already, by the clock or amid noting a row, tells what there is.
+        if trains and self._is_back and not self.is_aside and self._looks.acquire(blocking=False):
+            try:
+                self._growing.look(is_last)
+            finally:
+                self._looks.release()
 
     def _note_row(self, values: dict[str, float]) -> None:
         left_out = {name.lower() for name in self.parameters}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.trainer_shim import torch_programs
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.suspending import Runs
+from tests.trainer_shim.test_bad_moments import is_there
 from tests.trainer_shim.test_side_metrics import curve, points
 from trainer_shim.metrics.files import GrowingFiles
 
@@ -75,6 +77,39 @@ def test_links_and_hidden_folders_are_not_looked_through(seen: Seen, tmp_path: P
     seen.folder.mkdir()
     (seen.folder / "data").symlink_to(tmp_path / "data")
     assert seen.after(".cache/log.csv", "epoch,acc\n1,0.5\n") == []
+
+
+ALONE = """
+import csv, os
+with open("log.csv", "a", newline="", buffering=1) as file:
+    rows = csv.DictWriter(file, ["epoch", "acc", "rate"])
+    rows.writeheader()
+    for epoch in range(1, 21):
+        rows.writerow({"epoch": epoch, "acc": epoch / 32, "rate": 0.5})
+        if epoch in (1, 10):
+            if os.fork() == 0:
+                os._exit(0)
+            os.wait()
+            open(f"wrote-{epoch}", "w").close()
+            open("gate").close()
+"""
+
+
+def test_a_script_of_no_framework_is_seen_by_its_rows_alone(make_trial: MakeTrial) -> None:
+    """It prints nothing, and forks; its rows come while it waits, and the last at its end."""
+    trial = make_trial(ALONE, parameters={"rate": 0.5})
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    for epoch in (1, 10):
+        is_there(work / f"wrote-{epoch}")
+        while epoch / 32 not in curve(trial, "acc").values():
+            trial.until("reported")
+        (work / "gate").write_text("")
+    assert trial.until("completed")["metrics"] == {"acc": 20 / 32}
+    assert list(curve(trial, "acc").values())[-1] == 20 / 32
+    assert all(values.keys() == {"acc"} for values in points(trial).values())
 
 
 LOOP = """

@@ -9,6 +9,11 @@ from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
 from tests.trainer_shim.test_bad_moments import is_there
 from tests.trainer_shim.test_side_metrics import points
+from trainer_shim.channel.frames import Message
+from trainer_shim.host.event_log import boottime
+from trainer_shim.host.output import Output
+from trainer_shim.host.unseen import UnseenMetrics
+from trainer_shim.spec import Spec
 
 PRINTED = r"""
 echo "rate=0.5 before"
@@ -55,6 +60,27 @@ def test_rows_that_it_adds_to_a_file_are_its_metrics(make_trial: MakeTrial) -> N
     (work / "gate").write_text("go\n")
     trial.until("completed")
     assert points(trial) == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
+
+
+def test_rows_of_its_first_seconds_count_though_nothing_is_reported_yet(
+    make_trial: MakeTrial,
+) -> None:
+    """A file is a log if it was seen to grow, which a short program's would never be."""
+    spec = Spec.load(str(make_trial("").spec))
+    told: list[Message] = []
+    output = Output(spec.output, spec.output_limit_bytes)
+    unseen = UnseenMetrics(spec, output, boottime(), 0, told.append)
+    with open(f"{spec.cwd}/log.csv", "a", buffering=1) as log:
+        log.write("epoch,acc\n")
+        for epoch in range(1, 21):
+            log.write(f"{epoch},{epoch / 32}\n")
+            if epoch == 1:
+                assert unseen.due <= boottime()
+                unseen.tick()
+                assert not told
+    unseen.look()
+    assert told[-1]["points"] == [[1, {"acc": 1 / 32}], [2, {"acc": 20 / 32}]]
+    output.close()
 
 
 def test_parked_it_has_told_all_that_it_printed_and_nothing_twice(make_trial: MakeTrial) -> None:

@@ -372,7 +372,7 @@ class ProgramRun:
         if usage_due is not None and now >= usage_due:
             self.say_usage()
         if self._unseen is not None and now >= self._unseen.due:
-            self._unseen.look()
+            self._unseen.tick()
 
     def _look_for_life(self, now: float) -> None:
         """End a program without boundaries that has hung, and one that is over but never exits."""

@@ -24,6 +24,7 @@ from trainer_shim.side_metrics import SAMPLED, Rounds
 from trainer_shim.spec import Spec
 
 _FIRST_SECONDS = 10.0
+_LOOK_SECONDS = 0.25  # between two looks at the files, until then
 _MOST_STEPS = 10_000  # that are kept until they are reported
 # The times of files are of a clock that ticks, some milliseconds behind.
 _CLOCK_SECONDS = 0.02
@@ -42,7 +43,8 @@ class UnseenMetrics:
         step: int,
         tell: Callable[[Message], None],
     ) -> None:
-        self.due = boottime() + _FIRST_SECONDS
+        self.due = began = boottime()
+        self._first_report_at = began + _FIRST_SECONDS
         self._rounds = Rounds(step)
         self._reported_step = step
         self._output = output
@@ -59,6 +61,14 @@ class UnseenMetrics:
     def step(self) -> int:
         """How many steps it has told of."""
         return self._rounds.step
+
+    def tick(self) -> None:
+        """It is due: a file has to be seen to grow, also before anything is reported."""
+        if boottime() >= self._first_report_at:
+            self.look()
+            return
+        self._files.look(is_last=False)
+        self.due = boottime() + _LOOK_SECONDS
 
     def look(self) -> None:
         """Report what there is to tell by now."""
