@@ -315,6 +315,7 @@ def best(
         document = best_document(chosen, trials)
         rows = [best_columns(trial, trials.metric, trials.metric_mode) for trial in trials]
         asked = ranking_text(trials.metric, trials.metric_goal, trials.metric_mode)
+        ranked = chosen.best_trial or any(trial.rank for trial in trials)
         words = f"ranked by {asked}" if metric or goal or by else chosen.metric_reason
         emit(
             stdout(),
@@ -325,7 +326,7 @@ def best(
                 leaderboard(trials, trials.ranked_by, wide, [*trials.objectives][1:], trials.front),
                 *more_trials(chosen, len(trials)),
                 *([cell(words, "dim")] if words else []),
-                *([] if chosen.best_trial else notices_view(chosen.notices)),
+                *([] if ranked else notices_view(chosen.notices)),
             ),
         )
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from hermesd import wire
+from hermesd.core.node.messages import Series
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -58,6 +60,35 @@ async def test_a_signal_that_is_reported_is_no_news(tmp_path: Path) -> None:
         await node.settle()
         study = await shown(head)
         assert (study.notices, study.reported) == ([], ["loss"])
+        node.call.cancel()
+
+
+@pytest.mark.parametrize(
+    ("told", "meant", "choice"),
+    [
+        ({"mse": 0.1}, "", "mse"),
+        ({"acc": 0.5, "train_loss": 0.1}, " (did you mean train_loss?)", "train_loss"),
+        ({"acc": 0.5, "mse": 0.1}, "", "NAME"),
+    ],
+)
+async def test_a_leaderboard_of_a_signal_that_nobody_reports_is_told_what_ranks(
+    tmp_path: Path, told: dict[str, float], meant: str, choice: str
+) -> None:
+    """The study names no metric, so what policies read is also what it ranks by."""
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(spec(ONE))
+        launch = await node.start()
+        points = wire.points_to_proto(Series(name, [1], [value]) for name, value in told.items())
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await node.say(report=node_pb2.Report(**run, step=1, points=points))
+        await node.complete(launch, 1)
+        await node.settle()
+        assert (await shown(head)).notices == [
+            f"signal loss was never reported; reported: {', '.join(told)}{meant}:"
+            f" `hermesctl study metric digits {choice}` ranks by that one"
+        ]
         node.call.cancel()
 
 

@@ -50,6 +50,11 @@ def test_a_leaderboard_without_a_rank_has_it(digits: FakeHead) -> None:
     assert "note:" not in flat(hermesctl("best", "digits"))
 
 
+def test_a_leaderboard_by_another_metric_that_ranks_is_without_it(digits: FakeHead) -> None:
+    digits.trials["digits"][0].rank = 1
+    assert "note:" not in flat(hermesctl("best", "digits", "--metric", "acc"))
+
+
 def test_programs_get_it_as_well(digits: FakeHead) -> None:
     found = json.loads(hermesctl("status", "digits", "-o", "json").stdout)
     assert (found["notices"], found["reported"]) == ([SILENT], ["acc", "loss"])

@@ -158,7 +158,10 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
-    return f"signal {study.signal} {when}; {_instead(study.signal, names)}"
+    said = f"signal {study.signal} {when}; {_instead(study.signal, names)}"
+    # Where the study ranks by it as well, nothing has a rank.
+    is_ranked = measure(study, trials).metric == study.signal
+    return said + (f": {_choice(study, study.signal, names)}" if is_ranked else "")
 
 
 def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
@@ -174,10 +177,7 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
     if not (trained or epoch or ended or (over and names)):
         return ""
     when = "was never reported" if over else "was not reported so far"
-    goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
-    near = nearest(wanted, names) or "NAME"
-    choose = f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
-    others = f"; {_instead(wanted, names)}: {choose}" if names else ""
+    others = f"; {_instead(wanted, names)}: {_choice(study, wanted, names)}" if names else ""
     said = f"metric {wanted} {when}{others}"
     if set(names) - {study.signal}:
         return said  # it knows how to report
@@ -255,6 +255,13 @@ def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:
     named = ", ".join(devices[:NAMED]) + (" …" if len(devices) > NAMED else "")
     claims = f"policy {state.policy_of(study.id).name} claims none of the {waiting} waiting trials"
     return f"{claims}, though {named} could take them"
+
+
+def _choice(study: Study, wanted: str, names: Sequence[str]) -> str:
+    """How to rank by one of the metrics that were reported."""
+    goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
+    near = names[0] if len(names) == 1 else nearest(wanted, names) or "NAME"
+    return f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
 
 
 def _instead(word: str, names: Sequence[str]) -> str:
