@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from hermesctl.commands.options import OutputOption
-from hermesctl.errors import ExitCode
+from hermesctl.commands.options import OutputOption, YesOption
+from hermesctl.commands.running import confirm
+from hermesctl.errors import ExitCode, HermesError
 from hermesctl.invocation import command
 from hermesctl.render.output import Format, emit
 from hermesctl.render.tables import facts_table
 from hermesctl.sdk import local
+from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Trial
 from hermesctl.terminal import say, stdout
+from hermesctl.text import printable
 
 app = typer.Typer(
     no_args_is_help=True, help="Start and stop your own head and node on this machine."
 )
+# Those of which a checkpoint brings nothing back; empty while nothing is known of a trial.
+_ENDS_WITH_ITS_PROCESSES = ("", "park-only")
+_NAMED = 3
 
 
 @app.command()
@@ -51,13 +59,46 @@ def start(
 
 
 @app.command()
-def stop() -> None:
+def stop(yes: YesOption = False) -> None:
     """Stop your head and node; trials are checkpointed and go on after the next start.
+
+    Asks first where trials of which no checkpoint can be taken would begin anew.
 
     Example: hermesctl local stop
     """
+    if lost := asyncio.run(_lost()):
+        say(_told(lost))
+        confirm("Stop your head and node?", yes=yes)
     stopped = asyncio.run(local.stop(os.environ, say=say))
     say("stopped" if stopped else "it does not run")
+
+
+async def _lost() -> list[Trial]:
+    """The trials whose steps would be lost; none of a head that can't tell."""
+    found = await local.find(os.environ)
+    if found.pid is None or not found.answers:
+        return []
+    try:
+        async with AsyncClient(f"unix:{found.socket}", patience_seconds=0.0) as client:
+            return [
+                trial
+                async for study in client.studies()
+                if not study.finished
+                async for trial in client.trials(study)
+                if not trial.state.final
+                and trial.fidelity in _ENDS_WITH_ITS_PROCESSES
+                and trial.step > (trial.checkpoint.step if trial.checkpoint else 0)
+            ]
+    except HermesError:
+        return []
+
+
+def _told(lost: Sequence[Trial]) -> str:
+    named = ", ".join(f"{printable(each.id)} ({each.step} steps)" for each in lost[:_NAMED])
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    why = printable(lost[0].fidelity_reason) or "nothing is known yet of how it resumes"
+    anew = "they begin" if len(lost) > 1 else "it begins"
+    return f"no checkpoint can be taken of {named}{more}: after a stop {anew} anew ({why})"
 
 
 @app.command()

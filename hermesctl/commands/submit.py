@@ -334,7 +334,9 @@ def _interrupted(progress: _Progress) -> str:
                 command(f"study stop {study}"): "end it",
             }
             if progress.local:
-                commands[command("local stop")] = "end your local head"
+                commands[command("local stop")] = (
+                    "end your local head; it asks first if a trial would begin anew"
+                )
             width = max(map(len, commands))
             rows = [f"  {line:<{width}}  {meaning}" for line, meaning in commands.items()]
             return "\n".join([f"{study} goes on without this terminal", *rows])

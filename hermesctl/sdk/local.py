@@ -38,6 +38,9 @@ ATTACH_SECONDS = 15.0
 _PROBE_SECONDS = 0.05
 # Another one is about to answer, for example after its head died: it is waited for instead.
 _EXIT_IN_THE_WAY = 4
+# What is wrong is told, and can be mended: a setting, or what lies in the state directory.
+_REFUSED = 2
+_OF_A_SETTING = ("hermesd: environment: ", "hermesd: --")
 _LOG_LINES_SHOWN = 15
 
 Say: TypeAlias = Callable[[str], None]
@@ -69,8 +72,9 @@ async def start(
 
     The result is the process, or None if it ran already. `slots` is the number of CPU
     slots, or their shares such as "80%,40%".
-    Raises HermesError, with the end of its log, when it ends before it answers, Refused where a
-    head of its own has the state directory, UsageError when that can't be written.
+    Raises HermesError, with the end of its log, when it ends before it answers, Refused where it
+    refuses what it finds in the state directory, or a head of its own has that, UsageError when
+    that can't be written or a setting is wrong.
     """
     state = short_state_directory(environment)
     try:
@@ -165,11 +169,7 @@ async def _ready(
     give_up = loop.time() + START_SECONDS
     while loop.time() < give_up:
         if process.poll() not in (None, _EXIT_IN_THE_WAY):
-            raise HermesError(
-                f"the local head, whose state is in {printable(str(state))}, ended at once"
-                f" (exit code {process.returncode}):\n{_logged(state, logged_before_bytes)}\n"
-                "To begin anew beside it, set HERMES_STATE to another folder."
-            )
+            raise _ended_at_once(state, process.returncode, _logged(state, logged_before_bytes))
         address = embedded_head(environment)
         assert address.socket is not None
         # The record is there once the head and the node are both ready.
@@ -188,6 +188,17 @@ async def _ready(
         f"the local head did not answer in {START_SECONDS:.0f} s:\n"
         f"{_logged(state, logged_before_bytes)}"
     )
+
+
+def _ended_at_once(state: Path, code: int | None, told: str) -> HermesError:
+    words = (
+        f"the local head, whose state is in {printable(str(state))}, ended at once"
+        f" (exit code {code}):\n{told}"
+    )
+    if any(line.strip().startswith(_OF_A_SETTING) for line in told.splitlines()):
+        return UsageError(words)  # which would be as wrong in another folder
+    words += "\nTo begin anew beside it, set HERMES_STATE to another folder."
+    return Refused(words) if code == _REFUSED else HermesError(words)
 
 
 async def _attached(connection: Connection) -> None:
@@ -244,7 +255,6 @@ def _logged(state: Path, after_bytes: int) -> str:
 
 
 _EXPAND = (sys.executable, "-m", "hermesd.cli", "expand")
-_REFUSED = 2
 
 
 async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:

@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 
 from hermesctl import AsyncClient
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable
+from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable, UsageError
 from hermesctl.sdk import local
 from hermesd.head.journal import schema
+from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.hermesctl.fake_head import FakeHead, trial
 
 STAND_IN = Path(__file__).with_name("local_head.py")
 
@@ -116,12 +118,24 @@ async def test_a_start_that_is_refused_gives_the_reason_and_the_way_out(state: P
     with closing(sqlite3.connect(state / "head" / schema.NAME)) as journal:
         journal.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         journal.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
-    with pytest.raises(HermesError) as refused:
+    with pytest.raises(Refused) as refused:
         await local.start(os.environ)
     words = str(refused.value)
     assert f"has schema version {schema.VERSION + 1}, this head knows {schema.VERSION}" in words
     assert "set HERMES_STATE to another folder" in words
     assert "of long ago" not in words
+
+
+@pytest.mark.parametrize("slots", [None, "x"], ids=["environment", "flag"])
+async def test_a_wrong_setting_is_a_misuse_that_no_other_folder_mends(
+    slots: str | None, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_NODE_CPU_SLOTS", "-2")
+    with pytest.raises(UsageError) as refused:
+        await local.start(os.environ, slots=slots)
+    words = str(refused.value)
+    assert f"node.cpu_slots = {slots or -2}: expected" in words
+    assert "HERMES_STATE" not in words
 
 
 async def test_a_head_that_never_answers_is_given_up_on(
@@ -186,6 +200,24 @@ def test_the_commands(spawned: list[subprocess.Popen[bytes]], state: Path) -> No
     assert (code, json.loads(text)["pid"]) == (0, spawned[0].pid)
     assert "stopped" in hermesctl("stop")[1]
     assert "it does not run" in hermesctl("stop")[1]
+
+
+def test_a_stop_that_loses_steps_says_so_and_asks(head: FakeHead, state: Path) -> None:
+    going = {"state": types.TRIAL_STATE_RUNNING, "step": 40}
+    known = {"fidelity": types.FIDELITY_PARK_ONLY, "fidelity_reason": "no boundaries seen"}
+    saved = types.Checkpoint(id="c", step=40)
+    head.add_study("digits", trial(1, **going, **known), trial(2, **{**going, "step": 0}, **known))
+    head.add_study("kept", trial(1, study="kept", **going, fidelity=types.FIDELITY_EXACT))
+    head.add_study("image", trial(1, study="image", **going, **known, checkpoint=saved))
+    with (state / "running.lock").open("w") as lock:
+        print(os.getpid(), file=lock, flush=True)
+        result = CliRunner().invoke(app, ["local", "stop"], catch_exceptions=False)
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr.replace("\n", " ") == (
+        "no checkpoint can be taken of digits/1 (40 steps): after a stop it begins anew (no"
+        " boundaries seen) error: Stop your head and node? Nobody is here to ask; add --yes to"
+        " do it "
+    )
 
 
 def test_ctrl_c_while_the_head_starts_leaves_one_that_can_be_used(
