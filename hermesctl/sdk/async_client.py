@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
 from hermesctl.sdk import local, notebook, people
 from hermesctl.sdk.address import embedded_head, find_head
-from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
+from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, signal_of, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
@@ -737,7 +737,8 @@ class AsyncClient:
 
         Args:
             studies: two or more, as of `study`.
-            metric, goal, by: rank by these, as of `best`; by the first study's own if empty.
+            metric, goal, by: rank by these, as of `best`; by the first study's own if empty, and by
+                the last value where the metric is not the signal of all of them.
 
         Raises:
             NotFound: there is no such study.
@@ -746,10 +747,14 @@ class AsyncClient:
         if len(studies) < 2:
             raise UsageError("compare: expected two studies or more")
         traces: list[StudyTrace] = []
-        for ref in studies:
-            study = (await self.study(ref)).study
+        found = [(await self.study(ref)).study for ref in studies]
+        own = await self.best(found[0], 1, metric=metric, goal=goal, by=by)
+        metric, goal = own.metric, own.metric_goal
+        # What is smoothed in one study can't be compared with another's last value.
+        same = all(signal_of(study) == metric for study in found)
+        by = by or ("last" if own.metric_mode == "smoothed" and not same else own.metric_mode)
+        for study in found:
             board = await self.best(study, 1, metric=metric, goal=goal, by=by)
-            metric, goal, by = board.metric, board.metric_goal, board.metric_mode
             name = "" if metric not in study.reported else metric
             curve = Curve("", (), (), ())
             if board and board[0].step:

@@ -479,7 +479,8 @@ class Client:
 
         Args:
             studies: two or more, as of `study`.
-            metric, goal, by: rank by these, as of `best`; by the first study's own if empty.
+            metric, goal, by: rank by these, as of `best`; by the first study's own if empty, and by
+                the last value where the metric is not the signal of all of them.
 
         Raises:
             NotFound: there is no such study.

@@ -124,3 +124,17 @@ def test_the_command_shows_and_writes_it(head: FakeHead) -> None:
         assert words in said
     bad = hermesctl("study", "compare", "digits")
     assert "expected two studies or more" in bad.stderr
+
+
+def test_the_signal_of_one_study_is_compared_by_its_last_value(head: FakeHead) -> None:
+    """Of the other it is not smoothed, so the two values would not be of one kind."""
+    smoothed = types.Metric(name="loss", goal=types.GOAL_MINIMIZE, mode=types.METRIC_MODE_SMOOTHED)
+    for name in ("digits", "other", "third"):
+        ranking = pb.Ranking(metric=smoothed)
+        head.add_study(name, trial(1, name, metric=0.5), ranking=ranking, reported=["loss"])
+    modes = []
+    for name in ("other", "third"):
+        shown = hermesctl("study", "compare", "digits", name, "-o", "json")
+        modes.append(json.loads(shown.stdout)["mode"])
+        head.studies["third"].spec.signal.name = "val_loss"
+    assert modes == ["smoothed", "last"]
