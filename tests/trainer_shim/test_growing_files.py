@@ -71,6 +71,36 @@ def test_a_file_that_is_begun_anew_is_another(seen: Seen) -> None:
     assert seen.after("log.csv", "step,f1\n7,0.25\n") == [{"f1": 0.25}]
 
 
+DEEP = '{"a":' + "[" * 30_000 + "]" * 30_000 + "}"
+
+
+def test_what_cannot_be_read_is_no_row_and_keeps_no_other_from_being_told(seen: Seen) -> None:
+    seen.after("other.csv", "epoch,val_acc\n")
+    seen.after("odd.csv", "epoch,val\rloss\n")
+    with (seen.folder / "odd.csv").open("a") as file:
+        file.write("1,0.5\n")
+    assert seen.after("other.csv", "1,0.5\n") == [{"val_acc": 0.5}]
+    assert seen.after("log.jsonl", f"{DEEP}\n") == []
+    assert seen.after("log.jsonl", '{"val_acc": 0.75}\n') == [{"val_acc": 0.75}]
+    (seen.folder / "bytes.jsonl").write_bytes(b'{"f1": "\xff"}\n')
+    assert seen.after("bytes.jsonl", "") == []
+    assert seen.after("bytes.jsonl", '{"f1": 0.25}\n') == [{"f1": 0.25}]
+
+
+def test_whatever_goes_wrong_with_a_file_ends_nothing(tmp_path: Path) -> None:
+    told: list[dict[str, float]] = []
+
+    def tell(values: dict[str, float]) -> None:
+        told.append(values)
+        raise RuntimeError("whatever goes wrong")
+
+    files = GrowingFiles(str(tmp_path), tell)
+    for name in ("one.jsonl", "two.jsonl"):
+        (tmp_path / name).write_text('{"f1": 0.5}\n')
+    files.look()
+    assert told == [{"f1": 0.5}] * 2
+
+
 def test_links_and_hidden_folders_are_not_looked_through(seen: Seen, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "log.csv").write_text("epoch,acc\n1,0.5\n")

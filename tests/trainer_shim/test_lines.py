@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_shim.metrics.lines import LineReader
+from trainer_shim.metrics.lines import LineReader, from_json, pairs
 from trainer_shim.side_metrics import FOUND, TOLD
 
 
@@ -56,6 +56,9 @@ def found(line: str, *left_out: str) -> dict[str, float]:
         ("12:00:01.5 Time: 3.2s, 0.5", {}),
         ("http://box:8080/a?b=0.5&c=0.5", {}),
         ("After all of it the final value is: 0.3", {}),
+        ("of it the final value=0.3", {"value": 0.3}),
+        ("it is: best final val acc: 0.3", {"best_final_val_acc": 0.3}),
+        ("best of final val acc: 0.3", {}),
         ("{'a': 0.5", {"a": 0.5}),
     ],
 )
@@ -104,6 +107,18 @@ def test_a_studys_patterns_say_what_is_a_metric() -> None:
         ({"hits": 8.0, "rate": 0.5}, TOLD),
     ]
     assert not [*reader.read("rate(none)\n")]
+
+
+def test_a_line_that_cannot_be_read_ends_nothing() -> None:
+    """Whether it is nested too deeply, or a study's pattern has no group."""
+    assert from_json('{"a":' + "[" * 100_000 + "]" * 100_000 + "}") is None
+    reader = LineReader({"hits": "hits"})
+    assert [*reader.read("hits\nloss=0.5\n")] == [({"loss": 0.5}, FOUND)]
+
+
+def test_a_name_is_found_in_time_in_proportion_to_what_stands_before_it() -> None:
+    """Each word is looked at a few times, however many there are: here it would be hours."""
+    assert pairs("a " * 500_000 + ", score: 0.5") == {"score": 0.5}
 
 
 @given(st.text())

@@ -119,6 +119,30 @@ def test_once_an_agent_speaks_nothing_else_counts(make_trial: MakeTrial) -> None
     assert points(trial) == {step: {"loss": step + 0.5} for step in (1, 2, 3)}
 
 
+def test_no_file_and_no_line_that_cannot_be_read_ends_it(make_trial: MakeTrial) -> None:
+    script = """
+    printf 'epoch,val\\rloss\\n' > log.csv
+    read line < gate
+    echo '1,0.5' >> log.csv
+    deep() { head -c $1 /dev/zero | tr '\\0' "$2"; }
+    echo "{\\"a\\":$(deep 30000 '[')$(deep 30000 ']')}" > log.jsonl
+    echo "{\\"a\\":$(deep 1900 '[')$(deep 1900 ']')}"
+    echo loss=0.5
+    """
+    trial = make_trial("", argv=["/bin/sh", "-c", script])
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    is_there(work / "log.csv")
+    trial.suspend("park")
+    trial.until("parked")
+    trial.resume()
+    (work / "gate").write_text("go\n")
+    trial.until("completed")
+    assert points(trial) == {1: {"loss": 0.5}}
+
+
 def test_a_long_flood_of_bytes_that_are_no_text_is_read_on(make_trial: MakeTrial) -> None:
     script = "head -c 3000000 /dev/urandom; echo; echo loss=0.5"
     trial = shell(make_trial, script)

@@ -51,7 +51,7 @@ class GrowingFiles:
                 self._files.setdefault(path, _File(path))
             self._spent += time.perf_counter() - began
         for known in self._files.values():
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(Exception):  # training does not end for its metrics
                 if values := known.grown():
                     self._tell(values)
 
@@ -71,7 +71,10 @@ class _File:
                 self._read_bytes = os.stat(path).st_size
 
     def grown(self) -> dict[str, float]:
-        """The numbers of the last whole row that was added. Raises OSError, ValueError."""
+        """The numbers of the last whole row that was added. What can't be read is passed over.
+
+        Raises OSError, ValueError.
+        """
         size = os.stat(self._path).st_size
         if size < self._read_bytes:
             self._read_bytes, self._has_begun = 0, False  # it was begun anew
@@ -81,21 +84,20 @@ class _File:
             self._read_bytes = size
             return {}
         with open(self._path, "rb") as file:
-            header = file.readline(_MOST_BYTES).decode()
+            header = file.readline(_MOST_BYTES)
             file.seek(self._read_bytes)
             whole = file.read(size - self._read_bytes).rpartition(b"\n")[0]
         if not whole:
             return {}
-        rows = whole.decode().splitlines()
         is_csv = self._path.endswith(".csv")
-        if is_csv and self._read_bytes == 0:
-            rows = rows[1:]
+        has_header = is_csv and self._read_bytes == 0
         grows, self._has_begun = self._has_begun, True
         self._read_bytes += len(whole) + 1
+        rows = whole.decode().splitlines()[has_header:]
         # A table that is there at once may be anything, one that grows is a log.
         if not rows or (len(rows) > 1 and not grows):
             return {}
-        values = _cells(header, rows[-1]) if is_csv else from_json(rows[-1]) or {}
+        values = _cells(header.decode(), rows[-1]) if is_csv else from_json(rows[-1]) or {}
         return {name: value for name, value in values.items() if is_metric(name)}
 
 
@@ -107,8 +109,11 @@ def _written(path: str) -> float:
 
 
 def _cells(header: str, row: str) -> dict[str, float]:
-    """The numbers of a row by their columns; none if the first row names none."""
-    names, cells = next(csv.reader([header]), []), next(csv.reader([row]), [])
+    """The numbers of a row by their columns; none if the first row names none, or is no CSV."""
+    try:
+        names, cells = next(csv.reader([header]), []), next(csv.reader([row]), [])
+    except csv.Error:
+        return {}
     if len(names) != len(cells) or len(names) > _MOST_COLUMNS:
         return {}
     if any(not name or number_in(name) is not None for name in names[1:]):

@@ -7,6 +7,7 @@ patterns name is one however it is written. Nothing here takes longer than in pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -27,8 +28,9 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _WORD = r"[A-Za-z_][\w./@-]*"
-_WORDS = re.compile(rf"(?<![\w.%/@?&-])(?:{_WORD} )*{_WORD}$")
 _MOST_WORDS = 4
+# One more than a name has, which tells a sentence: to look for all of it takes long.
+_WORDS = re.compile(rf"(?<![\w.%/@?&-])(?:{_WORD} ){{0,{_MOST_WORDS}}}{_WORD}$")
 _TRACEBACK = "Traceback (most recent call last):"
 # Before a name that is written `val loss=0.3`.
 _PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
@@ -58,14 +60,18 @@ class LineReader:
         lines = (self._begun + text).split("\n")
         self._begun = lines.pop()[-_LONGEST:]
         for line in lines:
-            # Of a line that was drawn several times, the last.
-            shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
-            plain = _ESCAPES.sub("", shown)
-            is_of_traceback = self._is_of_traceback(plain)
-            if not is_of_traceback and (found := self._found(plain)) is not None:
-                yield found, FOUND
-            if self._patterns and (told := self._told(plain)):
-                yield told, TOLD
+            with contextlib.suppress(Exception):  # nothing ends for a line that can't be read
+                yield from self._read_line(line)
+
+    def _read_line(self, line: str) -> Iterator[tuple[dict[str, float], int]]:
+        # Of a line that was drawn several times, the last.
+        shown = line.rstrip("\r").rpartition("\r")[2][:_LONGEST]
+        plain = _ESCAPES.sub("", shown)
+        is_of_traceback = self._is_of_traceback(plain)
+        if not is_of_traceback and (found := self._found(plain)) is not None:
+            yield found, FOUND
+        if self._patterns and (told := self._told(plain)):
+            yield told, TOLD
 
     def _is_of_traceback(self, line: str) -> bool:
         """Whether it is from a traceback, which shows lines of source: `fit(dropout=0.5)`."""
@@ -102,10 +108,9 @@ def from_json(line: str) -> dict[str, float] | None:
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        found = json.loads(text)
-    except ValueError:
+        return logged(json.loads(text))
+    except (ValueError, RecursionError):  # the latter if it is nested deeply
         return None
-    return logged(found)
 
 
 def pairs(line: str) -> dict[str, float]:
