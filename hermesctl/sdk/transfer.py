@@ -1,12 +1,14 @@
 """Bulk content to and from the head: code snapshots up, checkpoints and exports down.
 
 What arrives is written beside its destination and renamed when it is complete; a name that
-would leave the destination is refused.
+would leave the destination is refused, and one that a terminal or file system may not bear altered.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
@@ -25,6 +27,8 @@ OnProgress: TypeAlias = Callable[[int], None]
 
 _CHUNK_BYTES = 256 << 10
 _UPLOAD_TIMEOUT_SECONDS = 3_600.0
+_LONGEST_NAME_BYTES = 255  # that file systems take
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 async def upload(connection: Connection, code: CodeSnapshot) -> None:
@@ -104,7 +108,7 @@ async def _receive(
         async for chunk in chunks:
             if not chunk.name and not chunk.data:
                 continue  # the end of all files
-            name = _safe_name(chunk.name)
+            name = _name_here(chunk.name)
             if chunk.offset != sizes.get(name, 0):
                 raise HermesError(f"the head left a gap in {printable(chunk.name)}; try again")
             (folder / name.parent).mkdir(parents=True, exist_ok=True)
@@ -127,11 +131,24 @@ def _move_into(source: Path, destination: Path, names: Sequence[PurePosixPath]) 
         (source / name).replace(destination / name)
 
 
-def _safe_name(name: str) -> PurePosixPath:
+def _name_here(name: str) -> PurePosixPath:
+    """The name under which a file is written. Raises HermesError if it leads elsewhere."""
     path = PurePosixPath(name)
-    if not path.parts or path.is_absolute() or ".." in path.parts or not name.isprintable():
+    if not path.parts or path.is_absolute() or ".." in path.parts:
         raise HermesError(f"the head sent a file name that is not one: {printable(name)!r}")
-    return path
+    return PurePosixPath(*map(_part_here, path.parts))
+
+
+def _part_here(part: str) -> str:
+    """Control characters are escaped; of a name that is too long, as escapes on the node or here
+    may make it, the beginning gives way to a digest."""
+    part = _CONTROL.sub(lambda match: printable(match[0]), part)
+    encoded = part.encode()
+    if len(encoded) <= _LONGEST_NAME_BYTES:
+        return part
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    rest = encoded[len(digest) + 1 - _LONGEST_NAME_BYTES :].decode(errors="ignore")
+    return f"{digest}-{rest}"
 
 
 def _chunks(code: CodeSnapshot) -> Iterator[pb.PutBlobRequest]:

@@ -404,13 +404,27 @@ async def test_a_checkpoint_is_downloaded_whole_or_not_at_all(
     assert [p.name for p in tmp_path.iterdir()] == ["best"]
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/x", "", "a/../../x", "x\x1b"])
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "", "a/../../x", "."])
 async def test_a_head_cannot_write_elsewhere(head: FakeHead, tmp_path: Path, name: str) -> None:
     head.checkpoint = [pb.DownloadCheckpointResponse(name=name, data=b"x")]
     async with AsyncClient() as client:
         with pytest.raises(HermesError, match="a file name that is not one"):
             await client.download_checkpoint("digits/1", tmp_path / "out" / "best")
     assert not list((tmp_path / "out").iterdir())
+
+
+async def test_a_file_of_any_name_is_downloaded(head: FakeHead, tmp_path: Path) -> None:
+    """What might harm a terminal is escaped, and what is too long for a file's name is cut."""
+    sent = ["a\u202fpm.png", "b\u00a0c", "d\ne/f\x1b[2J", "g\\xff" * 80 + ".png", "h" * 255]
+    head.files = [pb.GetFilesResponse(name=name, data=name.encode()) for name in sent]
+    async with AsyncClient() as client:
+        files = await client.download_files("digits/1", tmp_path / "out")
+    assert [file.read_text() for file in files] == sent
+    names = [str(file.relative_to(tmp_path / "out")) for file in files]
+    assert names[:3] == ["a\u202fpm.png", "b\u00a0c", r"d\ne/f\x1b[2J"]
+    assert len(names[3]) == 255
+    assert names[3].endswith(r"\xffg\xff.png")
+    assert names[4] == sent[4]
 
 
 async def test_trials_are_added_by_values_lists_and_axes(head: FakeHead) -> None:
