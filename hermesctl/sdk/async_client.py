@@ -531,13 +531,13 @@ class AsyncClient:
             NotFound: there is no such trial or file.
             UsageError: several files have this path as a pattern.
         """
-        name = ""
+        found = [file.path for file in await self.files(trial, path)]
+        if len(found) > 1:
+            raise UsageError(f"{printable(path)}: expected one file, these are several")
         async with aclosing(work_files(self.connection, trial_id(trial), (path,))) as pieces:
             async for piece in pieces:
-                if name not in ("", piece.name):
-                    raise UsageError(f"{printable(path)}: expected one file, these are several")
-                name = piece.name
-                yield piece.data
+                if piece.name in found:  # another may have come since
+                    yield piece.data
 
     # Submitting.
 

@@ -427,6 +427,15 @@ async def test_a_file_of_any_name_is_downloaded(head: FakeHead, tmp_path: Path) 
     assert names[4] == sent[4]
 
 
+async def test_several_files_are_read_as_none(head: FakeHead) -> None:
+    head.files = [pb.GetFilesResponse(name=name, data=b"x") for name in "ab"]
+    async with AsyncClient() as client:
+        with pytest.raises(UsageError, match="expected one file"):
+            await anext(client.read_file("digits/1", "*"))
+        head.files = head.files[:1]
+        assert [data async for data in client.read_file("digits/1", "a")] == [b"x"]
+
+
 async def test_trials_are_added_by_values_lists_and_axes(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     async with AsyncClient() as client:
