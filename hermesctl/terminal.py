@@ -6,8 +6,12 @@ who went away ends us quietly; a table in a pipe is never cut.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -31,6 +35,22 @@ class QuietConsole(Console):
         """End at once; nothing more could be read, and nothing is wrong."""
         forget_stdout()
         raise SystemExit(ExitCode.OK)
+
+
+@contextmanager
+def asked_to_end(leave: Callable[[], None]) -> Iterator[None]:
+    """Call `leave`, from the running event loop, when this process is asked to end, or its terminal
+    is gone; Ctrl-C stays what it is. What whoever started us has ignored (nohup) stays ignored."""
+    loop = asyncio.get_running_loop()
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    heeded = [number for number in ending if signal.getsignal(number) is signal.SIG_DFL]
+    for number in heeded:
+        loop.add_signal_handler(number, leave)
+    try:
+        yield
+    finally:
+        for number in heeded:
+            loop.remove_signal_handler(number)
 
 
 def forget_stdout() -> None:

@@ -45,8 +45,8 @@ def run(
 ) -> None:
     """Run `body` with a client and leave with its exit code.
 
-    `interrupted` says, after Ctrl-C, what is true now; `waiting` what takes so long, nothing for a
-    body that shows that itself.
+    `interrupted` says, after Ctrl-C or another signal to end, what is true now; `waiting` what
+    takes so long, nothing for a body that shows that itself.
     """
     # An empty one is no address either, and must not be taken for none: `--head "$UNSET"`.
     named = head if head is not None else root_head.get()
@@ -64,7 +64,7 @@ def run(
 
     try:
         code = asyncio.run(with_client())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         if interrupted is not None:
             say("\n" + interrupted())
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -6,6 +6,7 @@ have; what is left of it is forgotten, however it ends.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,7 +19,7 @@ from hermesctl.render.tables import cell, grid, value_text
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Study, TrialDetail, TrialState
 from hermesctl.study_file.submission import Prepared
-from hermesctl.terminal import say
+from hermesctl.terminal import asked_to_end, say
 from hermesctl.text import count, nearest, one_line, printable
 from hermesctl.waiting import progress
 from hermesctl.yaml_text import Data
@@ -93,17 +94,29 @@ class Tried:
 async def try_out(
     client: AsyncClient, prepared: Prepared, environment: Mapping[str, str] | None = None
 ) -> Tried:
-    """Run the first trial of a study for some seconds, from its first step on."""
+    """Run the first trial of a study for some seconds, from its first step on.
+
+    Whoever is asked to end meanwhile is cancelled, as by Ctrl-C, and forgets it first.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+
+    def leave() -> None:
+        # A terminal that closes tells so more than once, and what was begun is to be forgotten.
+        if not task.cancelling():
+            task.cancel()
+
     alone = replace(prepared, spec=_of_one_trial(prepared.spec))
-    submission = await client.submit(alone, again=True, environment=environment)
-    study = submission.study
-    say(f"trying the first trial for {TRIED_SECONDS:.0f} s, as {printable(study)}")
-    try:
-        with progress("waiting until it was tried"):
-            detail = await client.wait(submission)
-        return Tried(detail.study, await client.trial(f"{study}/1"))
-    finally:
-        await _forget(client, study)
+    with asked_to_end(leave):
+        submission = await client.submit(alone, again=True, environment=environment)
+        study = submission.study
+        try:
+            say(f"trying the first trial for {TRIED_SECONDS:.0f} s, as {printable(study)}")
+            with progress("waiting until it was tried"):
+                detail = await client.wait(submission)
+            return Tried(detail.study, await client.trial(f"{study}/1"))
+        finally:
+            await _forget(client, study)
 
 
 def _of_one_trial(spec: StudySpec) -> StudySpec:

@@ -43,7 +43,7 @@ from hermesctl.render.views import (
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.events import EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
-from hermesctl.terminal import say
+from hermesctl.terminal import asked_to_end, say
 from hermesctl.text import drawn_lines, last_line, one_line
 from hermesctl.waiting import is_live
 
@@ -90,11 +90,10 @@ def pressed(tell: Callable[[str], None], leave: Callable[[], None]) -> Iterator[
     tty.setcbreak(terminal)
     loop.add_reader(terminal, read)
     loop.add_signal_handler(signal.SIGCONT, back)
-    loop.add_signal_handler(signal.SIGTERM, leave)
     try:
-        yield True
+        with asked_to_end(leave):
+            yield True
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
         loop.remove_signal_handler(signal.SIGCONT)
         loop.remove_reader(terminal)
         if _is_ours():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,9 @@ def project(folder: Path, epochs: int, metric: str) -> Path:
     return file
 
 
-async def hermesctl(cluster: Cluster, *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command."""
-    process = await asyncio.create_subprocess_exec(
+async def started(cluster: Cluster, *words: str) -> asyncio.subprocess.Process:
+    """The command, from now on."""
+    return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "hermesctl.cli",
@@ -58,6 +59,11 @@ async def hermesctl(cluster: Cluster, *words: str) -> tuple[int, str, str]:
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
+
+
+async def hermesctl(cluster: Cluster, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command."""
+    process = await started(cluster, *words)
     out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
@@ -131,3 +137,24 @@ async def test_a_long_program_is_ended_after_some_seconds_and_forgotten(
         assert trying.cancelled()
         assert await studies(cluster) == []
         await cluster.until(lambda: not cluster.pids("trainer"))
+
+
+@pytest.mark.timeout(120)
+async def test_who_is_asked_to_end_while_trying_leaves_no_study_behind(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    async with running(tmp_path_factory.mktemp("h")) as cluster:
+        file = str(project(tmp_path / "long", 1_000_000, "val_acc"))
+
+        async def runs() -> bool:
+            return any([await cluster.steps(study) for study in await studies(cluster)])
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            process = await started(cluster, "submit", file, "--try")
+            await cluster.until(runs)
+            process.send_signal(number)
+            process.send_signal(number)
+            _, err = await process.communicate()
+            assert process.returncode == ExitCode.INTERRUPTED
+            assert "nothing was submitted" in err.decode()
+            assert await studies(cluster) == []

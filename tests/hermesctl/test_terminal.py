@@ -222,7 +222,7 @@ def test_a_trial_is_chosen_and_looked_at_in_top(head: FakeHead, terminal: Termin
     assert process.wait() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(
     head: FakeHead, terminal: Terminal, number: signal.Signals
 ) -> None:
