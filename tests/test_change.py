@@ -18,12 +18,17 @@ Known = tuple[Study, tuple[TrialSpec, ...]]
 
 
 def change(
-    known: Known, begun: int = 0, cap: int | None = None, stop: pb.Stop | None = None, **axes: Any
+    known: Known,
+    begun: int = 0,
+    cap: int | None = None,
+    stop: pb.Stop | None = None,
+    cut: tuple[str, ...] = (),
+    **axes: Any,
 ) -> study.StudyChange:
-    """The first `begun` trials have begun."""
+    """The first `begun` trials have begun; a smaller cap had `cut` some of the others."""
     ids = {trial.id for trial in known[1][:begun]}
     given = [parameter(name, axis) for name, axis in axes.items()]
-    return study.change(*known, ids, stop or pb.Stop(), cap, given)
+    return study.change(*known, ids, stop or pb.Stop(), cap, given, cut)
 
 
 def drawn(cap: int, **changes: Any) -> Known:
@@ -58,6 +63,22 @@ def test_of_fewer_trials_those_that_have_not_begun_are_too_many() -> None:
     assert change(made(), 1, cap=3).surplus == ("d/4",)
 
 
+def test_a_larger_cap_takes_up_what_a_smaller_one_had_cut_before_it_adds() -> None:
+    cut = ("d/4", "d/5", "d/6")
+    assert change(drawn(6), 3, cap=5, cut=cut).resumed == ("d/4", "d/5")
+    assert change(drawn(6), 3, cap=6, cut=cut).resumed == cut
+    grown = change(drawn(6), 3, cap=7, cut=cut)
+    assert (grown.resumed, grown.added, grown.surplus) == (cut, drawn(7)[1][6:], ())
+    assert study.spec_of(replace(drawn(6)[0], source=grown.source)).run_cap == 7
+    assert change(drawn(6), 2, cap=2, cut=cut).surplus == ("d/3",)
+
+
+def test_trials_that_a_smaller_cap_has_cut_are_drawn_again_as_well() -> None:
+    narrow = drawn(6, lr={"min": 0.0, "max": 0.1})
+    changed = change(drawn(6), 3, cut=("d/5", "d/6"), lr={"max": 0.1})
+    assert (changed.redrawn, changed.resumed) == (narrow[1][3:], ())
+
+
 def test_a_grid_that_was_cut_short_grows_by_its_cap() -> None:
     changed = change(made(run_cap=1), 1, cap=3)
     assert [dict(trial.parameters) for trial in changed.added] == [
@@ -79,7 +100,7 @@ def test_the_file_says_what_holds_now() -> None:
         (drawn(2), None, {"lr": {"max": -1.0}}, r"parameters\.lr.*min < max"),
         (drawn(2), None, {"epochs": {"max": 9}}, r"parameters\.epochs"),
         (made(), None, {"lr": {"max": 1.0}}, "a random search; a grid is given further points"),
-        (drawn(2), 2, {}, "run_cap = 2: expected 1 to 100000, but for 2, which it has"),
+        (drawn(2), 2, {}, "run_cap = 2: expected another number.* it has that many"),
         (drawn(2), 0, {}, "run_cap = 0: expected 1 to 100000"),
         (drawn(2), 200_000, {}, "run_cap = 200000: expected 1 to 100000"),
         (made(), 9, {}, "a point that no trial of the study has"),
@@ -90,3 +111,11 @@ def test_what_will_not_do_is_refused_whole(
 ) -> None:
     with pytest.raises(Refused, match=words):
         change(known, cap=cap, **axes)
+
+
+def test_a_cap_that_would_end_nothing_is_refused() -> None:
+    words = "run_cap = 3: expected another number.* no trial after the first 3 is still to begin"
+    with pytest.raises(Refused, match=words):
+        change(drawn(4), 4, cap=3)
+    with pytest.raises(Refused, match=words):
+        change(drawn(4), 3, cap=3, cut=("d/4",))

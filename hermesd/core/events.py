@@ -224,6 +224,8 @@ class Extended:
     added: tuple[TrialSpec, ...] = ()
     #: Unfinished ones that are to end, each with the reason.
     ended: tuple[tuple[TrialId, str], ...] = ()
+    #: Ones that were ended before they began, and are to run after all.
+    resumed: tuple[TrialId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ from hermesd.study.submission import TRIALS_LIMIT, given, spec_of, staged
 
 @dataclass(frozen=True, slots=True)
 class StudyChange:
-    """The study file from now on; trials at other points, further ones, and those too many."""
+    """The study file from now on; trials at other points, further ones, those too many, and those
+    that were so and are no longer."""
 
     source: bytes
     redrawn: tuple[TrialSpec, ...] = ()
     added: tuple[TrialSpec, ...] = ()
     surplus: tuple[TrialId, ...] = ()
+    resumed: tuple[TrialId, ...] = ()
 
 
 def change(
@@ -32,12 +34,14 @@ def change(
     stop: pb.Stop,
     run_cap: int | None,
     axes: Sequence[pb.Parameter],
+    cut: Collection[TrialId] = (),
 ) -> StudyChange:
     """What follows from other stop rules, another number of trials and other settings of axes.
 
     What is not set stays as it is. A trial that has `begun` keeps its point, and so does one whose
     point was given by hand; the others are drawn again by their number. More trials are those that
-    a study of that `run_cap` would have had. Raises Refused.
+    a study of that `run_cap` would have had: first those that a smaller one had `cut`. Raises
+    Refused.
     """
     spec = spec_of(study)
     before = read(spec)
@@ -47,20 +51,26 @@ def change(
         if study.searcher is not None:
             expected = f"nothing: {study.searcher.name} proposes its trials (study add --trials N)"
             raise Refused(FieldError("run_cap", str(run_cap), expected))
-        if run_cap == len(trials) or not 1 <= run_cap <= TRIALS_LIMIT:
-            expected = f"1 to {TRIALS_LIMIT}, but for {len(trials)}, which it has"
-            raise Refused(FieldError("run_cap", str(run_cap), expected))
+        if not 1 <= run_cap <= TRIALS_LIMIT:
+            raise Refused(FieldError("run_cap", str(run_cap), f"1 to {TRIALS_LIMIT}"))
         spec.run_cap = run_cap
     _set_axes(spec, before, axes)
     after = read(spec)
     changed = replace(study, source=spec.SerializeToString(deterministic=True))
-    kept = [trial for trial in trials if run_cap is None or trial.number <= run_cap]
-    surplus = [each.id for each in trials[len(kept) :] if each.id not in begun]
-    fresh = [trial for trial in kept if trial.id not in begun] if axes else []
+    cap = len(trials) if run_cap is None else run_cap
+    wanted, beyond = trials[:cap], trials[cap:]
+    surplus = tuple(each.id for each in beyond if each.id not in begun and each.id not in cut)
+    resumed = tuple(each.id for each in wanted if each.id in cut) if run_cap is not None else ()
+    if run_cap is not None and not surplus and not resumed and cap <= len(trials):
+        why = f"no trial after the first {cap} is still to begin" if beyond else "it has that many"
+        raise Refused(
+            FieldError("run_cap", str(cap), f"another number, as this changes nothing: {why}")
+        )
+    fresh = [trial for trial in trials if trial.id not in begun] if axes else []
     redrawn = _redrawn(study, before, after, fresh)
-    more = 0 if run_cap is None else run_cap - len(trials)
+    more = cap - len(trials)
     added = addition(changed, trials, (), count=more).trials if more > 0 else ()
-    return StudyChange(changed.source, redrawn, added, tuple(surplus))
+    return StudyChange(changed.source, redrawn, added, surplus, resumed)
 
 
 def _overwrite(message: pb.Stop | pb.Parameter, given: pb.Stop | pb.Parameter) -> None:

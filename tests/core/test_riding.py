@@ -249,6 +249,18 @@ def test_a_trial_that_is_drawn_anew_has_nothing_of_what_was_trained_for_it() -> 
     assert (book.trial("s/1").carrier, book.trial("s/2").carrier) == (None, "s/0")
 
 
+def test_a_rider_that_a_cap_had_ended_rides_again() -> None:
+    book = trained(three(), "s/0#1", 0, 3)
+    cut = Extended("s", (), StopRule(), (), (), "cut", ended=(("s/1", "run_cap = 1"),))
+    redraw = Extended("s", (), StopRule(), (), (), "redraw", redrawn=(spec(1, A, D),))
+    book.tell(cut, redraw).expect()
+    ended = book.trial("s/1")
+    assert (ended.phase, ended.reason, ended.step) == (Phase.STOPPED, "run_cap = 1", 0)
+    book.tell(Extended("s", (), StopRule(), (), (), "resume", resumed=("s/1",))).heard()
+    assert (book.trial("s/1").phase, book.trial("s/1").carrier) == (Phase.WAITING, "s/0")
+    assert book.trial("s/1").result is None, "if it fails now, it has failed"
+
+
 def test_trials_that_are_added_later_ride_as_well() -> None:
     book = three()
     book.tell(Added("s", (spec(3, A, D),), "add")).expect()

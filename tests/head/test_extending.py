@@ -116,6 +116,37 @@ async def test_fewer_trials_end_those_that_have_not_begun(head: World, node: Nod
     assert (stopped.trial, stopped.reason) == ("digits/3", "run_cap = 2")
 
 
+async def test_a_larger_cap_resumes_the_trials_that_a_smaller_one_had_ended(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec(DRAWN, method=types.SEARCH_METHOD_RANDOM, run_cap=4))
+    await node.start()
+    await changed(head, run_cap=2)
+    await changed(head, axes=bounds(max=0.001))
+    assert (await head.trial("digits/4")).state == types.TRIAL_STATE_STOPPED
+    words = "no trial after the first 2 is still to begin"
+    assert words in (await status(changed(head, run_cap=2)))[1]
+    answer = await changed(head, run_cap=4)
+    assert list(answer.trials) == ["digits/3", "digits/4"]
+    assert list(answer.notes) == ["2 trials that a smaller run_cap had ended: to be run after all"]
+    for number in (3, 4):
+        trial = await head.trial(f"digits/{number}")
+        assert (trial.state, trial.reason) == (types.TRIAL_STATE_WAITING, "")
+        assert trial.parameters[0].value.double_value <= 0.001, "it has not begun: drawn again"
+    study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+    assert study.spec.run_cap == 4
+    await changed(head, run_cap=3)
+    answer = await changed(head, run_cap=5)
+    assert list(answer.trials) == ["digits/4", "digits/5"]
+    seen = await events(head, pb.PUBLIC_EVENT_KIND_ADDED)
+    extended = [each.trial for each in seen if each.kind == pb.PUBLIC_EVENT_KIND_EXTENDED]
+    assert extended == ["digits/3", "digits/4", "digits/4"]
+    answer = await changed(head, axes=bounds(max=0.001))
+    assert list(answer.notes) == [
+        "no trial changes; those that are drawn from now on go by the new file"
+    ]
+
+
 async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> None:
     await head.submit(spec(TWO))
     await node.start()
@@ -125,7 +156,7 @@ async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> Non
     epochs = [types.NamedValue(name="epochs", value=value(9))]
     for fields, code, words in (
         ({"axes": bounds(max=3.0)}, CODE.INVALID_ARGUMENT, "given further points by `study add`"),
-        ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "but for 2, which it has"),
+        ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "this changes nothing: it has that many"),
         ({"stop": types.Stop(max_steps=0)}, CODE.INVALID_ARGUMENT, "stop.max_steps = 0"),
         ({"new_parameters": epochs}, CODE.FAILED_PRECONDITION, "2 of 2 trials are not finished"),
         ({"run_cap": 1, "selection": named}, CODE.INVALID_ARGUMENT, "those of all its trials"),

@@ -154,17 +154,18 @@ def _read_otherwise(state: Tables, event: SignalChosen) -> None:
 
 def _extend(state: Tables, event: Extended, now: Time) -> None:
     study = state.study(event.study)
-    _all_final(state, event.trials)
+    _all_final(state, (*event.trials, *event.resumed))
     _new(state, study, event.added)
     for spec in event.redrawn:
         before = state.trial(spec.id)
-        if before.spec.study != study.id or before.attempt or before.phase is not Phase.WAITING:
+        untouched = before.phase in (Phase.WAITING, Phase.STOPPED) and not before.attempt
+        if before.spec.study != study.id or not untouched:
             raise Rejected(f"{spec.id} has begun, or is another study's")
     for trial_id, _ in event.ended:
         if state.trial(trial_id).spec.study != study.id:
             raise Rejected(f"{trial_id} is another study's")
-    others = (*event.redrawn, *event.added)
-    changed = (*event.trials, *(spec.id for spec in others), *(trial for trial, _ in event.ended))
+    others = (spec.id for spec in (*event.redrawn, *event.added))
+    changed = (*event.trials, *event.resumed, *others, *(trial for trial, _ in event.ended))
     state.request(event.request_id, dict.fromkeys(changed))
     study = replace(study, stop=event.stop, source=event.source or study.source)
     state.studies[study.id] = study
@@ -174,11 +175,15 @@ def _extend(state: Tables, event: Extended, now: Time) -> None:
         stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
         spec = replace(spec, stages=stages, argv=argv, root="")
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
+    for trial_id in event.resumed:
+        _reopen(state, state.trials[trial_id], now, result=None)
     for spec in event.redrawn:
         if (trial := state.trials[spec.id]).spec.root:
             riding.redrawn(state, trial, spec)
         else:
             state.put(replace(trial, spec=spec))
+        if trial.phase.final:
+            _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
     _enter(state, study, event.added, now)
     for trial_id, reason in event.ended:
         _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))

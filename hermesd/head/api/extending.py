@@ -20,6 +20,9 @@ from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 
+# How the reason begins of a trial that a smaller run_cap ends.
+_CUT = "run_cap = "
+
 
 def extended(
     state: State, study_id: StudyId, trials: Sequence[TrialId], request: pb.ExtendStudyRequest
@@ -66,15 +69,8 @@ def extended(
         )
         see_that_it_raises(rule, chosen)
         see_that_it_lengthens(dict(parameters), chosen)
-    change = studies.change(
-        study,
-        [trial.spec for trial in members],
-        {trial.id for trial in members if not _is_untouched(trial)},
-        request.stop,
-        request.run_cap if request.HasField("run_cap") else None,
-        request.axes,
-    )
-    ended = dict.fromkeys(change.surplus, f"run_cap = {request.run_cap}")
+    change = _changed(study, members, request)
+    ended = dict.fromkeys(change.surplus, f"{_CUT}{request.run_cap}")
     for trial in members if runs_on else ():
         reason = stop_reason(trial, replace(study, stop=rule))
         if reason and not trial.phase.final and trial.ending is None:
@@ -90,13 +86,37 @@ def extended(
         redrawn=change.redrawn,
         added=change.added,
         ended=tuple(ended.items()),
+        resumed=change.resumed,
     )
     going = sum(not trial.phase.final for trial in members) - len(ended)
-    return event, list(_told(event, going if rule != study.stop else 0) if runs_on else ())
+    notes = list(_told(event, going if rule != study.stop else 0)) if runs_on else []
+    if runs_on and not notes:
+        notes = ["no trial changes; those that are drawn from now on go by the new file"]
+    return event, notes
+
+
+def _changed(
+    study: Study, members: Sequence[Trial], request: pb.ExtendStudyRequest
+) -> studies.StudyChange:
+    cut = {trial.id for trial in members if _was_cut(trial)}
+    return studies.change(
+        study,
+        [trial.spec for trial in members],
+        {trial.id for trial in members if not _is_untouched(trial)} - cut,
+        request.stop,
+        request.run_cap if request.HasField("run_cap") else None,
+        request.axes,
+        cut,
+    )
 
 
 def _is_untouched(trial: Trial) -> bool:
     return trial.phase is Phase.WAITING and not trial.attempt and trial.ending is None
+
+
+def _was_cut(trial: Trial) -> bool:
+    """Whether a smaller run_cap has ended the trial before it began."""
+    return trial.phase is Phase.STOPPED and not trial.attempt and trial.reason.startswith(_CUT)
 
 
 def _was_stopped_by(study: Study, rule: StopRule, trial: Trial) -> bool:
@@ -116,6 +136,8 @@ def _told(event: Extended, going: int) -> Iterator[str]:
         yield f"{_trials(len(event.trials))} that the rule had stopped: on from the last checkpoint"
     if going:
         yield f"{_trials(going)} unfinished: by the new rule from now on"
+    if event.resumed:
+        yield f"{_trials(len(event.resumed))} that a smaller run_cap had ended: to be run after all"
     if event.redrawn:
         yield f"{_trials(len(event.redrawn))} not begun: drawn again"
     if event.added:

@@ -155,7 +155,8 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield pb.PublicEvent(study=study_id, kind=pb.PUBLIC_EVENT_KIND_REMOVED)
         case Paused() | Unpaused() | Retried() | Extended():
             kind = _SELECTIONS[type(line.entry)]
-            for trial in line.entry.trials:
+            resumed = line.entry.resumed if isinstance(line.entry, Extended) else ()
+            for trial in (*line.entry.trials, *resumed):
                 yield pb.PublicEvent(trial=trial, kind=kind)
             if isinstance(line.entry, Extended) and line.entry.added:
                 yield _added(line.entry.study, line.entry.added)

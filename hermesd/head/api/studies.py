@@ -382,7 +382,7 @@ class StudiesService:
         def compose(state: State, now: Time) -> Event:
             study_id, trials = names.selected(state, request.selection, who)
             event, notes[:] = extended(state, study_id, trials, request)
-            more = len(event.trials) + len(event.added)
+            more = len(event.trials) + len(event.resumed) + len(event.added)
             within_quota(state, state.studies[study_id].owner, who.user, more)
             return replace(event, request_id=key)
 
