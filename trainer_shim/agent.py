@@ -286,11 +286,14 @@ class Agent:
         """
         if self.is_aside or not self._is_back or not values:
             return
-        if self._is_blind and not self._began:
-            self.page.step = self._rounds.step_of(values)
         is_main = threading.current_thread() is threading.main_thread()
         if source == FOUND and not is_main:
             source = SAMPLED
+        if self._is_blind and not self._began:
+            # What it prints and writes to a file as well begins one step, not two.
+            if not (values := self.reporter.side.unclaimed(values, source)):
+                return
+            self.page.step = self._rounds.step_of(values)
         self.reporter.side.add(self.page.step + self.is_midway(), values, source)
         # Within a loop that comes with the next boundary, before one with the first.
         awaits_boundary = self.page.looping or not (self._began or self._is_blind)

@@ -46,6 +46,10 @@ class SideMetrics:
         for name in names:
             self.sources[name.lower()] = max(source, self.sources.get(name.lower(), source))
 
+    def unclaimed(self, values: Mapping[str, float], source: int) -> dict[str, float]:
+        """Those of the values that no surer source than this tells."""
+        return {k: v for k, v in values.items() if self.sources.get(k.lower(), source) <= source}
+
     def sampled(self) -> list[str]:
         """The names that are known from no surer source, in lower case."""
         return sorted(name for name, source in list(self.sources.items()) if source == SAMPLED)

@@ -83,6 +83,26 @@ def test_rows_of_its_first_seconds_count_though_nothing_is_reported_yet(
     output.close()
 
 
+def test_what_it_prints_and_writes_to_a_file_as_well_is_one_step(make_trial: MakeTrial) -> None:
+    script = """
+    echo loss=0.5; echo '{"loss": 0.51, "acc": 0.25}' > log.jsonl
+    read line < gate
+    echo loss=0.25; echo '{"loss": 0.26, "acc": 0.75}' >> log.jsonl
+    """
+    trial = make_trial("", argv=["/bin/sh", "-c", script])
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    is_there(work / "log.jsonl")
+    trial.suspend("park")
+    trial.until("parked")
+    trial.resume()
+    (work / "gate").write_text("go\n")
+    assert trial.until("completed")["step"] == 2
+    assert points(trial) == {1: {"loss": 0.5, "acc": 0.25}, 2: {"loss": 0.25, "acc": 0.75}}
+
+
 def test_parked_it_has_told_all_that_it_printed_and_nothing_twice(make_trial: MakeTrial) -> None:
     script = "echo loss=3.5; echo loss=2.5; : > printed; read line < gate; echo loss=1.5"
     trial = make_trial("", argv=["/bin/sh", "-c", script])

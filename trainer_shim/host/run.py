@@ -273,6 +273,8 @@ class ProgramRun:
 
     def frozen(self) -> None:
         """Every thread of it was stopped, wherever it was; it may have told less than it did."""
+        if self.worker is not None and self.worker.pipe is not None:
+            self._output.pump(self.worker.pipe)  # of a program that nobody speaks for, its steps
         self.step = self._told_step = self.reached
         self.say_started()
         self.say_usage()

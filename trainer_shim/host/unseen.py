@@ -89,7 +89,8 @@ class UnseenMetrics:
         self._note({k: v for k, v in values.items() if k.lower() not in self._left_out}, SAMPLED)
 
     def _note(self, values: Mapping[str, float], source: int) -> None:
-        if not values:
+        # What it prints and writes to a file as well begins one step, not two.
+        if not (values := self._reporter.side.unclaimed(values, source)):
             return
         if self.step - self._reported_step >= _MOST_STEPS:
             self._reporter.report()
