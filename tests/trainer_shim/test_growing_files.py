@@ -56,6 +56,27 @@ def test_a_table_that_is_written_at_once_is_no_log_until_it_grows(seen: Seen) ->
     assert seen.after("plain.csv", "5,6\n") == []
 
 
+def test_a_table_that_counts_epochs_or_steps_is_a_log_at_once(seen: Seen) -> None:
+    """As a short script's is, which is over before anybody looks."""
+    assert seen.after("log.csv", "Epoch,acc\n1,0.5\n2,0.75\n") == [{"acc": 0.75}]
+    rows = '{"acc": 0.5, "global_step": 1}\n{"acc": 0.75, "global_step": 2}\n'
+    assert seen.after("log.jsonl", rows) == [{"acc": 0.75}]
+    assert seen.after("other.csv", "steps_taken,acc\n1,0.5\n2,0.75\n") == []
+
+
+def test_a_script_that_is_over_at_once_has_the_last_row_of_its_log(make_trial: MakeTrial) -> None:
+    body = """
+for epoch in range(1, 21):
+    with open("log.csv", "a") as file:
+        if epoch == 1:
+            print("epoch,acc", file=file)
+        print(f"{epoch},{epoch / 32}", file=file)
+"""
+    trial = make_trial(body).launch()
+    trial.start()
+    assert trial.until("completed")["metrics"] == {"acc": 20 / 32}
+
+
 def test_what_was_there_before_is_not_told(seen: Seen) -> None:
     seen.after("log.csv", "epoch,acc\n")
     seen.after("log.csv", "1,0.5\n")

@@ -1,9 +1,10 @@
 """The rows that a program adds to its CSV and JSONL files: metrics of the step where it stands.
 
-Only what is added while it trains is read, and only of a file that grows row by row: data
-that were there before, and tables that are written at once, are none of its metrics. Files are
-looked at between two steps; for new ones the folder is searched for a hundredth of the program's
-time, and whenever it is held, saved or ends.
+Only what is added while it trains is read, and only of a file that grows row by row or counts
+epochs or steps: data that were there before, and other tables that are written at once, are none
+of its metrics. Files are looked at between two steps, or by the clock if there are none; for new
+ones the folder is searched for a hundredth of the program's time, and whenever it is held, saved or
+ends.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import csv
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from typing import Callable
@@ -22,6 +24,10 @@ _KINDS = (".csv", ".jsonl", ".ndjson")
 _MOST_ENTRIES, _DEEPEST = 2_000, 3  # of the folders that are looked through
 _MOST_BYTES = 64 << 10  # that a log grows by between two looks
 _MOST_COLUMNS = 200
+# A column, or a key of a JSON object, that only a log of a training has.
+_COUNTS = re.compile(
+    r"""(?:^|[,"])\s*(?:epochs?|(?:global_)?steps?|iter(?:ation)?s?)\s*(?:[,"]|$)""", re.IGNORECASE
+)
 # All searches may take this much time, and this share of what the program takes.
 _ALLOWED_SECONDS, _SHARE = 0.25, 0.01
 
@@ -94,8 +100,12 @@ class _File:
         grows, self._has_begun = self._has_begun, True
         self._read_bytes += len(whole) + 1
         rows = whole.decode().splitlines()[has_header:]
-        # A table that is there at once may be anything, one that grows is a log.
-        if not rows or (len(rows) > 1 and not grows):
+        if not rows:
+            return {}
+        # A table that is there at once may be anything, unless it counts epochs or steps; one that
+        # grows is a log.
+        names = header.decode() if is_csv else rows[-1]
+        if len(rows) > 1 and not grows and not _COUNTS.search(names):
             return {}
         values = _cells(header.decode(), rows[-1]) if is_csv else from_json(rows[-1]) or {}
         return {name: value for name, value in values.items() if is_metric(name)}
