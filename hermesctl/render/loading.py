@@ -44,7 +44,11 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
         kind, _, number = name.removesuffix(".pt").partition("-")
         if kind in ("model", "optimizer"):  # which the script makes as it did
             made = f"{kind}{number and f'_{number}'}"
-            lines.append(f"{made}.load_state_dict(torch.load({at(name)}, weights_only=True))")
+            saved, without = f"torch.load({at(name)}, weights_only=True)", ""
+            if (beside := f"{name.removesuffix('.pt')}.missing.json") in names:
+                which = ", ".join(_missing(folder / beside)) or "some of it"
+                saved, without = f"{saved}, strict=False", f"  # {which}: it could not be saved"
+            lines.append(f"{made}.load_state_dict({saved}){without}")
     return lines
 
 
@@ -64,6 +68,13 @@ def _architecture(folder: Path) -> str:
 def _objects(path: Path) -> list[str]:
     """What the program called the objects in a `tf.train.Checkpoint`; none if that isn't said."""
     return _names(path, "state", "objects")
+
+
+def _missing(path: Path) -> list[str]:
+    """The names in a state_dict that a file of it lacks."""
+    found = _said(path)
+    names = [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    return [name for name in names if f"_{name}".replace(".", "").isidentifier()]
 
 
 def _said(path: Path, *keys: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +99,93 @@ def test_the_last_weights_are_kept_whatever_copies_cost(tmp_path: Path) -> None:
         trial.start()
         ended = trial.until("completed")
     assert ended["checkpoint"]["step"] == ended["step"] > 0
+
+
+# Modules that put more into a state_dict than tensors; one of it what only a pickle can hold.
+EXTRA = """
+class Counting(nn.Linear):
+    seen = 0
+    def forward(self, x):
+        self.seen += len(x)
+        return super().forward(x)
+    def get_extra_state(self):
+        return {"seen": self.seen, "shown": {shown}, "scale": torch.full((2,), self.seen)}
+    def set_extra_state(self, state):
+        self.seen = state["seen"]
+
+model = nn.Sequential(Counting(6, 4), nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+EXTRA_TRAINED = """
+loader = DataLoader(data, batch_size=8)
+for epoch in range(3):
+    for one, target in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(one), target).backward()
+        optimizer.step()
+torch.save(model.state_dict(), "own.pt")
+final()
+"""
+EXTRA_COMPARED = """
+own = torch.load("own.pt", weights_only=False)
+torch.testing.assert_close(model[0].weight, own["0.weight"], rtol=0, atol=0)
+print(model[0].seen, own["0._extra_state"]["seen"])
+"""
+
+
+@pytest.mark.parametrize("is_copied", [True, False], ids=["checkpoint", "result"])
+@pytest.mark.parametrize("shown", ["'text'", "object"])
+def test_what_a_module_adds_to_its_state_dict_is_loaded_or_said_to_be_missing(
+    tmp_path: Path, is_copied: bool, shown: str
+) -> None:
+    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
+    made, trained = EXTRA.replace("{shown}", shown), EXTRA_TRAINED
+    if not is_copied:
+        trained = trained.replace("for epoch in range(3):", "epoch = 0\nwhile True:").replace(
+            "    for one", "    epoch += 1\n    if epoch > 3: break\n    for one"
+        )
+    program = ("" if is_copied else spent) + made + trained
+    runs = Runs(None, tmp_path, programs.program(program, seeded=True))
+    with runs.trial("extra") as trial:
+        trial.start()
+        saved = Path(trial.until("completed")["checkpoint"]["path"])
+        work = trial.directory / "work"
+    assert checkpoints.is_result(saved) is not is_copied
+    names = {path.name for path in saved.iterdir()}
+    lines = loading_lines(saved, names)
+    is_whole = shown == "'text'"
+    assert ("strict=False)  # 0._extra_state: it could not be saved" in lines[1]) is not is_whole
+    script = "import torch\nfrom torch import nn\n" + made + "\n".join(lines) + EXTRA_COMPARED
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=work, stdout=subprocess.PIPE, text=True, check=True
+    )
+    loaded, own = run.stdout.split()
+    assert int(own) > 0
+    assert loaded == (own if is_whole else "0")
+
+
+def test_the_extra_state_of_a_model_that_is_gone_is_missing(tmp_path: Path) -> None:
+    """Its weights are not: what it counted when it was first trained would be another's state."""
+    torch = pytest.importorskip("torch")
+    from trainer_shim.adapters.torch.loadable import Trained
+    from trainer_shim.adapters.torch.objects import Objects
+
+    class Counting(torch.nn.Linear):  # type: ignore[misc, name-defined, unused-ignore]
+        def get_extra_state(self) -> int:
+            return 1
+
+    model, objects = Counting(2, 2), Objects()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    objects.add("module", model)
+    objects.add("optimizer", optimizer)
+    trained = Trained(objects)
+    trained.stepped(optimizer)
+    assert [name for name, _ in trained.files()] == ["model.pt", "optimizer.pt"]
+    del model
+    gc.collect()
+    files = {name: bytes(content) for name, content in trained.files()}
+    assert set(torch.load(io.BytesIO(files["model.pt"]))) == {"weight", "bias"}
+    assert files["model.missing.json"] == b'["_extra_state"]'
 
 
 # In functions that are left, with a model before it that is not kept.

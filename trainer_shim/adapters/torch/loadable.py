@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters.torch.objects import Objects, saved_tensors
 from trainer_shim.adapters.torch.pack import Unpacker
@@ -21,13 +22,51 @@ from trainer_shim.adapters.torch.state import Files, State
 from trainer_shim.adapters.torch.tensor_bytes import Raw
 from trainer_shim.checkpoint_dir import Builder
 
+# In the place of what is in a state_dict, but has no plain form.
+_MISSING = object()
+
 # The state_dict of a model of the program's, of then; None of another one.
 Weights = Callable[[Any], "dict[str, Any] | None"]
 
 
+class Names(NamedTuple):
+    """What is in a model's state_dict: of each tensor's name its place among the values of a state,
+    and what is no tensor of the model."""
+
+    places: dict[str, int]
+    extra: dict[str, Any]
+
+
+def extra_state(model: Any) -> dict[str, Any]:
+    """A copy of what modules of the program's own put into the model's state_dict beside tensors,
+    by its names there (`get_extra_state`)."""
+    return {name: _extra_of(module) for name, module in _with_extra_state(model)}
+
+
+def _with_extra_state(model: Any) -> Iterator[tuple[str, Any]]:
+    import torch
+
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+            yield f"{prefix}._extra_state" if prefix else "_extra_state", module
+
+
+def _extra_of(module: Any) -> Any:
+    import torch
+
+    try:
+        extra, written = _copy(module.get_extra_state()), io.BytesIO()
+        torch.save(extra, written)
+        written.seek(0)
+        torch.load(written, weights_only=True)
+    except Exception:  # whatever the program's own class raises, or of what has no plain form
+        return _MISSING
+    return extra
+
+
 def framework_files(
     state: State,
-    models: Sequence[tuple[Callable[[], Any], dict[str, int]]],
+    models: Sequence[tuple[Callable[[], Any], Names]],
     make: Callable[[Weights], Files],
 ) -> Files:
     """What a framework's own `make` writes; none if that fails. The `models` are as in
@@ -35,7 +74,7 @@ def framework_files(
 
     def weights(model: Any) -> dict[str, Any] | None:
         found = (names for one, names in models if one() is model)
-        return next((_model(state["objects"], names) for names in found), None)
+        return next((_whole(_model(state["objects"], names))[0] for names in found), None)
 
     try:
         return list(make(weights))
@@ -43,12 +82,10 @@ def framework_files(
         return []
 
 
-def state_dict_files(
-    state: State, models: Sequence[dict[str, int]]
-) -> Iterator[tuple[str, memoryview]]:
+def state_dict_files(state: State, models: Sequence[Names]) -> Iterator[tuple[str, memoryview]]:
     """Names and contents: `model.pt` and `optimizer.pt`, of more than one with its number after the
-    first (`model-2.pt`). Of each of the `models` the names are given, with the places of their
-    tensors among the values of the state."""
+    first (`model-2.pt`); beside one that is not all of the state_dict, the names of what is missing
+    (`model.missing.json`)."""
     objects = state["objects"]
     optimizers = range(len(objects["optimizers"]))
     yield from _written("model", [partial(_model, objects, names) for names in models])
@@ -64,10 +101,20 @@ def _written(
     for number, make in enumerate(made, 1):
         written = io.BytesIO()
         try:
-            torch.save(make(), written)
+            whole, missing = _whole(make())
+            torch.save(whole, written)
         except Exception:  # of what has no plain form; the training is well
             continue
-        yield f"{kind}-{number}.pt" if number > 1 else f"{kind}.pt", written.getbuffer()
+        name = f"{kind}-{number}" if number > 1 else kind
+        yield f"{name}.pt", written.getbuffer()
+        if missing:
+            yield f"{name}.missing.json", memoryview(json.dumps(missing).encode())
+
+
+def _whole(made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What there is of a state_dict, and the names of what is missing."""
+    missing = [name for name, value in made.items() if value is _MISSING]
+    return {name: value for name, value in made.items() if value is not _MISSING}, missing
 
 
 class _OnProcessor(Unpacker):
@@ -77,8 +124,9 @@ class _OnProcessor(Unpacker):
         return raw.data
 
 
-def _model(objects: State, names: dict[str, int]) -> dict[str, Any]:
-    return {name: objects["values"][place].data for name, place in names.items()}
+def _model(objects: State, names: Names) -> dict[str, Any]:
+    tensors = {name: objects["values"][place].data for name, place in names.places.items()}
+    return {**tensors, **names.extra}
 
 
 def _optimizer(objects: State, number: int) -> dict[str, Any]:
@@ -120,13 +168,13 @@ class Trained:
                 del kept[key]
         number = self._objects.order("optimizer", optimizer)
         self._optimizers[id(optimizer)] = _Held(
-            optimizer, number, _parts_of_optimizer, _write_optimizer
+            optimizer, number, _parts_of_optimizer, _write_optimizer, lambda _: {}
         )
         own = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         for model in self._objects.models():
             if any(id(tensor) in own for tensor in model.parameters()):
                 number = self._objects.order("module", model)
-                held = _Held(model, number, _parts_of_model, _write_model)
+                held = _Held(model, number, _parts_of_model, _write_model, extra_state)
                 self._models.setdefault(id(model), held)
 
     def files(self) -> Files:
@@ -157,7 +205,7 @@ class TrainedFiles:
 
 class _Held:
     """One model or optimizer, the `number`-th object that was made: what `parts_of` finds of it,
-    from which `write` makes a plain state_dict."""
+    from which `write` makes a plain state_dict, and what only it can tell of itself (`ask`)."""
 
     def __init__(
         self,
@@ -165,16 +213,19 @@ class _Held:
         number: int,
         parts_of: Callable[[Any], Any],
         write: Callable[[Any], dict[str, Any]],
+        ask: Callable[[Any], dict[str, Any]],
     ) -> None:
         self.number = number
-        self._parts_of, self._write = parts_of, write
+        self._parts_of, self._write, self._ask = parts_of, write, ask
         self._parts = parts_of(one)
         self.one = weakref.ref(one, self._gone)
 
     def state_dict(self) -> dict[str, Any]:
         """As PyTorch loads it, on the processor."""
         one = self.one()
-        return self._write(self._parts if one is None else self._parts_of(one))
+        if one is None:
+            return self._write(self._parts)
+        return {**self._write(self._parts_of(one)), **self._ask(one)}
 
     def _gone(self, _: Any) -> None:
         with contextlib.suppress(Exception):  # such as too little memory for a copy
@@ -183,7 +234,8 @@ class _Held:
 
 
 def _parts_of_model(model: Any) -> dict[str, Any]:
-    return dict(saved_tensors(model))
+    missing = {name: _MISSING for name, _ in _with_extra_state(model)}
+    return {**dict(saved_tensors(model)), **missing}
 
 
 def _parts_of_optimizer(optimizer: Any) -> dict[str, Any]:
@@ -193,7 +245,7 @@ def _parts_of_optimizer(optimizer: Any) -> dict[str, Any]:
 def _is_on_processor(parts: dict[str, Any]) -> bool:
     groups = parts.get("groups", [])
     tensors = [one for group in groups for one in group["params"]] or parts.values()
-    return all(one.is_cpu for one in tensors)
+    return all(one is _MISSING or one.is_cpu for one in tensors)
 
 
 def _write_model(parts: dict[str, Any]) -> dict[str, Any]:
@@ -222,6 +274,6 @@ def _copy(value: Any) -> Any:
         return {name: _copy(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(map(_copy, value))
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or value is _MISSING or isinstance(value, (bool, int, float, str, bytes)):
         return value
     raise TypeError(f"{type(value).__name__} is no plain value")

@@ -93,7 +93,7 @@ def tensors_of(module: Any) -> list[tuple[str, Any]]:
 
 
 def saved_tensors(model: Any) -> Iterator[tuple[str, Any]]:
-    """What `model.state_dict()` holds, without running what a program has made of that."""
+    """The parameters and buffers that `model.state_dict()` holds."""
     yield from model.named_parameters(remove_duplicate=False)
     for prefix, module in model.named_modules(remove_duplicate=False):
         for name, tensor in module.named_buffers(recurse=False):

@@ -11,7 +11,13 @@ import weakref
 from typing import Any, Callable
 
 from trainer_shim.adapters.torch.frame_locals import Copies, keep_locals, of_program
-from trainer_shim.adapters.torch.loadable import Weights, framework_files, state_dict_files
+from trainer_shim.adapters.torch.loadable import (
+    Names,
+    Weights,
+    extra_state,
+    framework_files,
+    state_dict_files,
+)
 from trainer_shim.adapters.torch.loaders import copy_loader
 from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
 from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
@@ -68,7 +74,9 @@ def copy(
         packer = packer_of(inventory)
         beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
-        whole, names = {**state, **more(inventory, packer)}, inventory.state_dicts()
+        whole = {**state, **more(inventory, packer)}
+        extras = map(extra_state, inventory.models)
+        names = list(map(Names, inventory.state_dicts(), extras))
         # Weakly: a model that the program lets go of must not be found by the next inventory.
         models = [(weakref.ref(one), each) for one, each in zip(inventory.models, names)]
 
