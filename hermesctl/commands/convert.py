@@ -67,6 +67,8 @@ def convert(
             f"{printable(str(file))}: expected a file for {tool}; it is otherwise than those are"
             f" ({shown})"
         ) from None
+    except RecursionError:
+        raise UsageError(f"{printable(str(file))}: expected what is nested less deeply") from None
     text = to_yaml(draft.data)
     if to is None:
         typer.echo(text, nl=False)

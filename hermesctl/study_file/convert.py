@@ -6,20 +6,32 @@ write as text (`min: "0.01"`) are read as the numbers that they are.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hermesctl.errors import UsageError
+from hermesctl.errors import Place, Problem, UsageError
 from hermesctl.study_file.regular_files import open_regular
-from hermesctl.text import printable
+from hermesctl.text import cut, printable
 
 _BYTES_MAX = 1 << 20
+# What a file may come to where each alias is written out.
+_WRITTEN_OUT_MAX = 2 * _BYTES_MAX
+_LEVELS_MAX = 100
+_DIGITS_MAX = 100
+# So many values in equal steps are written out.
+_STEPS_MAX = 1_000
+# So many values an axis may have.
+_VALUES_MAX = 10_000
+# e to a power beyond is no floating-point number.
+_EXPONENT_MAX = 700
 _RUN_CAP = 20
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 # By their names elsewhere, without what only says that they are one.
@@ -45,6 +57,8 @@ _GOALS = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximiz
 class StudyDraft:
     """The data of a study file so far, and what people have to know of it."""
 
+    #: What it is made from.
+    file: Path
     data: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -58,6 +72,19 @@ class StudyDraft:
         """Say something, once."""
         if words not in self.notes:
             self.notes.append(words)
+
+    def refusal(self, where: str, value: object, expected: str) -> UsageError:
+        """That a field of the file has a value that can't be meant."""
+        place = Place(str(self.file))
+        return UsageError("", [Problem(expected, where, cut(str(value)), place=place)])
+
+    def bound(self, where: str, value: object, is_whole: bool = False) -> Any:
+        """A number that a parameter can't be without. Raises UsageError."""
+        found = number(value)
+        if found is None or (is_whole and abs(found) >= 2**63):
+            kind = "a whole number of 64 bits" if is_whole else "a finite number"
+            raise self.refusal(where, value, kind)
+        return int(found) if is_whole else float(found)
 
     def leave_out(self, keys: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
         """Name the keys that nothing is made of."""
@@ -115,13 +142,37 @@ def _word(name: object) -> str:
 
 
 def number(value: object) -> int | float | None:
-    """The number that a value is, or is the text of."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+    """The number that a value is, or is the text of: a whole one of 64 bits, or a finite one."""
+    if isinstance(value, str) and len(value) <= _DIGITS_MAX and _NUMBER.fullmatch(value.strip()):
         text = value.strip()
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    return None
+        value = int(text) if text.lstrip("+-").isdigit() else float(text)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    fits = abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value)
+    return value if fits else None
+
+
+def stepped(
+    draft: StudyDraft, name: str, low: int | float, high: int | float, step: int | float
+) -> dict[str, Any]:
+    """The axis of `low` and what lies whole steps above it up to `high`, each as likely as the
+    others; empty, with a note, if there is none. A `q` counts from 0, and not from `low`."""
+    first, last, by = (Fraction(repr(one)) for one in (low, high, step))
+    is_whole = all(isinstance(one, int) for one in (low, step))
+    if by <= 0 or last < first:
+        raise draft.refusal(name, f"{low} to {high} by {step}", "a step above 0, and low <= high")
+    count = (last - first) // by + 1
+    if count <= _STEPS_MAX:
+        make = int if is_whole else float
+        return {"values": [make(first + at * by) for at in range(count)]}
+    if is_whole and step == 1:
+        return {"min": low, "max": int(high)}
+    if first % by == 0:
+        return {"min": low, "max": high, "distribution": "q_uniform", "q": step}
+    draft.note(
+        f"left out: {name}, as no distribution has its {count:,} values from {low} by {step}"
+    )
+    return {}
 
 
 def read(path: Path) -> str:
@@ -147,7 +198,7 @@ def finished(draft: StudyDraft) -> StudyDraft:
         data["run_cap"] = _RUN_CAP
         draft.note(f"run_cap: the file doesn't say how many trials; {_RUN_CAP} in its place")
     if not draft.parameters:
-        raise UsageError("no hyper-parameters were found in it")
+        raise UsageError(f"{printable(str(draft.file))}: no hyper-parameters were found in it")
     order = ("name", "description", "program", "command", "method", "run_cap", "metric")
     first = {key: data[key] for key in order if key in data}
     draft.data = {**first, **{key: value for key, value in data.items() if key not in first}}
@@ -156,15 +207,51 @@ def finished(draft: StudyDraft) -> StudyDraft:
 
 def mapping_in(path: Path, is_it: Callable[[Mapping[str, Any]], object], expected: str) -> Any:
     """The first mapping of a YAML file that `is_it`. Raises UsageError."""
-    try:
-        documents = list(yaml.safe_load_all(read(path)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = str(error).splitlines()[0]
-        raise UsageError(f"{printable(str(path))}: not YAML: {printable(words)}") from None
-    for document in documents:
+    for document in _documents(path):
         if isinstance(document, Mapping) and is_it(document):
             return document
     raise UsageError(f"{printable(str(path))}: expected {expected}")
+
+
+def _documents(path: Path) -> list[Any]:
+    """The documents of a YAML file. Raises UsageError."""
+    loader, found = yaml.SafeLoader(read(path)), []
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None
+            _see_that_it_ends(path, node)
+            found.append(loader.construct_document(node))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        words = str(error).splitlines()[0]
+        raise UsageError(f"{printable(str(path))}: not YAML: {printable(words)}") from None
+    finally:
+        loader.dispose()
+    return found
+
+
+def _see_that_it_ends(path: Path, document: yaml.Node) -> None:
+    """See that aliases make nothing endless or huge, before it is made. Raises UsageError."""
+    waiting, count = [("", 0, document)], 0
+    while waiting:
+        where, level, node = waiting.pop()
+        count += 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+        expected, value = "", "an alias"
+        if node.tag.endswith((":int", ":float")) and len(node.value) > _DIGITS_MAX:
+            expected, value = f"a number of at most {_DIGITS_MAX} digits", str(node.value)[:200]
+        elif level > _LEVELS_MAX:
+            expected = f"at most {_LEVELS_MAX} levels, and no alias inside of what it stands for"
+        elif count > _WRITTEN_OUT_MAX:
+            expected = "at most 2 MiB where each alias is written out"
+        if expected:
+            place = Place(str(path), node.start_mark.line + 1)
+            raise UsageError("", [Problem(expected, cut(where.lstrip(".")), value, place=place)])
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                below = f"{where}.{key.value}" if isinstance(key, yaml.ScalarNode) else where
+                waiting += [(where, level + 1, key), (below[:200], level + 1, value)]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(where, level + 1, each) for each in node.value]
 
 
 def plain_values(draft: StudyDraft, name: str, values: Sequence[Any]) -> list[Any]:
@@ -198,7 +285,7 @@ def from_wandb(path: Path) -> StudyDraft:
     sweep = mapping_in(
         path, lambda one: "parameters" in one or "method" in one, "a sweep file with `parameters`"
     )
-    draft = StudyDraft({key: sweep[key] for key in _OF_STUDY if key in sweep})
+    draft = StudyDraft(path, {key: sweep[key] for key in _OF_STUDY if key in sweep})
     draft.leave_out(sweep, _OF_STUDY)
     draft.search_by(sweep.get("method", "random"))
     if isinstance(metric := sweep.get("metric"), Mapping):
@@ -241,7 +328,7 @@ _REFERENCE = re.compile(r"(?:--?(?P<flag>[\w.-]+)[= ])?\$\{trialParameters\.(?P<
 def from_katib(path: Path) -> StudyDraft:
     """An Experiment of Kubeflow's."""
     whole = mapping_in(path, lambda one: one.get("kind") == "Experiment", "`kind: Experiment`")
-    spec, draft = whole.get("spec") or {}, StudyDraft()
+    spec, draft = whole.get("spec") or {}, StudyDraft(path)
     if name := (whole.get("metadata") or {}).get("name"):
         draft.data["name"] = name
     objective = spec.get("objective") or {}
@@ -272,22 +359,25 @@ def _katib_parameter(draft: StudyDraft, parameter: Mapping[str, Any]) -> None:
     if "list" in space:
         is_text = parameter.get("parameterType") == "categorical"
         listed = [str(one) for one in space["list"]]
-        draft.parameters[name] = {
-            "values": listed if is_text else [number(one) or one for one in listed]
-        }
+        numbers = [one if (found := number(one)) is None else found for one in listed]
+        draft.parameters[name] = {"values": listed if is_text else numbers}
         return
-    axis: dict[str, Any] = {key: number(space.get(key)) for key in ("min", "max") if key in space}
-    if parameter.get("parameterType") == "double":
-        axis = {key: float(value) for key, value in axis.items() if value is not None}
-    step, drawn = number(space.get("step")), _word(space.get("distribution"))
+    is_whole = parameter.get("parameterType") == "int"
+    low, high = (
+        draft.bound(f"{name}.feasibleSpace.{key}", space.get(key), is_whole)
+        for key in ("min", "max")
+    )
+    axis: dict[str, Any] = {"min": low, "max": high}
+    step, drawn = space.get("step"), _word(space.get("distribution"))
     if drawn == "loguniform":
-        is_whole = parameter.get("parameterType") == "int"
         axis["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
     elif drawn not in ("", "uniform"):
         draft.note(f"{name}: {space['distribution']} became uniform")
-    elif step is not None and not (parameter.get("parameterType") == "int" and step == 1):
-        axis |= {"distribution": "q_uniform", "q": step}
-    draft.parameters[name] = axis
+    elif step is not None and not (is_whole and number(step) == 1):
+        by = draft.bound(f"{name}.feasibleSpace.step", step, is_whole)
+        axis = stepped(draft, name, low, high, by)
+    if axis:
+        draft.parameters[name] = axis
 
 
 def _katib_command(draft: StudyDraft, template: Mapping[str, Any]) -> None:
@@ -350,7 +440,7 @@ def from_nni(path: Path) -> StudyDraft:
     """An experiment's configuration, of version 1 or 2."""
     keys = ("searchSpace", "searchSpaceFile", "searchSpacePath", "trialCommand", "trial")
     whole = mapping_in(path, lambda one: any(key in one for key in keys), "an NNI experiment")
-    draft, trial = StudyDraft(), whole.get("trial") or {}
+    draft, trial = StudyDraft(path), whole.get("trial") or {}
     if name := whole.get("experimentName"):
         draft.data["name"] = str(name)
     tuner = whole.get("tuner") or whole.get("advisor") or {}
@@ -379,13 +469,8 @@ def _nni_space_of(whole: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     if name is None:
         raise UsageError(f"{printable(str(path))}: expected a searchSpace, or a searchSpaceFile")
     file = path.parent / str(name)
-    try:
-        space = yaml.safe_load(read(file))  # of JSON as of YAML
-    except yaml.YAMLError:
-        space = None
-    if not isinstance(space, Mapping):
-        raise UsageError(f"{printable(str(file))}: expected a search space in JSON")
-    return space
+    found: Mapping[str, Any] = mapping_in(file, lambda one: True, "a search space in JSON")
+    return found  # JSON is YAML, too
 
 
 def _nni_space(
@@ -413,9 +498,11 @@ def _nni_space(
                     inner = {k: v for k, v in one.items() if k != "_name"}
                     _nni_space(draft, inner, f"{name}.", {**when, name: one.get("_name", "")})
         elif kind == "randint":
-            draft.parameters[name] = {"min": int(values[0]), "max": int(values[1]) - 1, **more}
+            low, end = (draft.bound(name, one, is_whole=True) for one in values[:2])
+            draft.parameters[name] = {"min": low, "max": end - 1, **more}
         elif kind in drawn:
-            axis = {"min": float(values[0]), "max": float(values[1]), **drawn[kind]}
+            low, high = (draft.bound(name, one) for one in values[:2])
+            axis = {"min": low, "max": high, **drawn[kind]}
             draft.parameters[name] = {**axis, **({"q": values[2]} if values[2:] else {}), **more}
         elif kind in ("normal", "qnormal", "lognormal", "qlognormal"):
             word = kind.replace("log", "log_").replace("q", "q_", 1)
@@ -439,7 +526,7 @@ def from_determined(path: Path) -> StudyDraft:
     whole = mapping_in(
         path, lambda one: "hyperparameters" in one or "searcher" in one, "`hyperparameters`"
     )
-    draft, searcher = StudyDraft(), whole.get("searcher") or {}
+    draft, searcher = StudyDraft(path), whole.get("searcher") or {}
     for key in ("name", "description"):
         if whole.get(key):
             draft.data[key] = str(whole[key])
@@ -483,7 +570,7 @@ def _determined_space(
         if isinstance(given, Mapping) and given.get("type") not in _DETERMINED_TYPES:
             _determined_space(draft, given, f"{name}.", is_grid)
         elif isinstance(given, Mapping) and given["type"] not in ("const", "categorical"):
-            draft.parameters[name] = _determined_range(given, is_grid)
+            draft.parameters[name] = _determined_range(draft, name, given, is_grid)
         else:
             is_const = not isinstance(given, Mapping) or given["type"] == "const"
             value = given.get("val") if isinstance(given, Mapping) else given
@@ -492,28 +579,31 @@ def _determined_space(
                 draft.parameters[name] = {"value": values[0]} if is_const else {"values": values}
 
 
-def _determined_range(given: Mapping[str, Any], is_grid: bool) -> dict[str, Any]:
-    low, high = number(given.get("minval")) or 0, number(given.get("maxval")) or 0
-    base = number(given.get("base", 10)) or 10
-    kind, points = given["type"], number(given.get("count"))
-    if is_grid and points:
-        steps = [low + (high - low) * at / max(1, points - 1) for at in range(int(points))]
+def _determined_range(
+    draft: StudyDraft, name: str, given: Mapping[str, Any], is_grid: bool
+) -> dict[str, Any]:
+    kind, is_whole = given["type"], given["type"] == "int"
+    low, high = (
+        draft.bound(f"{name}.{key}", given.get(key), is_whole) for key in ("minval", "maxval")
+    )
+    base = draft.bound(f"{name}.base", given.get("base", 10))
+    if kind == "log" and base <= 0:
+        raise draft.refusal(f"{name}.base", given["base"], "a number above 0")
+    for key, exponent in (("minval", low), ("maxval", high)) if kind == "log" else ():
+        if abs(exponent * math.log(base)) > _EXPONENT_MAX:
+            expected = "an exponent of the base, of a number that floating point can hold"
+            raise draft.refusal(f"{name}.{key}", given[key], expected)
+    if is_grid and given.get("count") is not None:
+        points = draft.bound(f"{name}.count", given["count"], is_whole=True)
+        if not 1 <= points <= _VALUES_MAX:
+            raise draft.refusal(f"{name}.count", given["count"], f"from 1 to {_VALUES_MAX:,}")
+        steps = [low + (high - low) * at / max(1, points - 1) for at in range(points)]
         if kind == "log":
             return {"values": [base**step for step in steps]}
-        return (
-            {"values": list(dict.fromkeys(round(step) for step in steps))}
-            if kind == "int"
-            else {"values": steps}
-        )
+        return {"values": list(dict.fromkeys(map(round, steps))) if is_whole else steps}
     if kind == "log":
-        return {
-            "min": float(base**low), "max": float(base**high), "distribution": "log_uniform_values",
-        }  # fmt: skip
-    return (
-        {"min": int(low), "max": int(high)}
-        if kind == "int"
-        else {"min": float(low), "max": float(high)}
-    )
+        return {"min": base**low, "max": base**high, "distribution": "log_uniform_values"}
+    return {"min": low, "max": high}
 
 
 # Hydra's sweepers have languages of their own.
@@ -525,7 +615,7 @@ def from_hydra(path: Path) -> StudyDraft:
     """A configuration with `hydra.sweeper`."""
     whole = mapping_in(path, lambda one: "hydra" in one, "a configuration with `hydra: sweeper:`")
     hydra = whole.get("hydra") or {}
-    sweeper, draft = hydra.get("sweeper") or {}, StudyDraft({"method": "grid"})
+    sweeper, draft = hydra.get("sweeper") or {}, StudyDraft(path, {"method": "grid"})
     sampler = sweeper.get("sampler") or {}
     chosen = sampler.get("_target_") or _hydra_default(whole, "hydra/sweeper/sampler")
     if chosen:
@@ -558,6 +648,7 @@ def _hydra_axis(draft: StudyDraft, name: str, text: Any) -> None:
     if not isinstance(text, str):
         draft.parameters[name] = {"value": text}
         return
+    axis: dict[str, Any]
     log, match = False, _CALL.fullmatch(text.strip())
     if match and match[1] == "tag":
         tags, _, inner = match[2].rpartition(",") if "(" not in match[2] else _before_call(match[2])
@@ -575,14 +666,28 @@ def _hydra_axis(draft: StudyDraft, name: str, text: Any) -> None:
     elif match[1] == "choice":
         draft.parameters[name] = {"values": [_hydra_value(one) for one in _split(match[2])]}
     elif match[1] == "interval" and len(numbers) == 2:
-        axis: dict[str, Any] = {"min": float(numbers[0]), "max": float(numbers[1])}
+        axis = {"min": float(numbers[0]), "max": float(numbers[1])}
         draft.parameters[name] = {**axis, **({"distribution": "log_uniform_values"} if log else {})}
     elif match[1] == "range" and 1 <= len(numbers) <= 3 and len(numbers) == len(given):
-        low, high, step = [*([0] if len(numbers) == 1 else []), *numbers, 1][:3]
-        count = max(0, min(1000, int(-((low - high) // step))))
-        draft.parameters[name] = {"values": [low + at * step for at in range(count)]}
+        low, end, step = [*([0] if len(numbers) == 1 else []), *numbers, 1][:3]
+        if axis := _hydra_range(draft, name, text, low, end, step):
+            draft.parameters[name] = axis
     else:
         draft.note(f"left out: {name}, as {printable(text)} is not understood")
+
+
+def _hydra_range(
+    draft: StudyDraft, name: str, text: str, low: int | float, end: int | float, step: int | float
+) -> dict[str, Any]:
+    """From `low` to before `end`; empty, with a note, if no axis is that."""
+    first, by = Fraction(repr(low)), Fraction(repr(step))
+    count = math.ceil((Fraction(repr(end)) - first) / by) if by else 0
+    if count < 1:
+        raise draft.refusal(name, text, "a range of at least one value, whose step is not 0")
+    last = first + (count - 1) * by
+    is_whole = isinstance(low, int) and isinstance(step, int)
+    found = int(last) if is_whole else float(last)
+    return stepped(draft, name, *((low, found, step) if by > 0 else (found, low, -step)))
 
 
 def _before_call(text: str) -> tuple[str, str, str]:
@@ -612,15 +717,20 @@ def _hydra_mapping(draft: StudyDraft, name: str, axis: Mapping[str, Any]) -> Non
         draft.parameters[name] = {"values": plain_values(draft, name, listed)}
     elif "value" in axis:
         draft.parameters[name] = {"value": axis["value"]}
-    elif (least := number(low)) is not None and (most := number(high)) is not None:
+    elif low is not None and high is not None:
         is_whole = axis.get("type") == "int" or bool(axis.get("integer"))
-        make = int if is_whole else float
-        found: dict[str, Any] = {"min": make(least), "max": make(most)}
+        least, most = (draft.bound(name, one, is_whole) for one in (low, high))
+        found: dict[str, Any] = {"min": least, "max": most}
+        step = axis.get("step")
         if axis.get("log") or axis.get("log_scale"):
             found["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
-        elif (step := number(axis.get("step"))) and axis.get("type") in ("int", "float"):
-            found |= {"distribution": "q_uniform", "q": step}
-        draft.parameters[name] = found
+        elif step is not None and axis.get("type") not in ("int", "float"):
+            draft.note(f"left out: {name}.step")
+        elif step is not None and not (is_whole and number(step) == 1):
+            by = draft.bound(f"{name}.step", step, is_whole)
+            found = stepped(draft, name, least, most, by)
+        if found:
+            draft.parameters[name] = found
     else:
         draft.note(f"left out: {name}, as it has neither bounds nor values")
 

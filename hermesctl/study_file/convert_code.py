@@ -1,61 +1,145 @@
 """Searches written in Python, with Optuna or Ray Tune -> the data of a study file.
 
-The source is read, and never run: bounds have to stand there, as numbers, text or names that a
-module gives such a value once.
+The source is read, and never run: bounds have to stand there, as numbers, text or names that are
+given such a value once, and nothing else anywhere in the file.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermesctl.errors import UsageError
-from hermesctl.study_file.convert import StudyDraft, plain_values, read
-from hermesctl.text import printable
+from hermesctl.errors import Place, Problem, UsageError
+from hermesctl.study_file.convert import StudyDraft, plain_values, read, stepped
+from hermesctl.text import cut, printable
 
 
 class _Unknown(Exception):
     """An expression whose value does not stand in the source."""
 
 
+# What a value may come to, in letters and nodes, where each name in it is written out.
+_WRITTEN_OUT_MAX = 1 << 18
+# Methods that change what they are called on.
+_MUTATORS = frozenset({
+    "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update",
+    "setdefault", "popitem", "add",
+})  # fmt: skip
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 class PythonSource:
     """A parsed program, with the names that it gives a plain value, once."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             self.tree = ast.parse(read(path))
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UsageError(f"{printable(str(path))}: not Python: {error}") from None
-        self._named: dict[str, ast.expr | None] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                self._named[name] = None if name in self._named else node.value
+        bound: Counter[str] = Counter()
+        assigned: dict[str, tuple[ast.expr, tuple[ast.AST, ...]]] = {}
+        #: The functions and classes around each name that is read.
+        self._around: dict[ast.Name, tuple[ast.AST, ...]] = {}
+        for node, around in _scoped(self.tree):
+            bound.update(_bound_by(node))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self._around[node] = around
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        assigned[target.id] = (node.value, around)
+        self._named = {name: one for name, one in assigned.items() if bound[name] == 1}
 
     def value(self, node: ast.expr | None) -> Any:
-        """What an expression is. Raises _Unknown."""
+        """What an expression is. Raises _Unknown, and UsageError for one that is made of itself or
+        is huge."""
+        return self._value(node, (), [_WRITTEN_OUT_MAX])
+
+    def _value(self, node: ast.expr | None, within: tuple[str, ...], left: list[int]) -> Any:
+        """`within` are the names whose value this is a part of, `left` is how long it may be."""
         if isinstance(node, ast.Name):
-            node = self._named.get(node.id)
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return [self.value(one) for one in node.elts]
+            if node.id in within:
+                raise self._refusal(node, "a value that is not made of itself")
+            return self._value(self.named(node), (*within, node.id), left)
         if node is None:
             raise _Unknown
+        is_list = isinstance(node, (ast.List, ast.Tuple))
+        left[0] -= 1 if is_list else sum(map(_length, ast.walk(node)))
+        if left[0] < 0:
+            raise self._refusal(node, "at most 256 KiB where each name is written out")
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [self._value(one, within, left) for one in node.elts]
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
             raise _Unknown from None
 
+    def _refusal(self, node: ast.expr, expected: str) -> UsageError:
+        place = Place(str(self._path), node.lineno)
+        return UsageError("", [Problem(expected, "", cut(ast.unparse(node)), place=place)])
+
     def named(self, node: ast.expr | None) -> ast.expr | None:
-        """The expression that a name stands for."""
-        return self._named.get(node.id) if isinstance(node, ast.Name) else node
+        """The expression that a name stands for; None if that does not stand there."""
+        if not isinstance(node, ast.Name):
+            return node
+        value, scope = self._named.get(node.id, (None, ()))
+        around = self._around.get(node, ())
+        is_seen = around[: len(scope)] == scope
+        if scope and isinstance(scope[-1], ast.ClassDef):
+            is_seen = around == scope  # its functions don't see a class' names
+        return value if is_seen else None
 
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
         """All calls, each with the last word of what is called."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 yield called(node), node
+
+
+def _length(node: ast.AST) -> int:
+    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return 1 + (len(node.value) if is_text else 0)  # type: ignore[attr-defined]
+
+
+def _scoped(tree: ast.AST) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
+    """All nodes, each with the functions and classes around it."""
+    waiting: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
+    while waiting:
+        node, around = waiting.pop()
+        yield node, around
+        inside = (*around, node) if isinstance(node, _SCOPES) else around
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+
+def _bound_by(node: ast.AST) -> list[str]:
+    """The names that may have another value because of a node."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.arg(arg=name) | ast.alias(asname=str(name)):
+            return [name]
+        case ast.alias(name=name):
+            return [name.partition(".")[0]]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            return [name]
+        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            return [name]
+        case ast.Global(names=names) | ast.Nonlocal(names=names):
+            return names
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return [name]  # its target counts, too
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+            return [name]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=word)):
+            return [name] if word in _MUTATORS else []
+        case _:
+            return []
 
 
 def called(node: ast.AST | None) -> str:
@@ -87,14 +171,14 @@ _OPTUNA_NUMBERS = {
 
 def from_optuna(path: Path) -> StudyDraft:
     """A program with an objective that asks a trial for its hyper-parameters."""
-    source, draft = PythonSource(path), StudyDraft()
+    source, draft = PythonSource(path), StudyDraft(path)
     _suggested(source, draft, source.tree, {}, {})
     for name, call in source.calls():
         if name == "create_study":
             _optuna_study(source, draft, given(call))
         elif name == "optimize":
-            count = given(call, "func", "n_trials").get("n_trials")
-            draft.run_up_to(_or_none(source, count))
+            about = given(call, "func", "n_trials")
+            draft.run_up_to(_or_noted(source, draft, about, "n_trials"))
         elif name == "GridSampler":
             _grid_of_optuna(source, draft, given(call, "search_space"))
     draft.data.setdefault("metric", {"name": "value", "goal": "minimize"})
@@ -108,17 +192,17 @@ def from_optuna(path: Path) -> StudyDraft:
 
 
 def _optuna_study(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
-    draft.rank_by("value", _or_none(source, about.get("direction")), "minimize")
+    draft.rank_by("value", _or_noted(source, draft, about, "direction"), "minimize")
     if "directions" in about:
         draft.note("left out: directions; the leaderboard ranks by one metric, `value`")
-    if sampler := called(source.named(about.get("sampler"))):
+    if sampler := _called_or_noted(source, draft, about, "sampler"):
         draft.search_by(sampler)
-    if pruner := called(source.named(about.get("pruner"))):
+    if pruner := _called_or_noted(source, draft, about, "pruner"):
         draft.schedule_by(pruner)
 
 
 def _grid_of_optuna(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
-    space = _or_none(source, source.named(about.get("search_space")))
+    space = _or_noted(source, draft, about, "search_space")
     for name, values in space.items() if isinstance(space, dict) else ():
         draft.parameters[name] = {"values": plain_values(draft, name, list(values))}
 
@@ -130,6 +214,27 @@ def _or_none(source: PythonSource, node: ast.expr | None) -> Any:
         return None
 
 
+def _or_noted(
+    source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr], key: str
+) -> Any:
+    """What is given by this name; None, with a note, if that does not stand there."""
+    try:
+        return source.value(about[key]) if key in about else None
+    except _Unknown:
+        draft.note(f"left out: {key} (line {about[key].lineno}), whose value does not stand there")
+        return None
+
+
+def _called_or_noted(
+    source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr], key: str
+) -> str:
+    """What makes the thing that is given by this name; empty, with a note, if unknown."""
+    found = called(source.named(about.get(key)))
+    if not found:
+        _or_noted(source, draft, about, key)
+    return found
+
+
 def _suggested(
     source: PythonSource,
     draft: StudyDraft,
@@ -139,24 +244,66 @@ def _suggested(
 ) -> None:
     """What is asked for in and below `node`, where these others have these values; `asked` are the
     variables that hold a hyper-parameter."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        words = given(node.value, "name") if isinstance(node.value, ast.Call) else {}
-        if called(node.value).startswith("suggest_") and "name" in words:
-            asked[node.targets[0].id] = str(_or_none(source, words["name"]))
+    if isinstance(node, ast.Assign) and called(node.value).startswith("suggest_"):
+        assert isinstance(node.value, ast.Call)
+        _suggest(source, draft, node.value, when)
+        for target in node.targets:
+            _suggested(source, draft, target, when, asked)
+            if isinstance(target, ast.Name) and (name := given(node.value, "name").get("name")):
+                asked[target.id] = str(_or_none(source, name))
+        return
+    for again in _bound_by(node):
+        asked.pop(again, None)  # it is no longer what was asked for
     if called(node).startswith("suggest_"):
         assert isinstance(node, ast.Call)
         _suggest(source, draft, node, when)
-    if isinstance(node, ast.If):
-        inside = _condition(source, node.test, asked)
-        for then in node.body:
-            _suggested(source, draft, then, _both(when, inside), asked)
-        if node.orelse and any(_suggests(one) for one in node.orelse):
-            others = _others(draft, inside)
-            for otherwise in node.orelse:
-                _suggested(source, draft, otherwise, _both(when, others), asked)
+    if isinstance(node, (ast.If, ast.IfExp)):
+        _suggested_if(source, draft, node, when, asked)
         return
-    for child in ast.iter_child_nodes(node):
-        _suggested(source, draft, child, when, asked)
+    if isinstance(node, (ast.While, ast.Match, ast.BoolOp, ast.ExceptHandler)) and _suggests(node):
+        _note_condition(draft, node)
+    _suggested_each(source, draft, [*ast.iter_child_nodes(node)], when, asked)
+
+
+def _suggested_each(
+    source: PythonSource,
+    draft: StudyDraft,
+    nodes: Sequence[ast.AST],
+    when: Mapping[str, Any],
+    asked: dict[str, str],
+) -> None:
+    for at, one in enumerate(nodes):
+        if isinstance(one, ast.If) and _leaves(one) and any(map(_suggests, nodes[at + 1 :])):
+            _note_condition(draft, one)
+        _suggested(source, draft, one, when, asked)
+
+
+def _suggested_if(
+    source: PythonSource,
+    draft: StudyDraft,
+    node: ast.If | ast.IfExp,
+    when: Mapping[str, Any],
+    asked: dict[str, str],
+) -> None:
+    _suggested(source, draft, node.test, when, asked)
+    inside = _condition(source, draft, node.test, asked)
+    then: Sequence[ast.AST] = node.body if isinstance(node.body, list) else [node.body]
+    otherwise: Sequence[ast.AST] = node.orelse if isinstance(node.orelse, list) else [node.orelse]
+    others = _others(draft, inside)
+    if (not inside and any(map(_suggests, then))) or (
+        not others and any(map(_suggests, otherwise))
+    ):
+        _note_condition(draft, node)
+    _suggested_each(source, draft, then, _both(when, inside), asked)
+    _suggested_each(source, draft, otherwise, _both(when, others), asked)
+
+
+def _note_condition(draft: StudyDraft, node: Any) -> None:
+    line = getattr(node, "lineno", 0)
+    draft.note(
+        f"left out: the condition of line {line}, which is not understood: give `when` to what is"
+        " asked for below it, which every trial has now"
+    )
 
 
 def _both(when: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,15 +322,24 @@ def _suggests(node: ast.AST) -> bool:
     return any(called(one).startswith("suggest_") for one in ast.walk(node))
 
 
-def _condition(source: PythonSource, test: ast.expr, asked: Mapping[str, str]) -> dict[str, Any]:
+def _leaves(node: ast.If) -> bool:
+    """Whether what follows is not always reached."""
+    exits = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+    return any(isinstance(one, exits) for one in ast.walk(node))
+
+
+def _condition(
+    source: PythonSource, draft: StudyDraft, test: ast.expr, asked: Mapping[str, str]
+) -> dict[str, Any]:
     """`if kind == "svc"` and `if kind in (...)`, of a hyper-parameter; nothing for another."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return {}
     name = asked.get(test.left.id) if isinstance(test.left, ast.Name) else None
-    if name is None or not isinstance(test.ops[0], (ast.Eq, ast.In)):
-        return {}
     value = _or_none(source, test.comparators[0])
-    return {} if value is None else {name: value}
+    is_list = isinstance(value, list)
+    if name not in draft.parameters or value is None:
+        return {}
+    return {name: value} if isinstance(test.ops[0], ast.In if is_list else ast.Eq) else {}
 
 
 def _others(draft: StudyDraft, inside: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,17 +371,15 @@ def _suggest(
         values = plain_values(draft, name, list(about["choices"]))
         draft.parameters[name] = {"values": values, **more}
         return
-    if kind == "suggest_int":
-        axis: dict[str, Any] = {"min": int(about["low"]), "max": int(about["high"])}
-    else:
-        axis = {"min": float(about["low"]), "max": float(about["high"])}
-    step = about.get("step", about.get("q"))
+    is_whole, step = kind == "suggest_int", about.get("step", about.get("q"))
+    low, high = (draft.bound(f"{name}.{key}", about.get(key), is_whole) for key in ("low", "high"))
+    axis: dict[str, Any] = {"min": low, "max": high}
     if about.get("log") or kind == "suggest_loguniform":
-        whole = kind == "suggest_int"
-        axis["distribution"] = "q_log_uniform_values" if whole else "log_uniform_values"
-    elif step not in (None, 1):
-        axis |= {"distribution": "q_uniform", "q": step}
-    draft.parameters[name] = {**axis, **more}
+        axis["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
+    elif step is not None and not (is_whole and step == 1):
+        axis = stepped(draft, name, low, high, draft.bound(f"{name}.step", step, is_whole))
+    if axis:
+        draft.parameters[name] = {**axis, **more}
 
 
 # Ray Tune's spaces are dicts in which some values are drawn.
@@ -242,7 +396,7 @@ _RAY_LISTS = ("choice", "grid_search")
 
 def from_ray(path: Path) -> StudyDraft:
     """A program with a Tuner, or `tune.run`."""
-    source, draft = PythonSource(path), StudyDraft()
+    source, draft = PythonSource(path), StudyDraft(path)
     spaces = [node for node in ast.walk(source.tree) if isinstance(node, ast.Dict)]
     spaces = [node for node in spaces if any(_is_drawn(one) for one in node.values)]
     inner = {id(one) for node in spaces for one in ast.walk(node) if one is not node}
@@ -303,12 +457,13 @@ def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call
         return {"distribution": word, "mu": about["mean"], "sigma": about["sd"], **more}
     low, high = about["lower"], about["upper"]
     if "randint" in kind:
-        low, high = int(low), int(high) - (0 if more else 1)  # the end is not among them
+        low, high = (draft.bound(name, one, is_whole=True) for one in (low, high))
+        high -= 0 if more else 1  # the end is not among them
         if "log" in kind:
             return {"min": low, "max": high, "distribution": "q_log_uniform_values", **more}
         return {"min": low, "max": high, **({"distribution": "q_uniform", **more} if more else {})}
     drawn = "log_uniform_values" if "log" in kind else "uniform"
-    axis = {"min": float(low), "max": float(high)}
+    axis = {"min": draft.bound(name, low), "max": draft.bound(name, high)}
     if not more and drawn == "uniform":
         return axis
     return {**axis, "distribution": f"q_{drawn}" if more else drawn, **more}

@@ -235,10 +235,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "parameters": {
             "lr": {"min": 0.0001, "max": 0.1, "distribution": LOG},
             "kind": {"values": ["svc", "forest", "knn"]},
-            "c": {
-                "min": 0.5, "max": 2.0, "distribution": "q_uniform", "q": 0.5,
-                "when": {"kind": "svc"},
-            },
+            "c": {"values": [0.5, 1.0, 1.5, 2.0], "when": {"kind": "svc"}},
             "depth": {
                 "min": 2, "max": 32, "distribution": "q_log_uniform_values",
                 "when": {"kind": "forest"},
@@ -330,3 +327,204 @@ def test_a_file_of_another_kind_is_refused_in_a_sentence(
     run = CliRunner().invoke(app, ["convert", str(file), "--from", tool])
     assert run.exit_code == 2
     assert words in run.output.replace("\n", " ")
+    assert "Traceback" not in run.output
+
+
+def objective(*lines: str, above: str = "") -> str:
+    """A program whose objective begins with these lines."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return f"import optuna\n{above}\ndef objective(trial):\n{body}"
+
+
+def katib(space: str, kind: str = "int") -> str:
+    return (
+        f"kind: Experiment\nspec:\n  parameters:\n"
+        f"  - {{name: x, parameterType: {kind}, feasibleSpace: {space}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "axis"),
+    [
+        ("optuna", objective('trial.suggest_int("x", 1, 9, step=2)'), [1, 3, 5, 7, 9]),
+        ("optuna", objective('trial.suggest_int("x", 1, 9, 3)'), [1, 4, 7]),
+        ("optuna", objective('trial.suggest_float("x", 0.1, 0.9, step=0.4)'), [0.1, 0.5, 0.9]),
+        ("optuna", objective('trial.suggest_float("x", 0, 2, step=1)'), [0.0, 1.0, 2.0]),
+        ("katib", katib('{min: "1", max: "9", step: "4"}'), [1, 5, 9]),
+        ("katib", katib('{min: "0.1", max: "0.9", step: "0.4"}', "double"), [0.1, 0.5, 0.9]),
+        ("hydra", "hydra: {sweeper: {search_space: {x: {type: int, low: 1, high: 8, step: 3}}}}",
+         [1, 4, 7]),
+        ("hydra", "hydra: {sweeper: {params: {x: 'range(0.1, 0.8, 0.2)'}}}", [0.1, 0.3, 0.5, 0.7]),
+    ],
+)  # fmt: skip
+def test_steps_are_counted_from_the_lower_bound(
+    tmp_path: Path, tool: str, text: str, axis: list[float]
+) -> None:
+    data, said = converted(tmp_path, tool, text)
+    assert data["parameters"]["x"] == {"values": axis}
+    assert "to be mended" not in said
+
+
+def test_of_very_many_steps_those_that_no_distribution_has_are_named(tmp_path: Path) -> None:
+    text = objective(
+        'trial.suggest_int("even", 2, 100_000, step=2)',
+        'trial.suggest_int("odd", 1, 100_000, step=2)',
+    )
+    data, said = converted(tmp_path, "optuna", text)
+    even = {"min": 2, "max": 100_000, "distribution": "q_uniform", "q": 2}
+    assert data["parameters"] == {"even": even}
+    assert "left out: odd, as no distribution has its 50,000 values" in said.replace("\n", " ")
+    ranges = "hydra: {sweeper: {params: {x: 'range(0, 5000)', y: 'range(1, 5000, 2)', z: '1, 2'}}}"
+    data, said = converted(tmp_path, "hydra", ranges)
+    assert data["parameters"] == {"x": {"min": 0, "max": 4999}, "z": {"values": [1, 2]}}
+    assert "left out: y, as no distribution has its 2,500 values" in said.replace("\n", " ")
+
+
+NUMBER = 'trial.suggest_int("n", 1, N)'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        objective(NUMBER, above="N = 10\nN *= 5\n"),
+        objective(NUMBER, above="N = 10\nfor N in range(3): pass\n"),
+        objective(NUMBER, above="N = 10\nwith open('f') as N: pass\n"),
+        objective(NUMBER, above="N = 10\ntry: pass\nexcept OSError as N: pass\n"),
+        objective(NUMBER, above="N = 10\nfrom sizes import N\n"),
+        objective(NUMBER, above="N = 10\ndef change():\n    global N\n"),
+        objective(NUMBER, above="N = 10\nprint(N := 4)\n"),
+        objective(NUMBER, above="N = 10\nN, M = 4, 5\n"),
+        objective(NUMBER, above="N = 10\nN: int = 5\n"),
+        objective(NUMBER, above="N = 10\ndef other(N=5): pass\n"),
+        objective(NUMBER, above="N = 10\nmatch 4:\n    case N: pass\n"),
+        objective(NUMBER, above="def other():\n    N = 10\n"),
+        objective(NUMBER, above="class Sizes:\n    N = 10\n"),
+        objective('trial.suggest_categorical("n", N)', above="N = [1, 2]\nN.append(3)\n"),
+        objective('trial.suggest_categorical("n", N)', above="N = [1, 2]\nN[0] = 3\n"),
+    ],
+)
+def test_a_name_that_may_have_another_value_is_not_known(tmp_path: Path, text: str) -> None:
+    text += '    trial.suggest_int("m", 1, 2)\n'
+    data, said = converted(tmp_path, "optuna", text)
+    assert data["parameters"] == {"m": {"min": 1, "max": 2}}
+    assert "does not stand there" in " ".join(said.split()), said
+
+
+def test_a_name_given_one_value_in_or_around_the_function_is_known(tmp_path: Path) -> None:
+    inner = objective('N = 7; trial.suggest_int("n", LOW, N)', above="LOW = 2\n")
+    assert converted(tmp_path, "optuna", inner)[0]["parameters"] == {"n": {"min": 2, "max": 7}}
+    outer = (
+        "def main():\n    N = 7\n    def objective(trial):\n        trial.suggest_int('n', 1, N)\n"
+    )
+    assert converted(tmp_path, "optuna", outer)[0]["parameters"] == {"n": {"min": 1, "max": 7}}
+
+
+def test_settings_of_a_search_that_do_not_stand_there_are_named(tmp_path: Path) -> None:
+    text = objective('trial.suggest_int("n", 1, 2)') + (
+        "sampler = optuna.samplers.RandomSampler()\n"
+        "if slow: sampler = optuna.samplers.GPSampler()\n"
+        "study = optuna.create_study(sampler=sampler, direction=sys.argv[1])\n"
+        "study.optimize(objective, n_trials=10 * many)\n"
+    )
+    said = converted(tmp_path, "optuna", text)[1].replace("\n", " ")
+    for key in ("sampler (line 7)", "direction (line 7)", "n_trials (line 8)"):
+        assert f"left out: {key}, whose value does not stand there" in said
+
+
+KIND = 'kind = trial.suggest_categorical("kind", ["a", "b"])'
+BELOW = 'trial.suggest_int("n", 1, 2)'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (KIND, 'if kind != "a":', f"    {BELOW}"),
+        (KIND, 'if not kind == "a":', f"    {BELOW}"),
+        (KIND, "if deep:", f"    {BELOW}"),
+        (KIND, "if deep:", "    pass", "else:", f"    {BELOW}"),
+        (KIND, 'kind = "a"', 'if kind == "a":', f"    {BELOW}"),
+        (KIND, 'if kind in "ab":', f"    {BELOW}"),
+        (KIND, f"deep and {BELOW}"),
+        (KIND, f"n = {BELOW} if deep else 1"),
+        (KIND, "while deep:", f"    {BELOW}"),
+        (KIND, "match kind:", '    case "a":', f"        {BELOW}"),
+        (KIND, "if deep: return 1.0", BELOW),
+    ],
+)
+def test_a_condition_that_is_not_understood_is_named(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    data, said = converted(tmp_path, "optuna", objective(*lines))
+    assert data["parameters"]["n"] == {"min": 1, "max": 2}
+    line = next(i for i, one in enumerate(lines) if "suggest_int" in one or one[-1] == ":")
+    line = next((i for i, one in enumerate(lines) if one.startswith(("if", "match"))), line)
+    assert f"left out: the condition of line {line + 4}," in said.replace("\n", " ")
+
+
+def test_a_condition_within_an_expression_becomes_a_when(tmp_path: Path) -> None:
+    text = objective(KIND, f'n = {BELOW} if kind == "b" else 0', "if slow: raise ValueError")
+    data, said = converted(tmp_path, "optuna", text)
+    assert data["parameters"]["n"] == {"min": 1, "max": 2, "when": {"kind": "b"}}
+    assert "condition" not in said
+
+
+def determined(space: str, searcher: str = "random") -> str:
+    return f"hyperparameters:\n  x: {space}\nsearcher: {{name: {searcher}}}\n"
+
+
+LAUGHS = "".join(f"x{i}: &x{i} [{f'*x{i - 1}, ' * 10}]\n" for i in range(1, 10))
+MERGES = "".join(f"x{i}: &x{i} {{<<: [{f'*x{i - 1}, ' * 10}]}}\n" for i in range(1, 10))
+LONG = f"x0: &x0 {'a' * 10_000}\nparameters: {{x: {{values: [{'*x0, ' * 1_000}]}}}}\n"
+PYTHON_LAUGHS = "x0 = ['a']\n" + "".join(
+    f"x{i} = [{f'x{i - 1}, ' * 10}]\n" for i in range(1, 10)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "words"),
+    [
+        ("optuna", objective('trial.suggest_categorical("x", ages)', above="ages = [ages]"),
+         "search:2: ages: expected a value that is not made of itself"),
+        ("optuna", objective('trial.suggest_categorical("x", x9)', above=PYTHON_LAUGHS),
+         "expected at most 256 KiB where each name is written out"),
+        ("optuna", objective('trial.suggest_int("x", 1, 1e999)'),
+         "x.high: inf: expected a whole number of 64 bits"),
+        ("optuna", objective('trial.suggest_int("x", 1, 9, step=0)'), "x: 1 to 9 by 0: expected"),
+        ("optuna", "x = " + "+".join(["1"] * 900), "nested less deeply"),
+        ("wandb", "method: grid\nparameters: &a {x: {parameters: *a}}\n",
+         ": an alias: expected at most 100 levels"),
+        ("wandb", f"x0: &x0 [a]\n{LAUGHS}parameters: {{x: {{values: *x9}}}}\n",
+         "expected at most 2 MiB where each alias"),
+        ("wandb", f"x0: &x0 {{a: 1}}\n{MERGES}parameters: {{x: *x9}}\n",
+         "expected at most 2 MiB where each alias"),
+        ("wandb", LONG, "expected at most 2 MiB where each alias"),
+        ("wandb", f"parameters: {{x: {{value: 1{':1' * 9000}}}}}\n",
+         "expected a number of at most 100 digits"),
+        ("determined", determined("{type: log, minval: 400, maxval: 401}"),
+         "search: x.minval: 400: expected an exponent of the base"),
+        ("determined", determined("{type: log, minval: -1, maxval: 1e9}"),
+         "search: x.maxval: 1e9: expected an exponent of the base"),
+        ("determined", determined("{type: log, minval: -1000000000, maxval: 1}"),
+         "search: x.minval: -1000000000: expected an exponent of the base"),
+        ("determined", determined("{type: log, base: -2, minval: 1, maxval: 2}"),
+         "search: x.base: -2: expected a number above 0"),
+        ("determined", determined("{type: int, minval: 1, maxval: 9, count: 1e12}", "grid"),
+         "search: x.count: 1e12: expected from 1 to 10,000"),
+        ("determined", determined("{type: int, minval: low, maxval: 9}"),
+         "search: x.minval: low: expected a whole number of 64 bits"),
+        ("hydra", "hydra: {sweeper: {params: {x: 'range(0, 1, 0)'}}}",
+         "search: x: range(0, 1, 0): expected a range of at least one value"),
+        ("katib", katib("{min: .inf, max: 1}"), "x.feasibleSpace.min: inf: expected a whole"),
+        ("nni", "searchSpace: {x: {_type: randint, _value: [0, .inf]}}\n",
+         "search: x: inf: expected a whole number of 64 bits"),
+    ],
+)  # fmt: skip
+def test_what_has_no_end_or_no_number_is_refused_where_it_stands(
+    tmp_path: Path, tool: str, text: str, words: str
+) -> None:
+    file = tmp_path / "search"
+    file.write_text(text)
+    run = CliRunner().invoke(app, ["convert", str(file), "--from", tool])
+    assert run.exit_code == 2, run.output
+    assert words in run.output.replace("\n", " ")
+    assert str(file) in run.output.replace("\n", "")
