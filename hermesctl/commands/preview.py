@@ -149,12 +149,17 @@ def show_preview(
         return
     if output is Format.TABLE and len(trials) > _PREVIEWED:
         console.print(cell(f"… and {len(trials) - _PREVIEWED} more (-o wide shows all)", "dim"))
-    fixed = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
+    changing = {each.name for each in prepared.spec.parameters if each.HasField("sequence")}
+    same = {k: v for k, v in trials[0].params.items() if k not in names} if trials else {}
+    fixed = {name: value for name, value in same.items() if name not in changing}
+    first = {name: value for name, value in same.items() if name in changing}
     console.print()
     where = f", pool {printable(pool)}" if pool else ""
     console.print(cell(f"{count(len(trials), 'trial')}{where}, policy {policy}"))
     if fixed:
         console.print(cell(f"the same in all: {params_text(fixed)}"))
+    if first:
+        console.print(cell(f"changing while a trial trains, from: {params_text(first)}"))
     if expected is not None:
         console.print()
         console.print(forecast_view(expected))

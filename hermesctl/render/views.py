@@ -248,7 +248,11 @@ def final_view(
         Text(),
     ]
     if best and best[0].metric is not None:
-        parts += [Text("best parameters", style="bold"), params_table(best[0]), Text()]
+        parts += [
+            Text("best parameters", style="bold"),
+            params_table(best[0], _changing(study)),
+            Text(),
+        ]
     parts += failed_trials(detail.trials, said)
     parts.append(
         facts_table(
@@ -261,6 +265,13 @@ def final_view(
     )
     further = next_commands(study.id, best[0] if best else None, ended=True)
     return Group(*parts, Text(), further)
+
+
+def _changing(study: Study) -> list[str]:
+    """The hyper-parameters that change while a trial trains."""
+    axes = study.spec.get("parameters")
+    known = axes.items() if isinstance(axes, Mapping) else ()
+    return [name for name, axis in known if isinstance(axis, Mapping) and "sequence" in axis]
 
 
 def more_trials(study: Study, shown: int) -> list[RenderableType]:

@@ -87,8 +87,8 @@ def notes(section: StudySection, specs: Sequence[TrialSpec]) -> Iterator[str]:
     said += f" stages, each of which {each}"
     said += " (share: tree)" if section.share is Share.TREE else " with `share: tree`"
     if found.unique:
-        told = f": {found.unique:,} of {found.steps:,} steps, {found.times:.2f} times fewer, which"
-        said += f"{told} is one device-hour of {found.times:.2f}"
+        said += f": {found.unique:,} of {found.steps:,} steps, so that one device-hour trains what"
+        said += f" takes {found.times:.2f} without sharing"
     else:
         said += "; what that saves depends on their length (a parameter `epochs`, stop.max_steps)"
     yield said

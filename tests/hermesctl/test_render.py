@@ -572,6 +572,14 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     assert "study extend" not in view
 
 
+def test_the_end_tells_the_first_value_of_a_sequence_as_that() -> None:
+    study = detail(trial(1, metric=0.25))
+    axes = {"lr": {"sequence": {"values": [0.1, 0.01], "after": [5]}}}
+    study = replace(study, study=replace(study.study, spec={"parameters": axes}))
+    drawn = shown(final_view(study, study.trials, {}))
+    assert "  lr         0.1, then by its sequence\n  optimizer  adam\n" in drawn
+
+
 def test_the_end_writes_a_value_as_the_leaderboard_does() -> None:
     best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
     drawn = shown(final_view(detail(trial(1)), [replace(best, params={"momentum": 0.0})], {}))
