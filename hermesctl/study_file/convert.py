@@ -180,7 +180,9 @@ def read(path: Path) -> str:
     try:
         with open_regular(path) as stream:
             text = stream.read(_BYTES_MAX + 1).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{printable(str(path))}: not readable: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"{printable(str(path))}: not readable: {error}") from None
     if len(text) > _BYTES_MAX:
         raise UsageError(f"{printable(str(path))}: expected a file of at most 1 MiB")
@@ -194,7 +196,8 @@ def finished(draft: StudyDraft) -> StudyDraft:
     if "program" not in data and "command" not in data:
         data["program"] = "train.py"
         draft.note("program: the file doesn't name it; give the script that takes --name=value")
-    if data["method"] != "grid" and "run_cap" not in data:
+    # Of a method that proposes trials the head knows how many there are by default.
+    if data["method"] == "random" and "run_cap" not in data:
         data["run_cap"] = _RUN_CAP
         draft.note(f"run_cap: the file doesn't say how many trials; {_RUN_CAP} in its place")
     if not draft.parameters:
