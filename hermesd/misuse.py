@@ -29,6 +29,8 @@ EXPECTED = (
     (r"a valid (number|float)", "a number"),
     (r"a valid boolean", "true or false"),
 )
+# What other programs, such as `tail`, call an option of ours.
+_ELSEWHERE = {"-n": "--last", "--tail": "--last", "--lines": "--last"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,9 @@ def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
         commands = error.ctx.command.commands.items()
         return _unknown(unknown[1], "commands", [n for n, each in commands if not each.hidden])
     if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", message):
-        return Misuse(extra[1], "", f"nothing more after `{error.ctx.command_path}`")
+        measures = re.fullmatch(r"\w+", extra[1]) and "--metric" in _options(error)
+        near = f"--metric {extra[1]}" if measures else ""
+        return Misuse(extra[1], "", f"nothing more after `{error.ctx.command_path}`", near)
     return Misuse("", "", " ".join(message.split()))
 
 
@@ -122,7 +126,8 @@ def _unknown(
 ) -> Misuse:
     """A word that is none of the choices."""
     known = list(choices)
-    near = get_close_matches(word, known, 1) or sorted(likely)
+    other = _ELSEWHERE.get(word)
+    near = [other] if other in known else get_close_matches(word, known, 1) or sorted(likely)
     expected = f"one of the {noun} {', '.join(known)}" if noun else f"one of {', '.join(known)}"
     return Misuse(name or word, word if name else "", expected, next(iter(near), ""))
 

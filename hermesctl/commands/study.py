@@ -75,6 +75,7 @@ def list_studies(head: HeadOption = None, output: OutputOption = Format.TABLE) -
         rows = [row(study) for study in studies]
         if not studies and output.for_people:
             say(f"note: {no_study_yet()}")
+            return
         emit(stdout(), output, {"studies": rows}, rows, lambda wide: studies_table(studies, wide))
 
     run(body, head=head)
@@ -265,6 +266,10 @@ def add(
             say(f"{count(len(added.trials), 'trial')} added: {which}")
         rows = [row(trial) for trial in added.trials]
         document: dict[str, Data] = {"study": added.study, "trials": rows}
+        if output.for_people and not added.trials:
+            if not added.notes:
+                say("no trial was added")
+            return
         metric = (await client.study(added.study)).study.ranked_by
         view = partial(trials_table, added.trials, metric)
         emit(stdout(), output, document, rows, view)

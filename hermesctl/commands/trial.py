@@ -95,7 +95,8 @@ def list_trials(
         detail = await client.study(await chosen_study(client, study))
         trials = [trial for trial in detail.trials if {*(tags or ())} <= {*trial.tags}]
         if tags and not trials and output.for_people:
-            say(f"note: {_tags_there(detail.trials)}")
+            say(f"no trial of {printable(detail.study.id)} matches: {_tags_there(detail.trials)}")
+            return
         rows = [row(trial) for trial in trials]
         metric = detail.study.ranked_by
         document: dict[str, Data] = {"study": detail.study.id, "trials": rows}

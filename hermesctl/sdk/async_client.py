@@ -302,7 +302,8 @@ class AsyncClient:
             more = f" and {count(len(on_devices) - _NAMED, 'other')}" if on_devices[_NAMED:] else ""
             words += f"; on devices: {', '.join(on_devices[:_NAMED])}{more}"
         if waiting:
-            words += f"; {first}: {found.summary}"
+            names_it = found.summary.startswith(f"{first} ")
+            words += f"; {found.summary}" if names_it else f"; {first}: {found.summary}"
         return replace(found, trial=detail.study.id, summary=words, last_decision="")
 
     async def nodes(self) -> list[Node]:

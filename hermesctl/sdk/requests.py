@@ -5,7 +5,7 @@ Whatever is passed, what can't be meant is a UsageError that names the argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -23,7 +23,7 @@ from hermesctl.study_file.schema import (
     short_enum_name,
 )
 from hermesctl.study_file.trees import tree_of, with_value
-from hermesctl.text import cut, printable
+from hermesctl.text import cut, nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 
@@ -96,14 +96,22 @@ def _number(name: str, word: object, enum: EnumDescriptor) -> int:
     """The value of an enum that a word of the study file stands for."""
     known = {short_enum_name(enum, each.number): each.number for each in enum.values if each.number}
     if not isinstance(word, str) or word not in known:
-        raise refused(name, word, f"one of {', '.join(known)}")
+        raise refused(name, word, f"one of {', '.join(known)}", _meant(word, known))
     return known[word]
 
 
-def refused(name: str, value: object, expected: str) -> UsageError:
+def _meant(word: object, known: Iterable[str]) -> str:
+    """The word that is begun or misspelt; empty for none."""
+    if not isinstance(word, str) or not word:
+        return ""
+    begun = [each for each in known if each.startswith(word.lower())]
+    return begun[0] if len(begun) == 1 else nearest(word, known)
+
+
+def refused(name: str, value: object, expected: str, near: str = "") -> UsageError:
     """The error for the argument `name`, which was expected to be something else."""
     told = value if isinstance(value, str) else repr(value)
-    return UsageError(name, [Problem(expected, name, told)])
+    return UsageError(name, [Problem(expected, name, told, near)])
 
 
 # What a change is meant for, and what an extension changes: arguments -> messages.

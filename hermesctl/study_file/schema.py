@@ -81,7 +81,7 @@ def near_number(text: str) -> str:
 # What others call a distribution whose bounds are values: those of log_uniform are exponents.
 _NEAREST = {"loguniform": "log_uniform_values", "qloguniform": "q_log_uniform_values"}
 # What a W&B sweep file may say in other words, and what of it means nothing here.
-_ENUM_ALIASES = {"categorical_w_probabilities": "categorical", "bayes": "tpe"}
+ENUM_ALIASES = {"categorical_w_probabilities": "categorical", "bayes": "tpe"}
 _IGNORED = {
     "apiVersion": "apiVersion is not needed and was ignored",
     "controller": "controller is not needed and was ignored: the head decides",
@@ -373,7 +373,7 @@ class _Builder:
 
     def enum(self, enum: EnumDescriptor, node: Scalar, path: str) -> int | None:
         names = [short_enum_name(enum, v.number) for v in enum.values if v.number]
-        word = _ENUM_ALIASES.get(node.text, node.text)
+        word = ENUM_ALIASES.get(node.text, node.text)
         if isinstance(node.value, str) and word in names:
             return enum.values_by_name[_enum_prefix(enum) + word.upper()].number
         expected = f"one of {', '.join(names)}"

@@ -20,7 +20,7 @@ from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, open_regular
-from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.schema import ENUM_ALIASES, build_spec
 from hermesctl.study_file.trees import tree_of, with_value
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -59,7 +59,23 @@ class Prepared:
         """The head's problems with the lines of the file that they are about."""
         root = self.document.root
         nowhere = Place(root.place.source)
-        return [replace(p, place=place_of(root, p.field_path) or nowhere) for p in problems]
+        return [
+            replace(
+                problem,
+                place=place_of(root, problem.field_path) or nowhere,
+                value=self._written(problem),
+            )
+            for problem in problems
+        ]
+
+    def _written(self, problem: Problem) -> str:
+        """The value as it was written, where the head knows another word for it."""
+        root = self.document.root
+        for entry in root.entries if isinstance(root, Table) else ():
+            if entry.key == problem.field_path and isinstance(entry.node, Scalar):
+                word = entry.node.text
+                return word if ENUM_ALIASES.get(word) == problem.value else problem.value
+        return problem.value
 
 
 def open_study(path: Path) -> Document:

@@ -165,6 +165,9 @@ async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
         assert list(answer.notes) == ["random_walk proposes 3 more trials as results come in"]
         assert len(await until(head, 3)) == 3
         assert head.state.searching == {"digits": 5}
+        one = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=1)
+        answer = await head.control.AddTrials(one)
+        assert list(answer.notes) == ["random_walk proposes 1 more trial as results come in"]
         refused, words = await status(
             head.control.AddTrials(
                 pb.AddTrialsRequest(request_id=request_id(), study="digits", count=100_000)

@@ -62,6 +62,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.nodes = [pb.Node(id="box", connected=True)]
         self.version = client_version()
         self.identical_to = ""
+        self.why = "it waits for cpu/0"
         self.submitted: dict[str, Any] = {}  # more of what a submitted study is
         self.then: list[pb.PublicEvent] = []  # what happens right after a submit
         self.at_last: list[pb.PublicEvent] = []  # what happens once the study was asked about
@@ -192,7 +193,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         return pb.ExplainTrialResponse(
             trial=request.trial,
             notices=self.studies[study].notices if study in self.studies else (),
-            summary="it waits for cpu/0",
+            summary=self.why,
             policy="best_first",
             ranking=[pb.RankedTrial(trial="digits/1", words="loss 0.2", state=waiting)],
         )

@@ -231,6 +231,12 @@ def test_preview_shows_the_trials_and_stores_nothing(head: FakeHead, project: Pa
         assert "lr" in result.stdout
         assert "2 trials, policy best_first" in result.stdout
         assert "the same in all: optimizer=adam" in result.stdout
+    file = project / "study.yaml"
+    sequence = "  optimizer:\n    sequence: {values: [adam, sgd], after: [5]}\n"
+    file.write_text(file.read_text() + sequence)
+    changing = hermesctl("preview", str(file)).stdout
+    assert "changing while a trial trains, from: optimizer=adam" in changing
+    assert "the same in all" not in changing
     assert all(r.validate_only for r in head.of(pb.SubmitStudyRequest))
     document = json.loads(hermesctl("preview", str(project / "study.yaml"), "-o", "json").stdout)
     assert document["version"] == 1
@@ -466,7 +472,8 @@ def test_an_empty_list_says_what_fills_it(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     head.nodes = []
-    assert f"note: {hint}" in hermesctl(*words).stderr
+    assert f"note: {hint}" in (said := hermesctl(*words)).stderr
+    assert words != ["study"] or said.stdout == ""
     quiet = hermesctl(*words, "-o", "json")
     assert (quiet.exit_code, quiet.stderr) == (0, "")
 
@@ -662,7 +669,8 @@ def test_trials_are_tagged_noted_and_listed_by_their_tags(head: FakeHead) -> Non
     listed = json.loads(hermesctl("trial", "ls", "digits", "--tag", "warm", "-o", "json").stdout)
     assert [each["id"] for each in listed["trials"]] == ["digits/1", "digits/3"]
     both = hermesctl("trial", "ls", "digits", "--tag", "warm", "--tag", "cold")
-    assert "its trials have the tags good, warm" in both.stderr
+    assert "no trial of digits matches: its trials have the tags good, warm" in both.stderr
+    assert both.stdout == ""
     assert "good warm" in hermesctl("trial", "ls", "digits").stdout
 
     assert hermesctl("trial", "note", "digits/1").stdout == "no note\n"
@@ -829,6 +837,13 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
         assert f"_HERMESCTL_COMPLETE=complete_{shell}" in script.stdout
     monkeypatch.setenv("_HERMESCTL_COMPLETE", "")
     assert hermesctl("completion", "powershell").exit_code == ExitCode.USAGE
+
+
+def test_why_of_a_study_names_a_trial_once(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    head.why = "digits/1 is waiting"
+    assert "digits/1: digits/1" not in (said := hermesctl("why", "digits").stdout)
+    assert "; digits/1 is waiting" in " ".join(said.split())
 
 
 def test_why_of_a_study_is_who_is_on_a_device_and_who_is_next(head: FakeHead) -> None:

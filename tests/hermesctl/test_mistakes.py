@@ -140,6 +140,15 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["study", "replay", "--devics", "3"], USAGE, "did you mean --devices?"),
         (["study", "replay", "--devices"], USAGE, "--devices: expected a value after it"),
         (["study", "show"], USAGE, "STUDY: expected a value: a study's id, or a unique prefix"),
+        (["trial", "curve", "a/1", "val_loss"], USAGE, "did you mean --metric val_loss?"),
+        (["logs", "a/1", "-n", "3"], USAGE, "did you mean --last?"),
+        (["logs", "a/1", "--tail", "3"], USAGE, "did you mean --last?"),
+        (
+            ["best", "digits", "--metric", "x", "--goal", "maximise"],
+            USAGE,
+            "did you mean maximize?",
+        ),
+        (["best", "digits", "--metric", "x", "--goal", "min"], USAGE, "did you mean minimize?"),
         (["study", "show", "a", "b"], USAGE, "b: expected nothing more after `hermesctl study s"),
         (["best", "-o", "yml"], USAGE, "--output: yml: expected one of table, wide, json, yaml,"),
         (["completion", "fsh"], USAGE, "SHELL: fsh: expected one of bash, zsh, fish; did you m"),
@@ -252,3 +261,13 @@ def test_a_stop_tells_what_is_lost_by_it(head: FakeHead) -> None:
         result = CliRunner().invoke(app, args)
         assert result.exit_code == 0
         assert "note: no checkpoint can be taken of digits/1 (2 steps)" in result.stderr
+
+
+def test_a_method_that_lacks_its_library_is_named_as_it_was_written(
+    head: FakeHead, project: Path
+) -> None:
+    file = project / "study.yaml"
+    file.write_text(file.read_text().replace("method: grid", "method: bayes"))
+    head.failures["SubmitStudy"].append((grpc.StatusCode.INVALID_ARGUMENT, "no"))
+    head.field_errors = [pb.FieldError(field_path="method", value="tpe", expected="optuna")]
+    assert "method: bayes: expected optuna" in told("submit", str(file), code=USAGE)

@@ -369,7 +369,8 @@ class StudiesService:
             return SearchLimited(study.id, wanted, key)
 
         await carry_out(self.head, key, compose)
-        told = f"{study.searcher.name} proposes {request.count} more trials as results come in"
+        more = "1 more trial" if request.count == 1 else f"{request.count} more trials"
+        told = f"{study.searcher.name} proposes {more} as results come in"
         return pb.AddTrialsResponse(study=study.id, notes=[told])
 
     async def ExtendStudy(
