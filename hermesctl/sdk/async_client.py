@@ -21,13 +21,13 @@ from google.protobuf.message import Message
 from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
 from hermesctl.sdk import local, notebook, people
 from hermesctl.sdk.address import embedded_head, find_head
-from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, signal_of, traced
+from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.from_wire import enum_word, leaderboard, record
-from hermesctl.sdk.likeness import program, ran_meanwhile
+from hermesctl.sdk.likeness import program, ran_meanwhile, signal_of
 from hermesctl.sdk.local import expanded
 from hermesctl.sdk.records import (
     ChangedTrials,
@@ -752,7 +752,7 @@ class AsyncClient:
         own = await self.best(found[0], 1, metric=metric, goal=goal, by=by)
         metric, goal = own.metric, own.metric_goal
         # What is smoothed in one study can't be compared with another's last value.
-        same = all(signal_of(study) == metric for study in found)
+        same = all(signal_of(study.spec).name == metric for study in found)
         by = by or ("last" if own.metric_mode == "smoothed" and not same else own.metric_mode)
         for study in found:
             board = await self.best(study, 1, metric=metric, goal=goal, by=by)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hermesctl.sdk.events import Event
+from hermesctl.sdk.likeness import signal_of
 from hermesctl.sdk.records import Curve, Leaderboard, Params, Study, TrialState
 from hermesctl.yaml_text import Data
 
@@ -106,18 +107,12 @@ def compared(traces: Sequence[StudyTrace]) -> StudyComparison:
 def _values(study: Study, metric: str, events: Iterable[Event]) -> Iterator[tuple[float, float]]:
     """The metric's finite values by their times: of the signal each report's mean, which says more
     than its last iteration."""
-    name = signal_of(study)
+    name = signal_of(study.spec).name
     for event in events:
         known = {each.name: each.last for each in event.metrics}
         value = event.loss if metric == name and event.loss is not None else known.get(metric)
         if value is not None and math.isfinite(value):
             yield event.at_unix_seconds, value
-
-
-def signal_of(study: Study) -> Data:
-    """The metric that steers a study, which alone is smoothed."""
-    signal = study.spec.get("signal", "loss")
-    return signal.get("name", "loss") if isinstance(signal, Mapping) else signal
 
 
 def _eighths(end: float) -> tuple[float, ...]:

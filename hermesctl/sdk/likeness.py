@@ -139,7 +139,11 @@ def overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
 
 
 def signal_of(spec: Mapping[str, Any]) -> Signal:
-    """What the study's policy reads."""
+    """What a study's policy reads.
+
+    Args:
+        spec: The study as it was submitted, `Study.spec`.
+    """
     given = spec.get("signal")
     if isinstance(given, Mapping):
         return Signal(str(given.get("name") or "loss"), str(given.get("goal") or "minimize"))
