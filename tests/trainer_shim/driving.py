@@ -171,7 +171,9 @@ class Zygote:
             command += ["--preload", preload]
         orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
         shim = _linked(path.parent / "shim")
-        self.pid = int(subprocess.check_output(orphan, cwd=shim, start_new_session=True))
+        # PyTorch sets it in a test's own process; no trial has it.
+        env = {name: it for name, it in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+        self.pid = int(subprocess.check_output(orphan, cwd=shim, env=env, start_new_session=True))
         self._end = open(  # noqa: SIM115
             os.pidfd_open(self.pid), "rb", buffering=0
         )
