@@ -321,7 +321,10 @@ def _refuse(message: str, code: int = REFUSED) -> NoReturn:
 
 def main() -> None:
     """The command line's entry point."""
-    # Whoever starts us may block signals, or ignore SIGCHLD, which has no child's exit code told.
+    # Whoever starts us may block signals, or ignore SIGCHLD, which has no child's exit code told. A
+    # Ctrl-C that came while it was blocked was for them: it goes to the whole terminal.
+    if signal.SIGINT in signal.sigpending():
+        signal.sigwait({signal.SIGINT})
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     app()

@@ -147,16 +147,22 @@ async def stop(environment: Mapping[str, str], *, say: Say | None = None) -> boo
 
 
 def _spawn(state: Path, flags: list[str]) -> subprocess.Popen[bytes]:
-    # A plain Popen: asyncio's transport would kill the child when it is collected.
-    with _log(state).open("ab") as log:
-        return subprocess.Popen(
-            [*COMMAND, "--state", str(state), *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=state,
-            start_new_session=True,
-        )
+    # Ctrl-C goes to all that the terminal has, and so to the child until its session is its own. It
+    # starts with it held, and drops what came meanwhile (hermesd.cli).
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # A plain Popen: asyncio's transport would kill the child when it is collected.
+        with _log(state).open("ab") as log:
+            return subprocess.Popen(
+                [*COMMAND, "--state", str(state), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=state,
+                start_new_session=True,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def _ready(
