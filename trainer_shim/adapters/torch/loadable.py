@@ -45,10 +45,11 @@ def extra_state(model: Any) -> dict[str, Any]:
 
 def _with_extra_state(model: Any) -> Iterator[tuple[str, Any]]:
     import torch
+    from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX as SUFFIX
 
     for prefix, module in model.named_modules(remove_duplicate=False):
         if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
-            yield f"{prefix}._extra_state" if prefix else "_extra_state", module
+            yield f"{prefix}.{SUFFIX}" if prefix else SUFFIX, module
 
 
 def _extra_of(module: Any) -> Any:

@@ -34,6 +34,8 @@ NAMES = (
     (LOADER, "_MultiProcessingDataLoaderIter._shutdown_workers"),
     # Called by copy.deepcopy, which makes a module without calling its __init__.
     ("torch.nn", "Module.__setstate__"),
+    # What a state_dict names a module's own state by.
+    ("torch.nn.modules.module", "_EXTRA_STATE_KEY_SUFFIX"),
     # Where `Tensor.backward` looks its function up at each call.
     ("torch.autograd", "backward"),
     # How many of the modes that see all that is computed are under way.
