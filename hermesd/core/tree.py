@@ -127,18 +127,6 @@ class StageTree:
                     return
                 begin = node.end
 
-    def remove(self, root: Hashable, path: Path, trial: TrialId) -> None:
-        """Take a trial out, and the nodes that it had for itself."""
-        level = self.roots.get(root, {})
-        for node in list(self.along(root, path)):
-            node.members.pop(trial, None)
-            if not node.members:
-                del level[node.values]
-                break
-            level = node.children
-        if not self.roots.get(root, True):
-            del self.roots[root]
-
     def along(self, root: Hashable, path: Path) -> Iterator[StageNode]:
         """The nodes of a path, in order."""
         level = self.roots.get(root, {})
@@ -152,13 +140,6 @@ class StageTree:
                 if node.end is None:
                     return
                 begin, level = node.end, node.children
-
-    def fellows(self, root: Hashable, path: Path, step: int) -> Iterable[TrialId]:
-        """The trials of which what comes after so many steps is the same, and all before that."""
-        for node in self.along(root, path):
-            if _before(step, node.end):
-                return node.members
-        return ()
 
     @property
     def nodes(self) -> Iterator[StageNode]:

@@ -122,10 +122,6 @@ class HeadService:
         )
 
 
-class _HeadStopped(Exception):
-    """Somebody asked the head to end."""
-
-
 @dataclass(frozen=True, slots=True)
 class Running:
     """A head that answers."""

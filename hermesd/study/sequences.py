@@ -14,7 +14,6 @@ from typing import Annotated, Literal, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hermesd.core.lengths import is_length
 from hermesd.core.model import Scalar, Setting, Stage
 from hermesd.refusal import FieldError, Refused, from_pydantic, shown, under
 from hermesd.study.space import VALUES_LIMIT, Plain, Point
@@ -125,14 +124,6 @@ def stages(given: Mapping[str, Sequence], point: Point) -> tuple[Stage, ...]:
         now = tuple((n, each[bisect_right(own[n], begin)][1]) for n, each in spans.items())
         found.append(Stage(until, now if begin else (*point, *now)))
     return tuple(found)
-
-
-def length_of(parameters: Mapping[str, Setting], steps_per_epoch: int) -> int | None:
-    """How many steps a trial is to train, by its parameters; None if they don't say."""
-    for name, value in parameters.items():
-        if is_length(name) and isinstance(value, int) and not isinstance(value, bool):
-            return value * (steps_per_epoch if "epoch" in name.lower() else 1)
-    return None
 
 
 class _Wrong(Exception):

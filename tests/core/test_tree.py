@@ -75,7 +75,9 @@ def test_each_step_is_in_the_node_of_those_that_do_it_alike(given: list[Path]) -
                 for n, other in enumerate(given)
                 if at(path, step) is not None and ((p := parting(path, other)) is None or p > step)
             }
-            assert set(tree.fellows("root", path, step)) == alike, number
+            along = tree.along("root", path)
+            here = (node.members for node in along if node.end is None or step < node.end)
+            assert set(next(here, ())) == alike, number
 
 
 @given(st.lists(paths, min_size=1, max_size=8))
@@ -102,19 +104,11 @@ def test_the_order_of_insertion_does_not_matter(given: list[Path], chance: rando
     assert tree == tree_of(given)
 
 
-@given(st.lists(paths, min_size=1, max_size=6))
-def test_without_its_trials_a_tree_is_empty(given: list[Path]) -> None:
-    tree = tree_of(given)
-    for number, path in enumerate(given):
-        tree.remove("root", path, str(number))
-    assert tree == StageTree()
-
-
 def test_trials_of_different_roots_have_nothing_in_common() -> None:
     path, tree = made([(3, "a")]), StageTree()
     tree.insert("one", path, "x")
     tree.insert("other", path, "y")
-    assert set(tree.fellows("one", path, 0)) == {"x"}
+    assert [set(node.members) for node in tree.along("one", path)] == [{"x"}]
 
 
 @given(paths, st.lists(st.integers(1, 12), max_size=4))
