@@ -26,8 +26,9 @@ from hermesd.core.trial import Trial
 WEIGHT = 0.2
 # Iterations of trials of one study differ by so much on the same device, by batch and optimizer.
 DOUBT = 3.0
-# So many comparisons count for a device being as fast as its kind before any was made.
-PRIOR = 5
+# A device differs by what is beyond so many deviations of the mean of its comparisons. They are
+# fewer than they seem: consecutive ones share a quantum, and noise lasts.
+CERTAIN = 4.0
 # Iterations on one device vary by as much from quantum to quantum: no trial moves for less.
 ALIKE = 0.05
 
@@ -52,22 +53,32 @@ class Speed:
 class Evidence:
     """What comparisons with its like say of a device.
 
-    `log_ratio` is the logarithm of its speed beside theirs, the mean of the first comparisons, in
+    Each is the logarithm of its speed beside theirs. The means are of the first comparisons, in
     which later ones weigh `WEIGHT`: a card that is throttled today was not yesterday.
     """
 
     count: int = 0
+    #: The mean of the comparisons.
     log_ratio: float = 0.0
+    #: The mean of how far each was off the mean before it, of the first one off 0.
+    spread: float = 0.0
 
     @property
     def correction(self) -> float:
-        """The device's speed beside its kind's, drawn to 1 as long as there are few comparisons."""
-        return math.exp(self.count / (self.count + PRIOR) * self.log_ratio)
+        """The device's speed beside its kind's, as near to 1 as the comparisons' noise allows."""
+        share = max(1.0 / max(self.count, 1), WEIGHT / (2.0 - WEIGHT))
+        sure = abs(self.log_ratio) - CERTAIN * self.spread * math.sqrt(share)
+        return math.exp(math.copysign(max(sure, 0.0), self.log_ratio))
 
     def with_one(self, log_ratio: float) -> Evidence:
         """After one more comparison."""
         weight = max(1.0 / (self.count + 1), WEIGHT)
-        return Evidence(self.count + 1, self.log_ratio + weight * (log_ratio - self.log_ratio))
+        off = log_ratio - self.log_ratio
+        return Evidence(
+            self.count + 1,
+            self.log_ratio + weight * off,
+            self.spread + weight * (abs(off) - self.spread),
+        )
 
 
 @dataclass(frozen=True)

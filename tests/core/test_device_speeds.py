@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -15,7 +17,7 @@ from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import NodeJoined
 from hermesd.core.model import Device, DeviceId, Plugin, Quantum, Tier
 from hermesd.core.placement import make_placement
-from hermesd.core.speeds import ALIKE, PRIOR, Evidence, Speeds, lead, performance, rate
+from hermesd.core.speeds import ALIKE, Evidence, Speeds, lead, performance, rate
 from hermesd.core.state import State
 from hermesd.core.trial import Pace, Trial
 from hermesd.head.api.nodes import node_view
@@ -87,25 +89,35 @@ def test_a_device_with_no_comparison_is_as_fast_as_its_kind() -> None:
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=30))
-def test_few_comparisons_are_drawn_to_1(seen: list[float]) -> None:
+def test_a_device_is_never_taken_to_differ_more_than_its_comparisons_do(seen: list[float]) -> None:
     evidence = Evidence()
     for log_ratio in seen:
         evidence = evidence.with_one(log_ratio)
     assert evidence.count == len(seen)
     assert min(seen) - 1e-9 <= evidence.log_ratio <= max(seen) + 1e-9
-    share = len(seen) / (len(seen) + PRIOR)
-    assert evidence.correction == pytest.approx(2.718281828459045 ** (share * evidence.log_ratio))
+    believed = math.log(evidence.correction)
+    assert abs(believed) <= abs(evidence.log_ratio) + 1e-9
+    assert believed * evidence.log_ratio >= 0
+
+
+@given(st.floats(-5.0, 5.0))
+def test_one_comparison_says_nothing_and_ten_alike_say_it_all_but(log_ratio: float) -> None:
+    evidence = Evidence().with_one(log_ratio)
+    assert evidence.correction == 1.0
+    for _ in range(19):
+        evidence = evidence.with_one(log_ratio)
+    assert math.log(evidence.correction) == pytest.approx(log_ratio, rel=0.05)
 
 
 @given(VISITS, st.lists(PACES, min_size=4, max_size=4), st.randoms(use_true_random=False))
 def test_equal_devices_stay_equal_whatever_trials_take(
-    visits: list[tuple[int, int]], paces: list[float], random: st.DrawFn
+    visits: list[tuple[int, int]], paces: list[float], chance: random.Random
 ) -> None:
     """Iterations of one trial that differ by less than `ALIKE` tell of no device."""
     there = devices(4)
     state = begun(there)
     for number, place in visits:
-        noise = 1.0 + random.uniform(-0.4, 0.4) * ALIKE  # type: ignore[attr-defined]
+        noise = 1.0 + chance.uniform(-0.4, 0.4) * ALIKE
         visit(state, number, there[place].id, paces[number] * noise)
     assert state.corrections == {}
     speeds = state.speeds("s")
@@ -131,6 +143,34 @@ def test_a_device_throttled_to_half_is_seen_within_ten_quanta_of_each_trial(
     assert min(known.values()) > 0.45, "no more than it is"
     others = [speed for device, speed in known.items() if device != slow]
     assert max(others) < 1.25 * min(others)
+
+
+def believed(seed: int, noise: float, slower: float) -> list[float]:
+    """How many times as fast as `n/1` its twin is held to be, after each of 160 quanta on one of
+    them by chance: an iteration takes `slower` times as long on `n/1`, and as noise has it."""
+    chance, there = random.Random(seed), devices(2)
+    state, seen = begun(there), []
+    for _ in range(160):
+        place = chance.randrange(2)
+        seconds = (slower if place else 1.0) * math.exp(chance.gauss(0.0, noise))
+        visit(state, chance.randrange(4), there[place].id, seconds)
+        known = state.speeds("s")
+        seen.append(known.correction("n/0") / known.correction("n/1"))
+    return seen
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3, 1.0])
+def test_twins_on_a_noisy_machine_are_seldom_taken_for_unequal(noise: float) -> None:
+    ratios = [ratio for seed in range(4) for ratio in believed(seed, noise, 1.0)]
+    assert sum(ratio != 1.0 for ratio in ratios) < 0.03 * len(ratios)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.2])
+def test_a_device_half_as_fast_is_seen_through_the_noise(noise: float) -> None:
+    for seed in range(4):
+        seen = believed(seed, noise, 2.0)
+        assert any(ratio > 1.2 for ratio in seen[:20]), "in five quanta of each trial"
+        assert sum(ratio > 1.2 for ratio in seen[40:]) > 0.6 * len(seen[40:]), "and not forgotten"
 
 
 @given(st.lists(st.floats(1.0, 10.0), max_size=12))
