@@ -137,7 +137,7 @@ class _Growing:
         self.job = job
         self.split = job.least
         factor = YOUNG_FACTOR if job.young else 1.0
-        self._shares = [_share(demand, capacity) / factor for demand in (job.worker, job.server)]
+        self._shares = [share(demand, capacity) / factor for demand in (job.worker, job.server)]
         self._most = job.most
         speed = job.speed(*job.least)
         self._seconds = job.remaining_steps / speed if speed > 0 else math.inf
@@ -177,7 +177,7 @@ class _Growing:
         return True
 
 
-def _share(demand: Sequence[float], capacity: Sequence[float]) -> float:
+def share(demand: Sequence[float], capacity: Sequence[float]) -> float:
     """The largest share of a resource of the whole cluster that this is: its dominant one."""
     return max(asked / there for asked, there in zip(demand, capacity, strict=True))
 
