@@ -59,7 +59,8 @@ def _begun(trial: Trial, restore: str | None = None) -> float:
 def _trained(trial: Trial) -> None:
     """Let it train for a while, from its first step: before it, there is nothing to save."""
     started = next(event for event in reversed(trial.events) if event["kind"] == "started")
-    while started["awaits_step"] and trial.until("reported")["last_step"] <= started["step"]:
+    # What is back from an image has trained already.
+    while started.get("awaits_step") and trial.until("reported")["last_step"] <= started["step"]:
         pass
     time.sleep(0.5)
 

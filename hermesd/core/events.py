@@ -78,6 +78,14 @@ class Spoilt:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageGivenUp:
+    """No node was fit for a trial's image of processes for so long that it goes on from the
+    checkpoint before."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
 
@@ -548,6 +556,7 @@ Event: TypeAlias = (
     | Reclaimed
     | PolicyFailed
     | CopyEvent
+    | ImageGivenUp
     | Looked
     | RunEvent
 )

@@ -28,6 +28,7 @@ from hermesd.core.trial import (
     RESTORE,
     STALLED,
     TAKEN_AWAY,
+    UNFIT,
     UNMET,
     WRONG_EVERYWHERE,
     Ending,
@@ -65,13 +66,13 @@ def note(state: Tables, trial: Trial) -> None:
     Those of a trial that has failed for good on two devices were its own fault. Of one that ends
     for another reason nothing can be told, nor of an error for which its study has a rule that is
     about the trial, nor of a checkpoint that could not be had from elsewhere: which of two machines
-    broke the way between them is not known. Nor of what its study needs of a node and does not find
-    there, nor of code or arguments that are wrong everywhere.
+    broke the way between them is not known. Nor of what its study, or its image, needs of a node
+    and does not find there, nor of code or arguments that are wrong everywhere.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
-    if failure.error_kind in {NOT_FETCHED, UNMET, *WRONG_EVERYWHERE}:
+    if failure.error_kind in {NOT_FETCHED, UNFIT, UNMET, *WRONG_EVERYWHERE}:
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return
@@ -243,6 +244,8 @@ def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
         trial = replace(trial, checkpoint=None)
     if trial.copied is not None and trial.copied.step > step:
         trial = replace(trial, copied=None)  # it did not do either, or is of a later past
+    if trial.before_image is not None and trial.before_image.step > step:
+        trial = replace(trial, before_image=None)
     if trial.result is not None and step < trial.result.step:
         return _ended_if(trial, True, detail)
     return _ended_if(trial, _restores(trial) >= MOST_RESTORES, detail, "too often")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from hermesd.core.failures import Prospects
+from hermesd.core.going_on import image_misfit, to_restore
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
 from hermesd.core.model import Device, DeviceId, NodeId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
@@ -101,21 +102,12 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
 
 
 def unable(state: Tables, trial: Trial, node: NodeId) -> str:
-    """Why the trial's checkpoint, an image of processes, is of no use to a node; "" if it is no
-    image, or can be brought back there as far as is known."""
-    saved = trial.checkpoint
-    if saved is None or not saved.image_of or state.parked_on(trial) == node:
+    """Why what the trial would go on from, an image of processes, is of no use to a node; "" if it
+    is no image, or can be brought back there as far as is known."""
+    if trial.checkpoint is None or state.parked_on(trial) == node:
         return ""
-    there, here = state.nodes.get(saved.image_of), state.nodes[node]
-    if not here.image_features:
-        return "its checkpoint is an image of its processes, and the node makes none"
-    if there is None or there.image_features == here.image_features:
-        return ""
-    lacks = set(there.image_features).difference(here.image_features)
-    if not lacks:
-        return ""
-    named = ", ".join(sorted(lacks)[:3])
-    return f"its checkpoint is an image of its processes on {there.id}, and the node lacks {named}"
+    saved = to_restore(state, trial)
+    return image_misfit(state, trial, saved, node) if saved is not None else ""
 
 
 def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:

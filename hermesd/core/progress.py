@@ -382,7 +382,14 @@ def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     if (known := trial.checkpoint) is not None and known.id == checkpoint.id:  # said twice
         places = tuple(dict.fromkeys((*known.nodes, *checkpoint.nodes)))
         return replace(trial, checkpoint=replace(checkpoint, nodes=places))
-    return replace(trial, checkpoint=checkpoint, misfortunes=misfortunes, copy_after=0.0)
+    older = known if known is not None and not known.image_of else trial.before_image
+    return replace(
+        trial,
+        checkpoint=checkpoint,
+        before_image=older if checkpoint.image_of else None,
+        misfortunes=misfortunes,
+        copy_after=0.0,
+    )
 
 
 def failed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:

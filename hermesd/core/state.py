@@ -17,6 +17,7 @@ from hermesd.core.events import (
     Event,
     Extended,
     Forgiven,
+    ImageGivenUp,
     Looked,
     Marked,
     MetricChosen,
@@ -42,7 +43,11 @@ from hermesd.core.events import (
     Unpaused,
     Yielded,
 )
-from hermesd.core.fold.checkpoints import fold_copy_command, fold_copy_event
+from hermesd.core.fold.checkpoints import (
+    fold_copy_command,
+    fold_copy_event,
+    fold_image_given_up,
+)
 from hermesd.core.fold.commands import fold_command
 from hermesd.core.fold.nodes import fold_node_event, fold_upkeep_event, fold_yield_event
 from hermesd.core.fold.riding import settle
@@ -86,6 +91,8 @@ class State(Tables):
         match event:
             case Copied() | NotCopied() | Dropped() | Spoilt():
                 fold_copy_event(self, event, now)
+            case ImageGivenUp():
+                fold_image_given_up(self, event)
             case Looked():
                 fold_look(self, event)
             case (

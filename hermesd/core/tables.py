@@ -273,7 +273,8 @@ class Tables:
     `versions` counts the changes of each trial, `dirty` names the trials that changed since the
     scheduler last looked, `ended` the studies of which a trial ended since then, `free` the slots
     that could take a run, `expired` those whose run has
-    used up its quantum, `parked` the trials that wait and are kept by their process, `reserved`
+    used up its quantum, `parked` the trials that wait and are kept by their process, `imaged` those
+    that wait, have an image of processes and a checkpoint before it that is none, `reserved`
     the trials that a suspending run makes room for, `gathering` the trials of several devices with
     those that are kept for them until all are free, `strays` the runs that a node has and should
     not, `releases` what nodes may let go of (True: its files too).
@@ -327,6 +328,7 @@ class Tables:
         self.free: dict[DeviceId, None] = {}
         self.expired: dict[DeviceId, None] = {}
         self.parked: dict[TrialId, None] = {}
+        self.imaged: dict[TrialId, None] = {}
         self.reserved: dict[TrialId, DeviceId] = {}
         self.gathering: dict[TrialId, tuple[DeviceId, ...]] = {}
 
@@ -506,6 +508,10 @@ class Tables:
             self.parked[trial_id] = None
         else:
             self.parked.pop(trial_id, None)
+        if trial.before_image is not None and trial.phase is Phase.WAITING:
+            self.imaged[trial_id] = None
+        else:
+            self.imaged.pop(trial_id, None)
         if trial.run is not None:
             for device in trial.run.devices:
                 if trial.candidate:

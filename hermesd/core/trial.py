@@ -29,13 +29,15 @@ from hermesd.core.model import (
 
 # What a run was to go on from was elsewhere, and could not be had: nobody was there, or gave it.
 NOT_FETCHED = "not_fetched"
+# Its image of processes found something else on the node than it needs.
+UNFIT = "unfit"
 # What its study needs of a node, its interpreter for example, was not there.
 UNMET = "unmet"
 # Its host was gone when the node looked for it.
 LOST = "lost"
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNMET})
+MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNFIT, UNMET})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
 # What takes a process that only waits to go on. Everything else a program has come to by itself.
@@ -345,6 +347,8 @@ class Trial:
     finished: Time | None = None
     #: The last checkpoint of which a copy came to another node.
     copied: Checkpoint | None = None
+    #: The newest that is no image of processes, while the newest of all is one.
+    before_image: Checkpoint | None = None
     #: The copy that is under way.
     copying: Copying | None = None
     #: When the next copy may be asked for, if one was not made.

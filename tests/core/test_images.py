@@ -7,10 +7,18 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.bounds import implausible
-from hermesd.core.events import FidelityKnown, NodeDrained, NodeJoined, NodeUndrained, RunSuspended
+from hermesd.core.events import (
+    FidelityKnown,
+    NodeDrained,
+    NodeJoined,
+    NodeUndrained,
+    RunFailed,
+    RunSuspended,
+)
 from hermesd.core.fold.checkpoints import loadable
+from hermesd.core.going_on import image_given_up_at
 from hermesd.core.model import Fidelity
-from tests.core.playbook import Playbook, joined, play, run, started, written
+from tests.core.playbook import Playbook, checkpointed, joined, play, run, started, written
 
 FEATURES = ("x86_64", "libc", "avx")
 
@@ -23,6 +31,11 @@ def _suspended() -> RunSuspended:
     event = written("s/0#1", 5)
     assert event.checkpoint is not None
     return replace(event, checkpoint=replace(event.checkpoint, image_of="n", why="it is park-only"))
+
+
+def _why(book: Playbook) -> str:
+    answer = book.scheduler.explain("s/0", book.now)
+    return f"{answer.summary} {answer.last_decision}"
 
 
 @pytest.fixture
@@ -52,6 +65,69 @@ def test_why_says_what_is_lacking_and_in_which_form_it_is_kept(book: Playbook) -
         "m": "its checkpoint is an image of its processes on n, and the node lacks avx",
         "o": "its checkpoint is an image of its processes, and the node makes none",
     }
+
+
+# An image that no node fits.
+
+
+@pytest.fixture
+def older(book: Playbook) -> Playbook:
+    """Its node, which is drained, has written an image after a checkpoint of the framework."""
+    book = play(1, None).tell(having("n", *FEATURES)).expect("launch s/0#1 on n/0")
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, checkpointed("s/0#1", 2)).expect()
+    book.tell(NodeDrained("n", "r1")).expect("suspend s/0#1 by checkpoint")
+    return book.tell(_suspended()).expect()
+
+
+def test_it_goes_on_from_the_checkpoint_before_once_no_node_fits_for_long(older: Playbook) -> None:
+    older.tell(joined(1, node="m")).expect()
+    assert "if none fits it in 60 s, it goes on from its checkpoint of step 2" in _why(older)
+    older.at(59).expect().at(60).expect("launch s/0#2 on m/0 from s/0#1@2")
+    assert "back at step 2: no node can bring back the image of its processes" in _why(older)
+    assert older.trial().step == 2
+    older.tell(started("s/0#2", 2), checkpointed("s/0#2", 4)).expect()
+    checkpoint = older.trial().checkpoint
+    assert checkpoint is not None
+    assert checkpoint.step == 4
+
+
+def test_it_waits_as_long_as_what_is_lost_takes_to_be_trained_again(older: Playbook) -> None:
+    trial = older.trial()
+    slow = replace(trial, step_seconds={"cpu": 30.0})
+    assert image_given_up_at(trial) == 60.0
+    assert image_given_up_at(slow) == 90.0
+
+
+def test_one_that_a_busy_node_fits_waits_for_it() -> None:
+    book = play(2, None).tell(having("n", *FEATURES), having("o", *FEATURES))
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on o/0")
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, started("s/1#1"), checkpointed("s/0#1", 2)).expect()
+    book.tell(NodeDrained("n", "r1")).expect("suspend s/0#1 by checkpoint")
+    book.tell(_suspended(), joined(1, node="m")).expect().at(1000).expect()
+
+
+def test_a_node_that_fits_is_waited_for_as_long_as_it_is_not_lost(older: Playbook) -> None:
+    older.tell(NodeUndrained("n", "r2")).expect("launch s/0#2 on n/0 from s/0#1@5")
+    known = older.trial()
+    assert known.checkpoint is not None
+    assert known.checkpoint.image_of == "n"
+    assert known.before_image is not None
+
+
+def test_a_node_that_could_not_bring_it_back_is_asked_no_more(book: Playbook) -> None:
+    book.tell(having("m", *FEATURES)).expect("launch s/0#2 on m/0 from s/0#1@5")
+    why = "its image cannot be brought back: this machine lacks /usr/bin/python3 of 9 bytes"
+    book.tell(RunFailed(run("s/0#2"), "unfit", why, "", 5)).expect()
+    assert {each.place: each.reason for each in book.scheduler.explain("s/0", 0.0).left_out} == {
+        "m": why
+    }
+    book.tell(NodeUndrained("n", "r2")).expect("launch s/0#3 on n/0 from s/0#1@5")
+
+
+def test_one_without_a_checkpoint_before_waits(book: Playbook) -> None:
+    book.tell(joined(1, node="m")).expect().at(10_000).expect()
 
 
 def test_people_are_given_what_they_can_load(book: Playbook) -> None:

@@ -388,7 +388,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
         hello = joined(devices, node, boot, live, kinds=kinds)
-        self.tell(replace(hello, disk=disk, shared=data.draw(st.sampled_from(["", "nfs"]))))
+        features = data.draw(st.sampled_from([(), ("avx",), ("avx", "avx512")]))
+        shared = data.draw(st.sampled_from(["", "nfs"]))
+        self.tell(replace(hello, disk=disk, shared=shared, image_features=features))
 
     @rule(node=nodes, leaves=st.booleans())
     def silence(self, node: NodeId, leaves: bool) -> None:
@@ -536,7 +538,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def saved(self, run: RunId, step: int) -> Checkpoint:
         known = self.state.trials.get(run.trial)
         node = self.state.node_of(known) if known else None
-        return replace(checkpoint(str(run), step), nodes=(node or "n",))
+        there = self.state.nodes.get(node or "n")
+        # Every other one is an image, where images can be made.
+        image = there.id if there and there.image_features and step % 2 else ""
+        return replace(checkpoint(str(run), step), nodes=(node or "n",), image_of=image)
 
     # Copies.
 

@@ -165,7 +165,25 @@ def test_an_image_of_a_machine_with_more_features_is_for_others(
     manifest["features"].append("warp_drive")
     (path / "manifest.json").write_text(json.dumps(manifest))
     trial.start(restore=str(path))
-    with pytest.raises(AssertionError, match=r"'not_fetched'.*this machine lacks warp_drive"):
+    with pytest.raises(AssertionError, match=r"'unfit'.*this machine lacks warp_drive"):
+        trial.until("started")
+
+
+def test_an_image_is_not_tried_where_a_library_is_another(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = Path(_saved(trial))
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert os.path.realpath(sys.executable) in manifest["outside"]
+    assert not any(str(tmp_path) in each for each in manifest["outside"])
+    manifest["outside"] |= {"/etc/passwd": 1, "/opt/data.h5": 10}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    trial.start(restore=str(path))
+    lacks = (
+        r"'unfit'.*lacks /etc/passwd of 1 bytes \(it has \d+\), /opt/data.h5 of 10 bytes \(it say"
+    )
+    with pytest.raises(AssertionError, match=lacks):
         trial.until("started")
 
 

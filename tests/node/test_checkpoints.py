@@ -16,12 +16,12 @@ from trainer_shim import checkpoint_dir
 from trainer_shim.checkpoint_dir import Builder
 
 
-def build(folder: Path, name: str, step: int, attempt: int = 1) -> Path:
+def build(folder: Path, name: str, step: int, attempt: int = 1, **said: str) -> Path:
     """A checkpoint as a host writes it."""
     folder.mkdir(exist_ok=True)
     builder = Builder(str(folder), name)
     builder.add("weights.bin", [b"w" * 1000, str(step).encode()])
-    builder.finish({"trial": "t/1", "attempt": attempt, "step": step})
+    builder.finish({"trial": "t/1", "attempt": attempt, "step": step, **said})
     return folder / name
 
 
@@ -137,6 +137,14 @@ def test_two_that_verify_are_kept(tmp_path: Path) -> None:
     (tmp_path / "s20" / "weights.bin").write_bytes(b"")
     checkpoints.prune(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15", "s20"]
+
+
+def test_the_newest_that_is_no_image_is_kept_beside_two_images(tmp_path: Path) -> None:
+    usual = [build(tmp_path, f"s{step}", step) for step in (5, 10)]
+    images = [build(tmp_path, f"s{step}", step, form="image") for step in (15, 20, 25)]
+    checkpoints.prune(tmp_path)
+    kept = [path.exists() for path in (*usual, *images)]
+    assert kept == [False, True, False, True, True]
 
 
 def test_what_a_later_attempt_has_taken_is_newer_though_others_had_got_further(

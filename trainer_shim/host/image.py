@@ -15,7 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
@@ -104,10 +104,17 @@ def _c_library() -> str:
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
 
-def misfit(then: Iterable[str], now: Iterable[str]) -> str | None:
-    """Why an image of a machine with these features cannot be brought back on one with those."""
-    lacking = sorted(set(then).difference(now))
-    return f"this machine lacks {', '.join(lacking[:5])}" if lacking else None
+def misfit(manifest: Mapping[str, Any]) -> str:
+    """Why the image of this manifest cannot be brought back on this machine; "" if it may be."""
+    lacking = sorted(set(manifest["features"]).difference(features()))
+    for path, size in manifest.get("outside", {}).items():
+        try:
+            found = f"has {os.path.getsize(path)}" if os.path.getsize(path) != size else ""
+        except OSError as error:
+            found = f"says: {error.strerror}"
+        if found:
+            lacking.append(f"{path} of {size} bytes (it {found})")
+    return f"this machine lacks {', '.join(lacking[:5])}" if lacking else ""
 
 
 def read(path: str) -> dict[str, Any]:
@@ -150,12 +157,13 @@ def take(
         clocks = world.enter_clocks(source.pid)  # CRIU, too
         with _named(source.pid):
             _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
+            outside = _outside(source.pid, str(fields.get("directory", source.folder)))
             files = _keep_files(source, os.path.join(builder.partial, _FILES))
             _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
         dumped()
         _compress(builder, processes)
         builder.adopt()
-        said = {"form": FORM, "features": features(), "clocks": clocks}
+        said = {"form": FORM, "features": features(), "clocks": clocks, "outside": outside}
         said |= {"kept": files, "laid_out": source.laid_out}
         return builder.finish({**fields, **said})
 
@@ -329,6 +337,22 @@ def forget_names(path: str) -> None:
 def _return_segments(kept: str) -> None:
     for name in os.listdir(kept) if os.path.isdir(kept) else ():
         shutil.copy2(os.path.join(kept, name), os.path.join(SHARED_MEMORY, name))
+
+
+def _outside(root: int, directory: str) -> dict[str, int]:
+    """The sizes of the files that the processes of a tree have mapped or open, which it finds again
+    only if they are the same: its interpreter, libraries, data. Not those in the trial's own
+    directory, nor in shared memory."""
+    paths: set[str] = set()
+    for pid in _tree(root):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+            paths.update(line.split(maxsplit=5)[-1].rstrip("\n") for line in file)
+        with contextlib.suppress(OSError):
+            for fd in os.scandir(f"/proc/{pid}/fd"):
+                paths.add(os.readlink(fd.path))
+    own = (directory + os.sep, SHARED_MEMORY + os.sep, "/proc/", "/sys/", "/dev/")
+    outside = (path for path in paths if path.startswith("/") and not path.startswith(own))
+    return {path: os.path.getsize(path) for path in sorted(outside) if os.path.isfile(path)}
 
 
 def _tree(root: int) -> set[int]:

@@ -102,7 +102,7 @@ class Supervisor(LiveTrial):
             manifest = image.read(restore)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
-            if why := image.misfit(manifest["features"], image.features()):
+            if why := image.misfit(manifest):
                 raise NotHere(why)
             if manifest["parameters"] != self.spec.parameters:
                 raise ImageError("the hyper-parameters are others than those of its process")
@@ -113,7 +113,7 @@ class Supervisor(LiveTrial):
             self.group.tools.add(self.images.bring_back(restore, arrival.ends, manifest))
             arrival.close_theirs()
         except (OSError, ImageError) as error:
-            self._not_back(str(error), "not_fetched" if isinstance(error, NotHere) else "restore")
+            self._not_back(str(error), "unfit" if isinstance(error, NotHere) else "restore")
 
     def _not_back(self, why: str, kind: str = "restore") -> None:
         arrival, self._arrival = self._arrival, None

@@ -10,6 +10,7 @@ from hermesd.core.decide.gangs import widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
+from hermesd.core.going_on import hopeless_image, image_given_up_at
 from hermesd.core.model import (
     DEFAULT_POOL,
     Device,
@@ -244,7 +245,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {', '.join(kept)} are kept for it until all of them are free"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
-            summary += _form(trial)
+            summary += _form(state, trial, asked.now)
         summary += trouble + no_devices(state, trial)
         summary += stalled(trial, asked.now) + silence(state, trial, asked.losses, asked.now)
     if not trial.phase.final and (crowd := crowded(state, trial)):
@@ -307,13 +308,18 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
     return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
 
 
-def _form(trial: Trial) -> str:
+def _form(state: State, trial: Trial, now: Time) -> str:
     """In which form it is kept if it is not in memory, and why."""
     kept, saved = trial.kept, trial.checkpoint
     if kept is None or kept.tier is not Tier.CHECKPOINT or saved is None or not saved.why:
         return ""
     form = "an image of its processes" if saved.image_of else "a checkpoint"
-    return f"; it is kept as {form}: {saved.why}"
+    words, older = f"; it is kept as {form}: {saved.why}", trial.before_image
+    if older is not None and hopeless_image(state, trial):
+        left = max(0.0, image_given_up_at(trial) - now)
+        words += f"; if none fits it in {left:.0f} s, it goes on from its checkpoint of step"
+        words += f" {older.step}"
+    return words
 
 
 def _over_quota(state: State, trial: Trial) -> bool:

@@ -16,7 +16,7 @@ from hermesd.core.decide.gangs import Gangs, gathered
 from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.fast_replace import replace
-from hermesd.core.fold.checkpoints import to_restore
+from hermesd.core.going_on import IMAGE_GIVEN_UP, to_restore
 from hermesd.core.model import (
     DeviceId,
     Phase,
@@ -351,8 +351,10 @@ class Matching:
         kept = trial.kept
         parked = kept.run if kept and kept.tier.in_process else None
         found = to_restore(self.state, trial) if parked is None else None
-        checkpoint = found.id if found else None
-        issue(Launch(trial.next_run, devices, choice.quantum, choice.words, parked, checkpoint))
+        checkpoint, words = found.id if found else None, choice.words
+        if trial.reason.endswith(IMAGE_GIVEN_UP):
+            words += f"; {trial.reason}"
+        issue(Launch(trial.next_run, devices, choice.quantum, words, parked, checkpoint))
 
     def _renew(self, choice: Choice, issue: Issue) -> None:
         run = choice.trial.run

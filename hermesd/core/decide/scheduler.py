@@ -41,8 +41,9 @@ from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
-from hermesd.core.events import Event, NodeJoined, NodeLost
+from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
+from hermesd.core.going_on import hopeless_image, image_given_up_at
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     DeviceId,
@@ -276,7 +277,9 @@ class Scheduler:
         ends = [kept.until for kept in self.state.quarantined.values()]
         copies = [] if self._copy_at is None else [self._copy_at]
         held = [self._assignment.held_until] if self._assignment.held else []
-        return min([*losses, *self._later.values(), *ends, *copies, *held], default=None)
+        given_up = [at for _, at in self._hopeless()]
+        times = [*losses, *self._later.values(), *ends, *copies, *held, *given_up]
+        return min(times, default=None)
 
     def hold(self, until: Time) -> None:
         """Launch no unfinished trial that there is before that time: it may run somewhere."""
@@ -287,6 +290,11 @@ class Scheduler:
         silence = self.lease.silence_seconds
         silent = [] if self._is_cut_off() else self._silent()
         return [(node, max(since + silence, self.none_lost_before)) for node, since in silent]
+
+    def _hopeless(self) -> list[tuple[TrialId, Time]]:
+        """The trials whose image fits no node, and when each of them goes on without it."""
+        trials = (self.state.trials[trial_id] for trial_id in self.state.imaged)
+        return [(t.id, image_given_up_at(t)) for t in trials if hopeless_image(self.state, t)]
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -304,7 +312,8 @@ class Scheduler:
 
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journalled like any other."""
-        return [NodeLost(node) for node, lost in self._losses() if lost <= now]
+        lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
+        return lost + [ImageGivenUp(trial) for trial, at in self._hopeless() if at <= now]
 
     def take_failures(self) -> list[PolicyError]:
         """Policies that raised since the last call: folded in already, to be journalled."""

@@ -1,7 +1,8 @@
 """Copies of checkpoints on other nodes, folded into the tables, and what they are good for.
 
-Two checkpoints are remembered of each trial: the newest, and the last that came to another
-node. What else of a trial lies on nodes that had those is left over.
+Two checkpoints are remembered of each trial: the newest, and the last that came to another node;
+if the newest is an image of processes, the one before that is none as well. What else of a trial
+lies on nodes that had those is left over.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from typing import assert_never
 
 from hermesd.core import progress
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
+from hermesd.core.events import Copied, CopyEvent, Dropped, ImageGivenUp, NotCopied, Spoilt
 from hermesd.core.fast_replace import replace
+from hermesd.core.going_on import IMAGE_GIVEN_UP
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Copying, Ending, Trial
@@ -115,6 +117,8 @@ def with_places(
     there = replace(checkpoint, nodes=(*checkpoint.nodes, *more))
     if trial.checkpoint is not None and trial.checkpoint.id == there.id:
         trial = replace(trial, checkpoint=there)
+    if trial.before_image is not None and trial.before_image.id == there.id:
+        trial = replace(trial, before_image=there)
     before = trial.copied
     if before is not None and before.step > there.step:
         return trial
@@ -127,7 +131,7 @@ def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
     """The checkpoints of a trial to which something refers, that of its earlier result included."""
     flying = trial.copying.checkpoint if trial.copying else None
     result = trial.result.checkpoint if trial.result else None
-    known = (trial.checkpoint, trial.copied, flying, result)
+    known = (trial.checkpoint, trial.copied, trial.before_image, flying, result)
     return tuple(each for each in known if each is not None)
 
 
@@ -157,28 +161,26 @@ def dispensable(state: Tables, trial: Trial, node: NodeId) -> bool:
     return not coming and not needed and state.node_of(trial) != node
 
 
-def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
-    """What the trial can go on from: the newest checkpoint, or the last that came elsewhere if all
-    nodes that have the newest are lost."""
-    newest, copied = trial.checkpoint, trial.copied
-    if newest is None or copied is None or _is_there(state, newest):
-        return newest
-    return copied if _is_there(state, copied) else newest
-
-
-def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
-    known = (state.nodes.get(node) for node in checkpoint.nodes)
-    return any(node is not None and not node.lost for node in known)
+def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
+    trial = state.trial(event.trial)
+    older = trial.before_image
+    if older is None or trial.phase is not Phase.WAITING or trial.run is not None:
+        raise Rejected(f"{trial.id} has no checkpoint before an image, or does not wait")
+    back = gone_back(state, trial, older.id)
+    state.put(replace(back, reason=f"back at step {older.step}: {IMAGE_GIVEN_UP}"))
 
 
 def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:
     """The trial as it was at the checkpoint that it is to go on from."""
-    newest, copied = trial.checkpoint, trial.copied
-    if name is None or newest is None or newest.id == name or copied is None or copied.id != name:
+    newest, others = trial.checkpoint, (trial.copied, trial.before_image)
+    found = next((each for each in others if each is not None and each.id == name), None)
+    if newest is None or newest.id == name or found is None:
         return trial
-    trial = replace(trial, checkpoint=copied, copy_after=0.0)
+    copied = trial.copied if trial.copied and trial.copied.step <= found.step else None
+    older = trial.before_image if found.image_of else None
+    trial = replace(trial, checkpoint=found, copied=copied, before_image=older, copy_after=0.0)
     _leave_over(state, trial, newest)
-    return progress.back_at(trial, copied.step)
+    return progress.back_at(trial, found.step)
 
 
 def disk_lost(state: Tables, node: NodeId) -> None:
@@ -201,14 +203,18 @@ def _without_place(
     name = spoilt.checkpoint if spoilt else None
     before, result = trial.checkpoint, trial.result
     newest, copied = _without(before, node, name), _without(trial.copied, node, name)
+    older = _without(trial.before_image, node, name)
     kept = _without(result.checkpoint, node, name) if result else None
-    if newest is before and copied is trial.copied and (not result or kept is result.checkpoint):
+    same = newest is before and copied is trial.copied and older is trial.before_image
+    if same and (not result or kept is result.checkpoint):
         return trial
     fallen = newest is None and before is not None
+    left = _furthest(trial, [copied, older], spoilt)
     trial = replace(
         trial,
-        checkpoint=_furthest(trial, copied, spoilt) if fallen else newest,
+        checkpoint=left if fallen else newest,
         copied=copied,
+        before_image=older if not fallen or (left is not None and left.image_of) else None,
         result=replace(result, checkpoint=kept) if result else None,
     )
     if fallen and trial.phase is Phase.WAITING and state.parked_on(trial) is None:
@@ -218,13 +224,16 @@ def _without_place(
     return trial
 
 
-def _furthest(trial: Trial, copied: Checkpoint | None, spoilt: Spoilt | None) -> Checkpoint | None:
+def _furthest(
+    trial: Trial, others: list[Checkpoint | None], spoilt: Spoilt | None
+) -> Checkpoint | None:
     """What a trial is left with when its newest checkpoint is no more."""
+    found = max(filter(None, others), key=lambda each: each.step, default=None)
     other = spoilt.instead if spoilt else None
     newest = trial.checkpoint.step if trial.checkpoint else 0
     if spoilt is None or other is None or other.trial != trial.id or other.step > newest:
-        return copied
-    return copied if copied and copied.step >= other.step else replace(other, nodes=(spoilt.node,))
+        return found
+    return found if found and found.step >= other.step else replace(other, nodes=(spoilt.node,))
 
 
 def _without(

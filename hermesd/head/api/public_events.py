@@ -36,6 +36,7 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     Forgiven,
+    ImageGivenUp,
     Looked,
     Marked,
     MetricChosen,
@@ -132,7 +133,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
         case Bind() | Gather() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
+        case Copied() | NotCopied() | Dropped() | Spoilt() | ImageGivenUp() | Looked():
             return
         case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled() | Marked():
             return

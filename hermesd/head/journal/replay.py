@@ -75,6 +75,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "sights": (NodeId, dict[str, str]),
     "leftover": (tuple[TrialId, NodeId], bool),
     "dirty": (TrialId, None),
+    "imaged": (TrialId, None),
     "ended": (StudyId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),

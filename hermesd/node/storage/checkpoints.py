@@ -163,13 +163,18 @@ def furthest(folder: Path) -> tuple[int, int]:
 
 def prune(folder: Path, held: Collection[str] = ()) -> None:
     """Remove what is older than the two newest checkpoints that verify, except those that are
-    `held`, by their names or patterns of these, and the one that is lent."""
+    `held`, by their names or patterns of these, the one that is lent, and where both are images of
+    processes the newest that is none: other machines can use that."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
     order = _by_age(folder)
-    for path in order[order.index(kept[-1]) + 1 :]:
-        is_held = any(fnmatchcase(path.name, each) for each in held)
+    older = order[order.index(kept[-1]) + 1 :]
+    usual = None
+    if all(map(is_image, kept)):
+        usual = next((path for path in older if not is_image(path) and not is_result(path)), None)
+    for path in older:
+        is_held = path == usual or any(fnmatchcase(path.name, each) for each in held)
         if not is_held and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
 

@@ -1,0 +1,80 @@
+"""Which of its checkpoints a trial goes on from, and which nodes can use that.
+
+A framework's checkpoint can be used anywhere, an image of processes only where all is that its
+node had. An image that no node fits is given up after as long as it takes to train again what the
+trial has trained since its checkpoint before.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hermesd.core.model import Checkpoint, NodeId, Phase, Time
+from hermesd.core.tables import Tables, waits_parked
+from hermesd.core.trial import UNFIT, Trial
+
+# For so long at least a trial waits for a node that can bring back its image.
+IMAGE_PATIENCE_SECONDS = 60.0
+IMAGE_GIVEN_UP = "no node can bring back the image of its processes"
+
+
+def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
+    """What the trial can go on from: the newest checkpoint, or the furthest of the others if all
+    nodes that have the newest are lost."""
+    newest, older = trial.checkpoint, trial.before_image
+    if newest is None or (trial.copied is None and older is None) or _is_there(state, newest):
+        return newest
+    others = [each for each in (trial.copied, older) if each and _is_there(state, each)]
+    return max(others, key=lambda each: each.step, default=newest)
+
+
+def image_misfit(state: Tables, trial: Trial, saved: Checkpoint, node: NodeId) -> str:
+    """Why a checkpoint, an image of processes, is of no use to a node; "" if it is no image, or can
+    be brought back there as far as is known."""
+    if not saved.image_of:
+        return ""
+    for old in trial.failures:
+        tried = old.error_kind == UNFIT and old.attempt > saved.attempt
+        if tried and state.slots[old.device].device.node == node:
+            return old.detail
+    there, here = state.nodes.get(saved.image_of), state.nodes[node]
+    if not here.image_features:
+        return "its checkpoint is an image of its processes, and the node makes none"
+    if there is None or there.image_features == here.image_features:
+        return ""
+    lacks = set(there.image_features).difference(here.image_features)
+    if not lacks:
+        return ""
+    named = ", ".join(sorted(lacks)[:3])
+    return f"its checkpoint is an image of its processes on {there.id}, and the node lacks {named}"
+
+
+def hopeless_image(state: Tables, trial: Trial) -> bool:
+    """Whether the trial waits with an image that no node fits which will stay, and has a checkpoint
+    before it that can be had."""
+    newest, older = trial.checkpoint, trial.before_image
+    if newest is None or older is None or trial.phase is not Phase.WAITING or not trial.candidate:
+        return False
+    if waits_parked(trial) or not (_is_there(state, newest) and _is_there(state, older)):
+        return False
+    pool = state.studies[trial.spec.study].pool
+    return all(
+        node.pool != pool or node.lost or node.left or node.leaving or not node.devices
+        or image_misfit(state, trial, newest, node.id) != ""
+        for node in state.nodes.values()
+    )  # fmt: skip
+
+
+def image_given_up_at(trial: Trial) -> Time:
+    """Until when a trial waits for a node that its image fits: for as long as it takes to train
+    again what it has trained since its checkpoint before."""
+    newest, older = trial.checkpoint, trial.before_image
+    if newest is None or older is None:
+        return math.inf
+    again = (newest.step - older.step) * max(trial.step_seconds.values(), default=0.0)
+    return trial.rested + max(IMAGE_PATIENCE_SECONDS, again)
+
+
+def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
+    known = (state.nodes.get(node) for node in checkpoint.nodes)
+    return any(node is not None and not node.lost for node in known)
