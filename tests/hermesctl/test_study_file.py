@@ -364,11 +364,18 @@ def test_every_key_and_every_distribution_is_documented() -> None:
     messages = [pb.StudySpec, pb.Metric, pb.Signal, pb.Parameter, pb.EarlyTerminate, pb.Schedule]
     messages += [pb.Resources, pb.Suspend, pb.Retry, pb.Stop]
     keys = {field.name for message in messages for field in message.DESCRIPTOR.fields}
-    assert not keys - words
+    assert keys - words == set()
     names = {
         v.name.removeprefix("DISTRIBUTION_").lower() for v in pb.Distribution.DESCRIPTOR.values
     }
     assert not names - words - {"unspecified"}
+
+
+def test_the_documented_study_files_are_read() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 5, "they are found"
+    assert [(block, problems_of(block)) for block in blocks if problems_of(block)] == []
 
 
 @pytest.mark.parametrize(
