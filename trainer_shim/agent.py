@@ -67,6 +67,9 @@ _NO_BOUNDARY = "the program has no boundary there, as its iterations come severa
 
 
 _FIRST_LOOK_SECONDS = 0.05
+# A program that has told metrics for so long, the same again, is not about to train.
+_FIRST_BOUNDARY_SECONDS = 30.0
+_SHOWS_NONE = "the program has shown no iteration boundaries"
 
 
 class _Clock(threading.Timer):
@@ -154,7 +157,8 @@ class Agent:
         self._is_back = restore is None
         self._began = False
         self._is_blind = False
-        self._rounds = Rounds()  # of a blind program
+        self._rounds = Rounds()  # of a program that has shown no boundary
+        self._told_since = 0.0  # by the monotonic clock
         self._late: threading.Timer | None = None  # has what it told last reported
         # A program that goes on from a checkpoint has been copied before.
         self._was_copied = restore is not None
@@ -262,6 +266,7 @@ class Agent:
             self._began = True
             self._report_no_more()
             self.reporter.side.forget(FOUND)  # in what was printed before it trained
+            self.reporter.side.gather(self.page.step)
             self.reporter.restart()
             self.reporter.due = 0.0  # a quantum begins with the first step that is heard of
             self._mailbox.send({"kind": "begun", "step": self.page.step})
@@ -289,12 +294,13 @@ class Agent:
         is_main = threading.current_thread() is threading.main_thread()
         if source == FOUND and not is_main:
             source = SAMPLED
-        if self._is_blind and not self._began:
+        step = self.page.step + self.is_midway()
+        if self._counts_rounds:
             # What it prints and writes to a file as well begins one step, not two.
             if not (values := self.reporter.side.unclaimed(values, source)):
                 return
-            self.page.step = self._rounds.step_of(values)
-        self.reporter.side.add(self.page.step + self.is_midway(), values, source)
+            step = self._round_of(values)
+        self.reporter.side.add(step, values, source)
         # Within a loop that comes with the next boundary, before one with the first.
         awaits_boundary = self.page.looping or not (self._began or self._is_blind)
         is_due = not awaits_boundary and time.monotonic() >= self.reporter.due
@@ -302,6 +308,24 @@ class Agent:
             self.report_if_free()
         elif not awaits_boundary:
             self._report_soon()
+
+    @property
+    def _counts_rounds(self) -> bool:
+        """Whether it has shown no boundary: its steps are then the rounds of what it tells."""
+        return self.restore is None and not self._began
+
+    def _round_of(self, names: Iterable[str]) -> int:
+        """The step of what is told now by a program that has shown no boundary. One that uses a
+        framework may still come to its first: it is blind once it has told the same for long."""
+        step = self._rounds.step_of(names)
+        if not self._is_blind:
+            self._told_since = self._told_since or time.monotonic()
+            is_long = time.monotonic() - self._told_since >= _FIRST_BOUNDARY_SECONDS
+            if is_long and step > 1 and not self.several:
+                self.blind(_SHOWS_NONE)
+        if self._is_blind:
+            self.page.step = step
+        return step
 
     def _report_soon(self) -> None:
         """Report when the next report is due: the program may come to nothing more for long."""
@@ -412,12 +436,18 @@ class Agent:
 
     def closing(self, well: bool) -> None:
         """The program is about to exit, as far as it knows well: send and save what is left."""
-        self.page.looping = False
-        self._report_no_more()
-        self.report()
+        self._ends()
         self._saver.join()
         if well:
             self._save_end()
+
+    def _ends(self) -> None:
+        """No boundary comes any more: tell what is left."""
+        self.page.looping = False
+        self._report_no_more()
+        if self._counts_rounds and not self.is_aside:
+            self._is_blind, self.page.step = True, self._rounds.step
+        self.report()
 
     def _save_end(self) -> None:
         """Save what the last step led to, unless that is done; that it cannot be saved is no
@@ -453,9 +483,7 @@ class Agent:
         """The program ended badly; before it was restored, that is what failed."""
         if self.is_returning:
             error_kind = "restore"
-        self.page.looping = False
-        self._report_no_more()
-        self.report()
+        self._ends()
         self._mailbox.send(
             {
                 "kind": "failed",

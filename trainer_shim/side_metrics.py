@@ -62,6 +62,14 @@ class SideMetrics:
                 kept = {name: told for name, told in values.items() if told[1] > source}
                 self._kept[step] = kept
 
+    def gather(self, step: int) -> None:
+        """All that is kept now belongs to this step; of the values of one name the last."""
+        with self._lock:
+            gathered: dict[str, tuple[float, int]] = {}
+            for _, values in sorted(self._kept.items()):
+                gathered |= values
+            self._kept = {step: gathered} if gathered else {}
+
     def take(self) -> dict[int, dict[str, float]]:
         """What was kept of the surest source of each name, in the order of its steps."""
         with self._lock:

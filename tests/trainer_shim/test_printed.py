@@ -67,6 +67,36 @@ print("done", os.wait()[1])
     assert trial.output.splitlines()[-1] == "done 0"
 
 
+SHOWS_NONE = """
+import os, time
+import trainer_shim.agent
+trainer_shim.agent._FIRST_BOUNDARY_SECONDS = {seconds}
+import torch_is_named_only as torch
+for step in range(30):
+    print("loss:", step / 2)
+while {seconds} == 0 and not os.path.exists("gate"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+def test_a_program_that_trains_without_its_framework_is_seen_as_one_of_none(
+    make_trial: MakeTrial, tmp_path: Path, seconds: int
+) -> None:
+    """It is told while it runs, and whatever is left at its end: once it has said the same for long
+    and shown no step, there is nothing to wait for."""
+    trial = make_trial(SHOWS_NONE.format(seconds=seconds))
+    (trial.directory / "work" / "torch_is_named_only.py").touch()
+    trial.launch()
+    trial.start()
+    while not seconds and 14.5 not in curve(trial, "loss").values():
+        trial.until("reported")
+    (trial.directory / "work" / "gate").touch()
+    trial.until("completed")
+    assert curve(trial, "loss") == {step + 1: step / 2 for step in range(30)}
+    assert trial.events[-1]["step"] == 30
+
+
 STREAMS = """
 import io, os, sys, threading
 assert type(sys.stdout) is io.TextIOWrapper

@@ -85,7 +85,7 @@ def test_rows_of_its_first_seconds_count_though_nothing_is_reported_yet(
 
 def test_what_it_prints_and_writes_to_a_file_as_well_is_one_step(make_trial: MakeTrial) -> None:
     script = """
-    echo loss=0.5; echo '{"loss": 0.51, "acc": 0.25}' > log.jsonl
+    echo loss=0.5; echo '{"loss": 0.51, "acc": 0.25}' > log.jsonl; : > written
     read line < gate
     echo loss=0.25; echo '{"loss": 0.26, "acc": 0.75}' >> log.jsonl
     """
@@ -94,7 +94,7 @@ def test_what_it_prints_and_writes_to_a_file_as_well_is_one_step(make_trial: Mak
     os.mkfifo(work / "gate")
     trial.launch()
     trial.start()
-    is_there(work / "log.jsonl")
+    is_there(work / "written")
     trial.suspend("park")
     trial.until("parked")
     trial.resume()
