@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'\s+File ".*", line \d+')
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -35,12 +36,15 @@ def cut(text: str, limit: int = 80) -> str:
 
 
 def one_line(text: str) -> str:
-    """What a text of several lines comes down to: of a traceback its error, else its first line.
+    """What a text of several lines comes down to: of a traceback, or the end of one, its error,
+    else its first line.
 
     Words before a traceback and a remark in parentheses after it are kept.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    if not begins and lines[1:] and _FRAME.match(lines[0]):
+        return one_line(f"{_TRACEBACK}\n{text}")
     if not begins:
         return lines[0].strip() + (" …" if lines[1:] else "") if lines else ""
     before = lines[begins[0]].partition(_TRACEBACK)[0].strip(" +|")

@@ -232,6 +232,8 @@ def test_a_text_of_several_lines_comes_down_to_one() -> None:
         (f"{TRACEBACK}\nDuring:\n\n{TRACEBACK.replace('Zero', 'No')}", ANOTHER),
         ("Traceback (most recent call last):", "Traceback (most recent call last):"),
         (f"{TRACEBACK.splitlines()[0]}\n  File", "File"),
+        # The first frames of a deep one are not told.
+        (TRACEBACK.partition("\n")[2], "ZeroDivisionError: division by zero"),
     ):
         assert text.one_line(words) == line
 
