@@ -426,6 +426,8 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
     state = state_cell(trial).plain
     kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
     fidelity = trial.fidelity or "not known yet"
+    if trial.fidelity and trial.widths:
+        fidelity += " at fixed width"
     checkpoint = trial.checkpoint
     saved = "none" if trial.state.final else "none yet"
     if checkpoint is not None:
@@ -446,6 +448,7 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("metrics", metrics or "-"),
         ("rank", str(trial.rank or "-")),
         ("device", trial.device or "-"),
+        *_widths(trial),
         ("quantum", quantum_text(trial.quantum) if trial.quantum else "-"),
         ("milestone", f"{trial.milestone_percent:g} %" if trial.milestone_percent else "-"),
         ("kept", kept),
@@ -466,6 +469,18 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("note", " ".join(trial.note.split()) or "-"),
         ("command", " ".join(trial.argv)),
     ]
+
+
+def _widths(trial: Trial) -> Iterator[tuple[str, str]]:
+    """How fast it is on how many devices, where it may have more or fewer."""
+    if trial.widths:
+        known = (
+            f"{count(each.devices, 'device')}: {each.steps_per_second:.3g} steps/s"
+            for each in trial.widths
+            if each.steps_per_second
+        )
+        times = f"resized {count(trial.resizes, 'time')}"
+        yield "widths", "; ".join((*known, times))
 
 
 def _origin(trial: Trial) -> Iterator[tuple[str, str]]:

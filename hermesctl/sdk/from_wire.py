@@ -100,6 +100,7 @@ FORMS: Mapping[type, MessageForm] = {
     records.Checkpoint: MessageForm(types.Checkpoint),
     records.Quantum: MessageForm(types.Quantum),
     records.Failure: MessageForm(pb.Failure, names={"kind": "error_kind"}),
+    records.WidthSpeed: MessageForm(pb.WidthSpeed),
     records.Trial: MessageForm(
         pb.Trial,
         derived={

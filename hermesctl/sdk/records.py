@@ -240,6 +240,14 @@ class Quantum:
     loss: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class WidthSpeed:
+    """How fast a trial is on so many devices; 0 while that is not known."""
+
+    devices: int
+    steps_per_second: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Trial:
     """One point of a study's space, and how far its training is."""
@@ -304,6 +312,10 @@ class Trial:
     shared_steps: int = 0
     #: What its steps took, those in common with others divided among them; 0 if it shares nothing.
     shared_out_seconds: float = 0.0
+    #: How fast it was on how many devices, where it may have more or fewer; else empty.
+    widths: tuple[WidthSpeed, ...] = ()
+    #: How often it went on on another number of them than before.
+    resizes: int = 0
 
     @property
     def overhead_share(self) -> float:

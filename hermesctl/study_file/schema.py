@@ -1,11 +1,12 @@
 """A tree from a study file -> StudySpec. The proto is the schema: its descriptor drives all.
 
-Five rules turn the proto's shape into a pleasant file, for every message alike:
+Six rules turn the proto's shape into a pleasant file, for every message alike:
 - a repeated message with a `name` is a mapping from the name to the rest (`parameters`);
 - what such a mapping has one other field of may be that field alone (`metrics`);
 - a message that begins with `name` may be written as the bare name (`metric: loss`);
 - a message with `settings` takes every key that it doesn't know as a setting (`policy`);
-- an enum is written by its short name in lower case (`minimize`).
+- an enum is written by its short name in lower case (`minimize`);
+- a number of which the most may be told, too, is that or a mapping of `min` and `max` (`devices`).
 All problems are collected, each with its place, what is allowed and the nearest name.
 """
 
@@ -24,6 +25,9 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import BrokenYaml, Items, Node, Scalar, Table, TreeEntry
 from hermesctl.text import nearest
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, Parameter, StudySpec, Value
+
+# The field of the most of a number is called like that of the number, with this before it.
+MOST = "max_"
 
 # What a field of the study file wants, in words, and what a wrong value was meant to be.
 
@@ -211,6 +215,8 @@ class _Builder:
             return
         if field.is_repeated:
             self.repeated(message, field, node, path)
+        elif isinstance(node, Table) and f"{MOST}{field.name}" in _fields(message):
+            self.bounds(message, field, node, path)
         elif field.message_type is not None:
             child = getattr(message, field.name)
             self.submessage(child, node, path, field.full_name in _NUMBERS_ONLY)
@@ -218,6 +224,20 @@ class _Builder:
             value = self.scalar(field, node, path)
             if value is not None:
                 setattr(message, field.name, value)
+
+    def bounds(self, message: Message, field: FieldDescriptor, table: Table, path: str) -> None:
+        bounds = {"min": field, "max": _fields(message)[f"{MOST}{field.name}"]}
+        for entry in table.entries:
+            if entry.key in bounds:
+                self.field(message, bounds[entry.key], entry.node, f"{path}.{entry.key}")
+            else:
+                self.unknown(entry, f"{path}.{entry.key}", bounds)
+        least, most = (getattr(message, each.name) for each in bounds.values())
+        if not message.HasField(bounds["max"].name):
+            self.problems.append(Problem("the most", f"{path}.max", place=table.place))
+        elif most < least:
+            expected = f"no less than {path}.min, which is {least}"
+            self.problems.append(Problem(expected, f"{path}.max", str(most), place=table.place))
 
     def repeated(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
         values = getattr(message, field.name)

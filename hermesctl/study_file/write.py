@@ -8,7 +8,7 @@ from __future__ import annotations
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from hermesctl.study_file.schema import begins_with_name, short_enum_name
+from hermesctl.study_file.schema import MOST, begins_with_name, short_enum_name
 from hermesctl.yaml_text import Data, to_yaml
 from hermesd.config.labels import label
 from hermesd.pb.hermes.v1.types_pb2 import Plugin, StudySpec, Value
@@ -71,7 +71,10 @@ def _message(message: Message) -> Data:
         return name
     data: dict[str, Data] = {}
     for field, value in fields:
-        if field.name == "settings":
+        least = field.name.removeprefix(MOST)
+        if least != field.name and least in data:
+            data[least] = {"min": data[least], "max": _field(field, value)}
+        elif field.name == "settings":
             data.update({setting.name: value_data(setting.value) for setting in value})
         else:
             data[field.name] = _field(field, value)

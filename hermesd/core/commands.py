@@ -57,6 +57,8 @@ class Suspend:
     deadline_seconds: float
     successor: TrialId | None
     reason: str
+    #: It is to go on on so many devices instead; 0: it makes room.
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,14 +126,15 @@ def _check_trial(state: Tables, trial_id: TrialId, trial: Trial) -> None:
         _require(
             run.id.attempt == trial.attempt, "{}: {} is not the last attempt", trial_id, run.id
         )
-        width = state.studies[trial.spec.study].devices
+        study, width = state.studies[trial.spec.study], len(set(run.devices))
         nodes = {state.slots[device].device.node for device in run.devices if width > 1}
         _require(
-            len(set(run.devices)) == width and len(nodes) <= 1,
-            "{} is on {}, and needs {} of one node",
+            study.devices <= width <= study.widest and len(nodes) <= 1,
+            "{} is on {}, and needs {} to {} of one node",
             run.id,
             run.devices,
-            width,
+            study.devices,
+            study.widest,
         )
         for device in run.devices:
             _require(

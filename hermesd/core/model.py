@@ -408,6 +408,8 @@ class Study(RunTerms):
     memory_bytes: int = 0
     #: So many each trial has at a time, all of one node and one kind.
     devices: int = 1
+    #: Or up to so many, where that is more: its width may change from run to run.
+    most_devices: int = 0
     priority: int = 0
     #: So many copies of each durable checkpoint are to lie on other nodes.
     replicas: int = 0
@@ -425,6 +427,16 @@ class Study(RunTerms):
     #: Its trials are asked for, and told, by a loop of its author's: none is run.
     outside: bool = False
     share: Share = Share.NO
+
+    @property
+    def widest(self) -> int:
+        """No trial of it has more devices at a time."""
+        return max(self.devices, self.most_devices)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its trials may have now more devices and now fewer."""
+        return self.most_devices > self.devices
 
     @property
     def reads(self) -> str:

@@ -44,7 +44,7 @@ def cramped(trial: Trial, study: Study, device: Device) -> bool:
     each as much."""
     use = trial.use
     taken = use.device_memory_bytes if device.owns_memory else use.memory_bytes
-    return taken > device.memory_bytes * study.devices
+    return taken > device.memory_bytes * study.widest
 
 
 def failed_near(trial: Trial, device: Device) -> float:

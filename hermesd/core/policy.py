@@ -71,6 +71,8 @@ class Facts:
     fetch_seconds_per_byte: float = 0.0
     #: The shortest planned length that one of them told; None while none has.
     planned_steps: int | None = None
+    #: How many times as fast they are on so many devices as on the fewest that they may have.
+    gains: dict[int, float] = field(default_factory=dict)
 
     @property
     def switch_seconds(self) -> float:
@@ -127,6 +129,28 @@ class Claim:
     reason: str
     #: Only for devices that would stand idle: a policy that gives trials up would have ended it.
     held_back: bool = False
+    #: On how many devices, of those that its study allows; 0: as is decided for all (see `Widths`).
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticJob:
+    """A trial that may run on `min` to `max` devices."""
+
+    trial: TrialId
+    #: Until its end, or until it converges; infinite where nothing is known: it stays at `min`.
+    remaining_steps: float
+    #: Steps a second at a width; 0 at one that it cannot have.
+    speed: Callable[[int], float]
+    min: int
+    max: int
+    #: Hardly begun, so that its steps left are a guess.
+    young: bool = False
+
+
+# How many devices each of these jobs is to have, of so many that are theirs in all; the most
+# deserving comes first. Pure, like a policy.
+Widths: TypeAlias = Callable[[Sequence[ElasticJob], int], Mapping[TrialId, int]]
 
 
 @runtime_checkable

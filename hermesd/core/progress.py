@@ -333,6 +333,7 @@ def suspended(trial: Trial, event: RunSuspended, now: Time) -> Trial:
             run.id,
             run.devices[0],
             event.memory_bytes,
+            len(run.devices),
             midway=_is_midway(run, event),
         ),
         preemptions=trial.preemptions + (0 if trial.ending else 1),

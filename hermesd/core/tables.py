@@ -357,7 +357,7 @@ class Tables:
     def placement_of(self, study: StudyId) -> Plugin:
         """The placement of the study's pool; without one, the study's. A home is one device: trials
         of several have none."""
-        if self.studies[study].devices > 1:
+        if self.studies[study].widest > 1:
             return Plugin("free")
         pool = self.pools.get(self.studies[study].pool)
         return (pool.placement if pool else None) or self.studies[study].placement
@@ -472,6 +472,19 @@ class Tables:
         if trial.run is None:
             return self.parked_on(trial)
         return self.place(trial.run).node
+
+    def made_for(self, trial: Trial) -> int:
+        """How many devices the processes that it goes on with are for, parked or as an image; 0: it
+        begins from a checkpoint, or anew."""
+        kept, saved = trial.kept, trial.checkpoint
+        if kept is not None and kept.tier.in_process:
+            return kept.width
+        return trial.width if saved is not None and saved.image_of else 0
+
+    def fewest(self, trial: Trial) -> int:
+        """How many devices the trial needs."""
+        study = self.studies[trial.spec.study]
+        return (self.made_for(trial) if study.elastic else 0) or study.devices
 
     def place(self, run: Run) -> Device:
         """The first device of a run, whose node and kind are those of all of its devices."""

@@ -66,6 +66,8 @@ class Kept:
     #: On which it is parked.
     device: DeviceId
     memory_bytes: int = 0
+    #: So many devices its processes are made for.
+    width: int = 1
     #: Its node was asked to write down what is parked.
     leaving: bool = False
     #: The node could not do so at first.
@@ -374,6 +376,14 @@ class Trial:
     carrier: TrialId | None = None
     #: How many of its steps others have trained for it.
     carried_steps: int = 0
+    #: How many devices it was launched on last, of a study whose trials may have more or fewer.
+    width: int = 0
+    #: On how many it is to go on; 0: that is open.
+    aim: int = 0
+    #: How often it had another number of them than before.
+    resizes: int = 0
+    #: Seconds of an iteration, by the number of devices.
+    width_seconds: dict[int, float] = field(default_factory=dict)
     #: The checkpoints of others that it could not begin from, as the node that has them said.
     refused: tuple[CheckpointId, ...] = ()
 

@@ -28,7 +28,7 @@ _WORTH_TELLING = 1.1
 
 def rooted(study: Study, spec: TrialSpec) -> TrialSpec:
     """The trial with the root that it has in a study whose trials share what they can."""
-    if study.share is not Share.TREE or study.devices > 1:
+    if study.share is not Share.TREE or study.widest > 1:
         return spec
     program = asdict(replace(study.program, argv=spec.argv, keep=()))
     others = (study.owner, study.pool, study.device_kind, study.signal, study.signal_goal)

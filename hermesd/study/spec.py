@@ -208,7 +208,15 @@ class ResourcesSection(Section):
     device_kind: Text = ""
     memory_bytes: Annotated[int, Field(ge=0)] = 0
     devices: Annotated[int, Field(ge=1, le=DEVICES_LIMIT)] = 1
+    max_devices: Annotated[int, Field(ge=1, le=DEVICES_LIMIT)] | None = None
     processes: Processes | None = None
+
+    @field_validator("max_devices")
+    @classmethod
+    def _is_no_less(cls, most: int | None, info: ValidationInfo) -> int | None:
+        if most is not None and most < (least := info.data.get("devices", 1)):
+            raise ValueError(f"at least as many as the {least} that it needs")
+        return most
 
 
 def _absolute(text: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from hermesd.config.policy_line import Spelled, placements_with, split
 from hermesd.core.model import (
     Plugin,
+    Processes,
     Program,
     RetryRule,
     Setting,
@@ -36,6 +37,7 @@ from hermesd.study import argv, searchers, sequences, sharing, space
 from hermesd.study.spec import (
     EarlyTerminateSection,
     PluginSection,
+    ResourcesSection,
     StopSection,
     StudySection,
     parameters_of,
@@ -228,8 +230,9 @@ def draft(submission: Submission) -> Draft:
         errors += refused.errors
     schedule = chosen(section)
     errors += schedule.errors
-    if (devices := section.resources.devices) > 1 and schedule.placement.name != "free":
-        expected = f"free: a home is one device, and each trial needs {devices}"
+    widest = section.resources.max_devices or section.resources.devices
+    if widest > 1 and schedule.placement.name != "free":
+        expected = f"free: a home is one device, and each trial has up to {widest}"
         errors.append(FieldError("schedule.placement", schedule.placement.name, expected, "free"))
     if errors:
         raise Refused(*errors)
@@ -314,13 +317,22 @@ def _study(
         device_kind=section.resources.device_kind,
         memory_bytes=section.resources.memory_bytes,
         devices=section.resources.devices,
-        processes=section.resources.processes,
+        most_devices=section.resources.max_devices or 0,
+        processes=_processes(section.resources),
         priority=section.priority,
         share=section.share,
         program_sha256=submission.program_sha256,
         searcher=searchers.searcher(section),
         outside=section.search.asked,
     )
+
+
+def _processes(resources: ResourcesSection) -> Processes | None:
+    """What runs on the devices of a trial: of one that may have several later, ranks from the
+    first."""
+    if resources.processes is None and (resources.max_devices or 1) > resources.devices:
+        return Processes.RANKS
+    return resources.processes
 
 
 def fingerprint(submission: Submission) -> str:

@@ -231,6 +231,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         replicas=st.sampled_from([0, 1, 1, 2]),
         alike=st.sampled_from(OnSameFailure),
         devices=st.sampled_from([1, 1, 2, 3]),
+        most=st.sampled_from([0, 0, 2, 4]),
         is_tree=st.booleans(),
         searcher=st.sampled_from([None, None, Searcher("tpe", 4), Searcher("tpe", 9, 0)]),
         outside=st.sampled_from([False, False, False, True]),
@@ -246,6 +247,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         replicas: int,
         alike: OnSameFailure,
         devices: int,
+        most: int,
         is_tree: bool,
         searcher: Searcher | None,
         outside: bool,
@@ -263,6 +265,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             replicas=replicas,
             on_same_failure=alike,
             devices=1 if is_tree else devices,  # those of several share no stages
+            most_devices=0 if is_tree else most,
             searcher=searcher,
             outside=outside,
         )
@@ -694,13 +697,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             node = self.state.parked_on(trial)
             there: Counter[tuple[NodeId, str]] = Counter()
             for slot in free:
-                strays = study.devices == 1 and stranded(self.state, trial, slot)
+                strays = self.state.fewest(trial) == 1 and stranded(self.state, trial, slot)
                 assert not strays, f"{slot.device.id} waits for nothing"
                 able = self.state.nodes[slot.device.node].pool == study.pool
                 able = able and fits(trial, study, slot.device, node)
                 able = able and not avoided(self.state, trial, slot.device.id)
                 there[slot.device.node, slot.device.kind] += able and self.allowed(trial, slot)
-            idle = [group for group, count in there.items() if count >= study.devices]
+            idle = [group for group, count in there.items() if count >= self.state.fewest(trial)]
             assert not idle, f"{idle} has idle devices while {trial.id} waits"
 
     @invariant()
@@ -708,7 +711,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """All of it is in use by those that are to leave, or shorter of what they were given."""
         for trial_id, devices in self.state.gathering.items():
             trial = self.state.trials[trial_id]
-            assert len(devices) == self.state.studies[trial.spec.study].devices
+            assert len(devices) == self.state.fewest(trial)
             assert any(device not in self.state.free for device in devices)
             kinds = {self.state.slots[device].device.kind for device in devices}
             assert len({device.partition("/")[0] for device in devices}) == len(kinds) == 1

@@ -67,7 +67,7 @@ resources: {device_kind: cpu, memory_bytes: 1024}
 schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
 """,
     "venv": """
-resources: {device_kind: cpu, memory_bytes: 1024, devices: 2, processes: ranks}
+resources: {device_kind: cpu, memory_bytes: 1024, devices: {min: 2, max: 3}, processes: ranks}
 method: genetic
 search: {ahead: 2, startup: 1, population: 4}
 warm_start: [before]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 # Each step takes the others': who holds a step too early keeps all of them from theirs for ever.
-ALL_REDUCE = textwrap.dedent("""
+_SOCKETS = textwrap.dedent("""
     import json, os, random, socket, struct, sys
     import trainer_shim
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -39,7 +39,9 @@ ALL_REDUCE = textwrap.dedent("""
         for other in others:
             other.sendall(struct.pack("d", value))
         return value if rank == 0 else read(others[0])
+""")
 
+ALL_REDUCE = _SOCKETS + textwrap.dedent("""
     def save(folder):
         with open(os.path.join(folder, "state.json"), "w") as file:
             json.dump([weight, mine.getstate()], file)
@@ -56,6 +58,41 @@ ALL_REDUCE = textwrap.dedent("""
         trial.report(step, loss=weight, save=save)
     print(rank, weight.hex(), flush=True)
 """)
+
+# A batch of twelve in each step, divided among the processes: of whole numbers, so that the sum is
+# the same in whatever order. Whatever the number of processes, it comes to `global_batch_weight`.
+GLOBAL_BATCH = _SOCKETS + textwrap.dedent("""
+    import time
+
+    def save(folder):
+        with open(os.path.join(folder, "weight"), "w") as file:
+            file.write(str(weight))
+
+    trial = trainer_shim.attach()
+    weight, first = 1, 1
+    if trial.resume:
+        with open(os.path.join(trial.resume.path, "weight")) as file:
+            weight = int(file.read())
+        first = trial.resume.step + 1
+    for step in range(first, int(sys.argv[1]) + 1):
+        mine = range(12 * step, 12 * (step + 1))[rank::world]
+        for sample in mine:
+            time.sleep(float(sys.argv[2]))
+        total = all_reduce(float(sum(weight * sample % 10_007 for sample in mine)))
+        weight = int(weight + total) % 10_007
+        trial.report(step, loss=float(weight), save=save)
+    print(rank, weight, flush=True)
+""")
+
+
+def global_batch_weight(steps: int) -> int:
+    """What it comes to after so many steps."""
+    weight = 1
+    for step in range(1, steps + 1):
+        total = sum(weight * sample % 10_007 for sample in range(12 * step, 12 * (step + 1)))
+        weight = (weight + total) % 10_007
+    return weight
+
 
 # As `torchrun` would start it; each process writes its weights, and says their sum.
 DDP = textwrap.dedent("""

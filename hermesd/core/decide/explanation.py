@@ -34,6 +34,7 @@ from hermesd.core.requirements import lacking
 from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.core.widths import resize_seconds
 
 # What keeps a trial from going on although its policy would have it: machines, in words.
 #
@@ -238,7 +239,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
-        summary += _speed(state, trial)
+        summary += _speed(state, trial) + _widths(state, trial)
         if trial.phase is Phase.WAITING and _over_quota(state, trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
@@ -291,6 +292,20 @@ def _speed(state: State, trial: Trial) -> str:
     if rates[fastest] <= rates[here.id]:
         return words
     return f"{words}, and {fastest}, the fastest, {rates[fastest]:.3g}"
+
+
+def _widths(state: State, trial: Trial) -> str:
+    """How fast it is on how many devices, and what it costs to change that, where it may."""
+    study = state.studies[trial.spec.study]
+    if not study.elastic:
+        return ""
+    words = f"; it may have {study.devices} to {study.widest} devices"
+    for width, seconds in sorted(trial.width_seconds.items()):
+        words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
+    if trial.resizes:
+        cost = resize_seconds(trial, state.facts[study.id])
+        words += f"; it was resized {trial.resizes} times, for {cost:.2g} s each"
+    return words
 
 
 def _where_parked(state: State, queues: Queues, trial: Trial) -> str:

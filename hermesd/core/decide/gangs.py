@@ -105,15 +105,16 @@ class Gangs:
     def claim(
         self,
         trial: Trial,
+        width: int,
         free: MutableMapping[DeviceId, None],
         occupants: MutableMapping[TrialId, DeviceId],
         quotas: DeviceQuotas,
         issue: Issue,
         now: Time,
     ) -> None:
-        """A waiting trial of several devices takes free ones, or has some kept for it from now on:
-        those that are soonest free, all of them, and of equals the nearest."""
-        devices = self._best(trial, free, occupants, quotas, now)
+        """A waiting trial takes so many free devices, or has some kept for it from now on: those
+        that are soonest free, all of them, and of equals the nearest."""
+        devices = self._best(trial, width, free, occupants, quotas, now)
         if devices is None or (choice := self.queues.choice(trial, now)) is None:
             return
         for device in devices:
@@ -132,7 +133,7 @@ class Gangs:
     def has_room(self, trial: Trial) -> bool:
         """Whether a node that is there has as many devices as the trial needs, free or not."""
         there: dict[tuple[NodeId, str], int] = {}
-        width = self._width(trial)
+        width = self.state.fewest(trial)
         for device in self._fitting(trial):
             group = device.node, device.kind
             there[group] = there.get(group, 0) + 1
@@ -170,15 +171,16 @@ class Gangs:
                 continue
             choice = self.within(occupant, until, now)
             if choice is None or (run := occupant.run) is None:
-                self._give_back(occupant_id, None, self._words(occupant, trial), issue)
+                words = self._words(occupant, trial, len(devices))
+                self._give_back(occupant_id, None, words, issue)
             else:
                 reason = "its device is kept for a trial that has not all of its devices yet"
                 issue(Renew(run.id, run.grant + 1, choice.quantum, reason))
 
-    def _words(self, occupant: Trial, trial: Trial) -> str:
+    def _words(self, occupant: Trial, trial: Trial, width: int) -> str:
         if self.state.owner_of(occupant) != self.state.owner_of(trial):
             return "a trial of another user goes first"
-        return f"{trial.id}, which needs {self._width(trial)} devices, goes first"
+        return f"{trial.id}, which needs {width} devices, goes first"
 
     def _complete(self, devices: Sequence[DeviceId], now: Time) -> Time:
         """When all of the devices can be had, if nothing ends before its time; infinite if nobody
@@ -203,6 +205,7 @@ class Gangs:
     def _best(
         self,
         trial: Trial,
+        width: int,
         free: Mapping[DeviceId, None],
         occupants: Mapping[TrialId, DeviceId],
         quotas: DeviceQuotas,
@@ -217,7 +220,7 @@ class Gangs:
             found = self._candidate(trial, device, place, free, occupants, now)
             if found is not None:
                 groups.setdefault((device.node, device.kind), []).append(found)
-        width, left = self._width(trial), quotas.left(trial)
+        left = quotas.left(trial)
         best = min(
             (w for group in groups.values() for w in _windows(group, width, left)), default=None
         )
@@ -265,9 +268,6 @@ class Gangs:
     def _would_all_do(self, trial: Trial, devices: Sequence[DeviceId]) -> bool:
         kinds = {self.state.slots[device].device.kind for device in devices}
         return len(kinds) == 1 and all(self._would_do(trial, device) for device in devices)
-
-    def _width(self, trial: Trial) -> int:
-        return self.state.studies[trial.spec.study].devices
 
     def _is_on(self, trial_id: TrialId, devices: Sequence[DeviceId]) -> bool:
         run = self.state.trials[trial_id].run

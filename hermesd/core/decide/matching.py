@@ -15,6 +15,7 @@ from hermesd.core.commands import Bind, Issue, Launch, Renew, Suspend
 from hermesd.core.decide.gangs import Gangs, gathered
 from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
+from hermesd.core.decide.resizing import Resize, Resizing
 from hermesd.core.fast_replace import replace
 from hermesd.core.going_on import IMAGE_GIVEN_UP, to_restore
 from hermesd.core.model import (
@@ -24,14 +25,17 @@ from hermesd.core.model import (
     Quantum,
     Study,
     StudyId,
+    Tier,
     Time,
     TrialId,
     UserId,
 )
+from hermesd.core.policy import Widths
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Run, Trial
+from hermesd.core.widths import tier_of
 
 # Whose turn it is: the studies' orders as one, fair to users, then to their studies.
 #
@@ -50,6 +54,8 @@ from hermesd.core.trial import Run, Trial
 IN_HAND = 0.01
 # A quantum that only a loss would end, where the node sees another loss.
 OTHERWISE_ENDLESS_SECONDS = 30.0
+# One that nothing would end, of a trial whose number of devices may change at its end.
+RESIZED_SECONDS = 60.0
 
 
 def merged(
@@ -110,10 +116,11 @@ Free: TypeAlias = OrderedDict[DeviceId, None]
 class Matching:
     """Who gets the open devices, in the order of the policies, as launches and suspends."""
 
-    def __init__(self, state: State, queues: Queues) -> None:
+    def __init__(self, state: State, queues: Queues, allocate: Widths) -> None:
         self.state = state
         self.queues = queues
         self._gangs = Gangs(state, queues, self._launch, self._give_back)
+        self._allocate = allocate
         # None of these is launched before that time.
         self.held: frozenset[TrialId] = frozenset()
         self.held_until: Time = -math.inf
@@ -183,18 +190,20 @@ class Matching:
         state = self.state
         moves = Moves(state, self.queues, [*free, *occupants.values()], studies)
         away = Relocation(state, self.queues, quotas, occupants, now)
-        open_devices = [*free, *occupants.values(), *held]
+        theirs = (device for trial_id in occupants for device in self._devices(trial_id))
+        open_devices = [*free, *theirs, *held]
 
         def eligible(trial: Trial) -> bool:
             if not self._available(trial, now):
                 return False
             if any(self.queues.fits(trial, device) for device in open_devices):
-                return self._study(trial.id).devices == 1 or self._gangs.has_room(trial)
+                return state.fewest(trial) == 1 or self._gangs.has_room(trial)
             return away.may(trial)
 
         mine = (*occupants, *moves.stays)
         order = self._merged(studies, len(open_devices), mine, eligible, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
+        resizing = self._resizing(studies, order, free, occupants, quotas, eligible, now)
         for trial_id in order:
             if not free and not occupants and not moves.left and not held:
                 break
@@ -206,15 +215,17 @@ class Matching:
                     self._give_back(
                         trial_id, None, "more devices than the quota of its user", issue
                     )
+                elif resizing and (resize := resizing.of(trial, free)):
+                    self._resize(trial, resize, issue)
                 elif not self._move(trial, moves, free, occupants, position, issue) and (
                     choice := self.queues.choice(trial, now)
                 ):
                     self._renew(choice, issue)
             elif trial_id in moves.stays:
                 self._move(trial, moves, free, occupants, position, issue)
-            elif self._study(trial_id).devices > 1:
+            elif (width := resizing.width(trial, free) if resizing else state.fewest(trial)) > 1:
                 if self._available(trial, now):
-                    self._gangs.claim(trial, free, occupants, quotas, issue, now)
+                    self._gangs.claim(trial, width, free, occupants, quotas, issue, now)
                     held.update(self._gangs.held(now))
             elif (trial_id in moves.displaced or self._available(trial, now)) and not (
                 self._claim(trial, free, occupants, moves, away, quotas, position, issue, now)
@@ -231,6 +242,35 @@ class Matching:
             )
 
         away.bring(studies, free, parked, issue)
+
+    def _resizing(
+        self,
+        studies: Sequence[StudyId],
+        order: Sequence[TrialId],
+        free: Free,
+        occupants: Mapping[TrialId, DeviceId],
+        quotas: DeviceQuotas,
+        eligible: Callable[[Trial], bool],
+        now: Time,
+    ) -> Resizing | None:
+        """How wide trials are to be, where studies leave that open."""
+        trials = self.state.trials
+        elastic = [study for study in studies if self.state.studies[study].elastic]
+        if not elastic:
+            return None
+        have = [t for study in elastic for t in self.state.active[study] if trials[t].run]
+        ranked = self._merged(elastic, len(order), have, eligible, now)
+        waiting = [trials[t] for t in order if self._available(trials[t], now)]
+        resizing = Resizing(self.state, self.queues, quotas, self._allocate, now)
+        resizing.plan([trials[each] for each in ranked], occupants, waiting, free)
+        return resizing
+
+    def _resize(self, trial: Trial, resize: Resize, issue: Issue) -> None:
+        """A running trial is written down, to go on on another number of devices."""
+        assert trial.run is not None
+        deadline = trial.notice(self._study(trial.id).suspend_deadline_seconds)
+        run, (width, reason) = trial.run.id, resize
+        issue(Suspend(run, Tier.CHECKPOINT, deadline, None, reason, width))
 
     def _move(
         self,
@@ -354,13 +394,14 @@ class Matching:
         checkpoint, words = found.id if found else None, choice.words
         if trial.reason.endswith(IMAGE_GIVEN_UP):
             words += f"; {trial.reason}"
-        issue(Launch(trial.next_run, devices, choice.quantum, words, parked, checkpoint))
+        quantum = looked_at(choice.quantum, self._study(trial.id))
+        issue(Launch(trial.next_run, devices, quantum, words, parked, checkpoint))
 
     def _renew(self, choice: Choice, issue: Issue) -> None:
         run = choice.trial.run
         assert run is not None
         study = self.state.studies[choice.trial.spec.study]
-        quantum = understood(choice.quantum, run, study)
+        quantum = looked_at(understood(choice.quantum, run, study), study)
         issue(Renew(run.id, run.grant + 1, quantum, f"still best: {choice.words}"))
 
     def _make_room(self, victim: TrialId, trial: Trial, words: str, issue: Issue) -> None:
@@ -383,7 +424,8 @@ class Matching:
         study = self.state.studies[trial.spec.study]
         assert trial.run is not None
         deadline = trial.notice(study.suspend_deadline_seconds)
-        issue(Suspend(trial.run.id, study.tier, deadline, successor, reason))
+        tier = tier_of(study, trial.run)
+        issue(Suspend(trial.run.id, tier, deadline, successor, reason))
 
     # Candidates.
 
@@ -452,3 +494,10 @@ def understood(quantum: Quantum, run: Run, study: Study) -> Quantum:
     if seconds is None and quantum.until_step is None and quantum.loss is not None:
         seconds = OTHERWISE_ENDLESS_SECONDS
     return replace(quantum, seconds=seconds, loss=None, milestones=())
+
+
+def looked_at(quantum: Quantum, study: Study) -> Quantum:
+    """A quantum with an end, if the trial may then go on on more devices, or fewer."""
+    return (
+        replace(quantum, seconds=RESIZED_SECONDS) if study.elastic and quantum.endless else quantum
+    )

@@ -243,6 +243,8 @@ class Choice(NamedTuple):
     trial: Trial
     quantum: Quantum
     words: str
+    #: See `Claim`.
+    width: int = 0
 
 
 class PolicyStanding(NamedTuple):
@@ -472,13 +474,14 @@ class StudyQueue:
             claim = (self._plan or self._planned(now)).get(trial.id)
             if claim is None:
                 return None
-            quantum, words = claim.quantum, claim.reason
+            quantum, words, width = claim.quantum, claim.reason, claim.width
         else:
             facts = self.state.facts[self.study]
             quantum, words = self._current.quantum(trial, facts), self._current.words(trial)
+            width = 0
         if quantum.seconds is not None and not quantum.seconds >= MIN_QUANTUM_SECONDS:
             raise ValueError(f"a quantum of {quantum.seconds} s for {trial.id} is below 0.1 s")
-        return Choice(trial, quantum, words)
+        return Choice(trial, quantum, words, width)
 
     def words(self, trial: Trial) -> str:
         """What the policy sees in a trial, as it was at the last decision."""

@@ -169,7 +169,7 @@ class Relocation:
 
     def _alone(self, trial: Trial) -> bool:
         """Whether one device is all that the trial needs."""
-        return self._state.studies[trial.spec.study].devices == 1
+        return self._state.fewest(trial) == 1
 
     def _affords(self, trial: Trial) -> bool:
         """Whether it may be moved, and what its process has trained makes up for another one."""
@@ -242,7 +242,7 @@ class Moves:
             study
             for study in studies
             if state.speeds(study).unequal and not queues.placement(study).binds
-            if state.studies[study].devices == 1
+            if state.studies[study].widest == 1
         ]
         if self._studies:
             for study in self._studies:

@@ -41,6 +41,7 @@ from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
+from hermesd.core.decide.resizing import spare_to_first
 from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
 from hermesd.core.going_on import hopeless_image, image_given_up_at
@@ -60,10 +61,11 @@ from hermesd.core.model import (
 )
 from hermesd.core.node.messages import Upcoming
 from hermesd.core.placement import Placement
-from hermesd.core.policy import Policy
+from hermesd.core.policy import Policy, Widths
 from hermesd.core.requirements import look
 from hermesd.core.state import State
 from hermesd.core.trial import Strike, Trial
+from hermesd.core.widths import tier_of
 
 # What a node may have missed of what it was told: said again as it comes back, not
 # journalled.
@@ -249,6 +251,7 @@ class Scheduler:
         lease: LeaseTerms = LeaseTerms(),
         half_life_seconds: float = HALF_LIFE_SECONDS,
         none_lost_before: Time = -math.inf,
+        allocate: Widths = spare_to_first,
     ) -> None:
         self.state = state
         self.lease = lease
@@ -256,7 +259,7 @@ class Scheduler:
         self.none_lost_before = none_lost_before
         self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
-        self._assignment = Matching(state, self._queues)
+        self._assignment = Matching(state, self._queues, allocate)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
         self._copy_at: Time | None = None
@@ -408,7 +411,8 @@ class Scheduler:
                 issue(Stop(run.id, _patience(trial, deadline), trial.ending.reason))
         elif trial.phase is Phase.RUNNING and trial.paused:
             # What rides on it goes on from where it is.
-            tier = Tier.CHECKPOINT if trial.id in self.state.riding.riders else study.tier
+            tier = tier_of(study, run)
+            tier = Tier.CHECKPOINT if trial.id in self.state.riding.riders else tier
             issue(Suspend(run.id, tier, deadline, None, PAUSED))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             kept = gathered(self.state)

@@ -22,6 +22,7 @@ from hermesd.core.fold.checkpoints import gone_back
 from hermesd.core.model import DeviceId, Phase, RunId, Time, TrialId
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Quarantined, Run, Trial
+from hermesd.core.widths import launched_on
 
 _Command: TypeAlias = (
     Launch
@@ -53,7 +54,8 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
             state.put(replace(trial, run=fresh))
         case Suspend(run_id, successor=successor):
             trial, run = _running(state, run_id)
-            state.put(replace(trial, phase=Phase.SUSPENDING, run=replace(run, asked=command)))
+            asked = replace(run, asked=command)
+            state.put(replace(trial, phase=Phase.SUSPENDING, run=asked, aim=command.width))
             if successor is not None:
                 slot = state.slots[run.devices[0]]
                 state.put_slot(replace(slot, reserved=successor))
@@ -131,12 +133,18 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     there = [state.slots[device].device for device in command.devices]
     if len({(device.node, device.kind) for device in there}) != 1:
         raise Rejected(f"{command.run} needs devices of one node and kind: {command.devices}")
+    kept, study = trial.kept, state.studies[trial.spec.study]
+    if study.elastic and command.parked and kept and kept.width != len(there):
+        raise Rejected(f"{command.parked} is parked with {kept.width} devices, not {len(there)}")
     trial = gone_back(state, trial, command.checkpoint)
+    if study.elastic:
+        trial = launched_on(trial, len(there), there[0].kind)
     warm = command.parked is not None
     step = _restored_step(state, trial, command)
     devices, quantum = command.devices, command.quantum
-    reads = state.studies[trial.spec.study].reads
-    run = Run(command.run, devices, quantum, now, now, warm=warm, restored_step=step, reads=reads)
+    run = Run(
+        command.run, devices, quantum, now, now, warm=warm, restored_step=step, reads=study.reads
+    )
     state.gathering.pop(trial.id, None)
     state.hold(trial, len(devices), now)
     state.served[trial.spec.study] = now

@@ -31,6 +31,8 @@ from hermesd.core.progress import heard_late, may_return, recovered
 from hermesd.core.speeds import compared, learned
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import NOT_WRITTEN, Ending, Kept, Trial
+from hermesd.core.widths import learned as learned_gain
+from hermesd.core.widths import timed
 
 FACTS_WEIGHT = 0.2
 
@@ -271,10 +273,16 @@ def _reported(state: Tables, trial: Trial, event: Reported) -> None:
     device = state.place(run)
     _learn_length(state, trial, event.planned_steps)
     trial = progress.reported(trial, event, device, state.corrections)
-    reason = progress.stop_reason(trial, state.studies[trial.spec.study])
+    study = state.studies[trial.spec.study]
+    reason = progress.stop_reason(trial, study)
     if reason and not trial.ending:
         trial = replace(trial, ending=Ending(Phase.STOPPED, reason))
-    if run.warm and (seconds := trial.step_seconds.get(device.kind)):
+    if study.elastic and run.warm:
+        trial = timed(trial, device.kind)
+        facts = learned_gain(state.facts[trial.spec.study], trial, study.devices)
+        state.facts[trial.spec.study] = facts
+    as_usual = len(run.devices) == study.devices
+    if run.warm and as_usual and (seconds := trial.step_seconds.get(device.kind)):
         _measure(state, trial, step_seconds=seconds)
         facts = state.facts[trial.spec.study]
         speeds = learned(facts.speeds, state.corrections, trial, device.kind)

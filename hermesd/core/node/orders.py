@@ -52,12 +52,15 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
 
 
 def _is_rebuilt(node: NodeTable, order: Assignment) -> bool:
-    """Whether the trial has been rebuilt from the very checkpoint that it is to go on from."""
+    """Whether the trial has been rebuilt from the very checkpoint that it is to go on from, for as
+    many devices as it is to have."""
     stay = node.stays.get(order.run.trial)
     if stay is None or stay.condition is not Condition.PROMOTED or stay.rebuilt is None:
         return False
+    made_for, is_for = stay.assignment.launch, order.launch
     same_study = stay.assignment.identity == order.identity
-    return same_study and order.launch.checkpoint == stay.rebuilt.id
+    same_width = len(made_for.devices) == len(is_for.devices)
+    return same_study and same_width and is_for.checkpoint == stay.rebuilt.id
 
 
 def _say_again(node: NodeTable, run: RunId) -> None:

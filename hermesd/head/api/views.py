@@ -151,6 +151,12 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         forked_at_step=trial.forked.step if trial.forked else 0,
         rides_on=trial.carrier or "",
         shared_steps=trial.step if trial.carrier else trial.carried_steps,
+        resizes=trial.resizes,
+        widths=[
+            pb.WidthSpeed(devices=width, steps_per_second=1.0 / seconds if seconds else 0.0)
+            for width, seconds in sorted({trial.width: 0.0, **trial.width_seconds}.items())
+            if width
+        ],
     )
     if run is not None:
         if run.stalled_since is not None:

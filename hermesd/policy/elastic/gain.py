@@ -19,26 +19,12 @@ from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
 from hermesd.core.model import TrialId
+from hermesd.core.policy import ElasticJob
 
 # What the gain of a job counts at whose end cannot be foretold well, because it has just begun.
 YOUNG_FACTOR = 0.95
 # Of what is left, floating point may make so much less than there is.
 ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticJob:
-    """A trial that may run on `min` to `max` devices."""
-
-    trial: TrialId
-    #: Until its end, or until it converges; infinite where nothing is known: it stays at `min`.
-    remaining_steps: float
-    #: Steps a second at a width; 0 at one that it cannot have.
-    speed: Callable[[int], float]
-    min: int
-    max: int
-    #: Hardly begun, so that its steps left are a guess.
-    young: bool = False
 
 
 class Split(NamedTuple):

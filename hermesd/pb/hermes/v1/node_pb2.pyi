@@ -380,20 +380,22 @@ class Renew(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., extends: bool = ...) -> None: ...
 
 class SuspendRun(_message.Message):
-    __slots__ = ("trial", "attempt", "tier", "deadline_seconds", "successor", "reason")
+    __slots__ = ("trial", "attempt", "tier", "deadline_seconds", "successor", "reason", "width")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUCCESSOR_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     tier: _types_pb2.Tier
     deadline_seconds: float
     successor: str
     reason: str
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., deadline_seconds: _Optional[float] = ..., successor: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    width: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., deadline_seconds: _Optional[float] = ..., successor: _Optional[str] = ..., reason: _Optional[str] = ..., width: _Optional[int] = ...) -> None: ...
 
 class StopRun(_message.Message):
     __slots__ = ("trial", "attempt", "reason", "deadline_seconds")

@@ -332,16 +332,18 @@ class Schedule(_message.Message):
     def __init__(self, policy: _Optional[_Union[Plugin, _Mapping]] = ..., placement: _Optional[_Union[Plugin, _Mapping]] = ...) -> None: ...
 
 class Resources(_message.Message):
-    __slots__ = ("device_kind", "memory_bytes", "devices", "processes")
+    __slots__ = ("device_kind", "memory_bytes", "devices", "processes", "max_devices")
     DEVICE_KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
     device_kind: str
     memory_bytes: int
     devices: int
     processes: Processes
-    def __init__(self, device_kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., devices: _Optional[int] = ..., processes: _Optional[_Union[Processes, str]] = ...) -> None: ...
+    max_devices: int
+    def __init__(self, device_kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., devices: _Optional[int] = ..., processes: _Optional[_Union[Processes, str]] = ..., max_devices: _Optional[int] = ...) -> None: ...
 
 class Requires(_message.Message):
     __slots__ = ("paths",)

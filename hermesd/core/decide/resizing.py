@@ -1,0 +1,192 @@
+"""How many devices each trial gets, of studies whose trials may have more or fewer.
+
+As few as it may while others wait. What nobody waits for goes to those that become faster by it,
+when their quantum is over, and if what that saves is worth a suspend and a resume many times over:
+the processes of a trial are made for the devices that they have, so that it begins from its
+checkpoint with another number of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from hermesd.core.decide.queue import Queues
+from hermesd.core.model import DeviceId, NodeId, Phase, Time, TrialId
+from hermesd.core.policy import ElasticJob, Widths
+from hermesd.core.quotas import DeviceQuotas
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
+from hermesd.core.widths import (
+    narrowed,
+    remaining_steps,
+    resize_seconds,
+    speed_of,
+    tried_up_to,
+)
+
+# What a resize is to save, in terms of what it costs.
+WORTH = 5.0
+# A trial that is faster by less has no use of more devices.
+FASTER = 1.05
+
+
+def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId, int]:
+    """To each what it has at least, and what is left to the first that becomes faster by it, up to
+    the width at which it is fastest; then to the next."""
+    given = {job.trial: job.min for job in jobs}
+    spare = devices - sum(given.values())
+    for job in jobs:
+        best = job.min
+        for width in range(job.min + 1, min(job.max, job.min + spare) + 1):
+            if job.speed(width) > FASTER * job.speed(best):
+                best = width
+        given[job.trial] = best
+        spare -= best - job.min
+    return given
+
+
+class Resize(NamedTuple):
+    """A running trial is to go on on so many devices, and why."""
+
+    width: int
+    reason: str
+
+
+class Resizing:
+    """Who gets how many devices in one decision about the open devices of a pool.
+
+    `ranked` are the trials that have some or may now, the most deserving first; `occupants` those
+    whose quantum is over; `needed` so many devices wait for those that have none.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        queues: Queues,
+        quotas: DeviceQuotas,
+        allocate: Widths,
+        now: Time,
+    ) -> None:
+        self._state = state
+        self._queues = queues
+        self._quotas = quotas
+        self._allocate = allocate
+        self._now = now
+        self._wanted: dict[TrialId, int] = {}
+        self._jobs: dict[TrialId, ElasticJob] = {}
+        self._crowd = 0
+
+    def plan(
+        self,
+        ranked: Sequence[Trial],
+        occupants: Collection[TrialId],
+        waiting: Sequence[Trial],
+        free: Collection[DeviceId],
+    ) -> None:
+        """Decide who is to have how many.
+
+        Args:
+            ranked: trials of elastic width that run or wait, the most deserving first.
+            occupants: those whose quantum is over.
+            waiting: all that wait for a device of the pool, of whatever study.
+            free: the devices that are there for them.
+        """
+        state = self._state
+        needed = sum(state.fewest(trial) for trial in waiting)
+        self._crowd = len(waiting) if needed > len(free) else 0
+        jobs = [
+            job
+            for trial in ranked
+            if trial.run is None or trial.phase is Phase.RUNNING
+            if (job := self._job(trial, trial.id in occupants, free)) is not None
+        ]
+        self._jobs = {job.trial: job for job in jobs}
+        theirs = [state.trials[job.trial] for job in jobs]
+        devices = len(free) + sum(len(trial.run.devices) for trial in theirs if trial.run)
+        devices -= sum(state.fewest(each) for each in waiting if each.id not in self._jobs)
+        devices -= sum(
+            max(trial.aim - len(trial.run.devices), 0)
+            for trial in ranked
+            if trial.run is not None and trial.phase is Phase.SUSPENDING
+        )
+        self._wanted = dict(self._allocate(jobs, devices)) if jobs else {}
+        for trial in ranked:
+            if trial.run is None or trial.id in occupants:
+                choice = self._queues.choice(trial, self._now)
+                if choice is not None and choice.width:
+                    self._wanted[trial.id] = choice.width
+
+    def _job(self, trial: Trial, is_open: bool, free: Collection[DeviceId]) -> ElasticJob | None:
+        """What may be decided about a trial; None if it has as many as it can have by now."""
+        state, study = self._state, self._state.studies[trial.spec.study]
+        gains = state.facts[study.id].gains
+        speed = speed_of(trial, gains, study.devices)
+        is_image = trial.checkpoint is not None and trial.checkpoint.image_of
+        if speed is None or is_image or not trial.fidelity.restorable:
+            return None
+        least = state.fewest(trial)
+        most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
+        if trial.run is None:
+            most = min(most, self._room(trial, free))
+            if state.made_for(trial):
+                most = least
+            least = least if self._crowd else max(least, min(trial.aim, most))
+        else:
+            has = len(trial.run.devices)
+            if is_open:
+                most = min(most, self._room(trial, free))
+            least = least if self._crowd and is_open else has
+        steps = float(remaining_steps(trial, study))
+        return ElasticJob(trial.id, steps, speed, least, max(least, most))
+
+    def _room(self, trial: Trial, free: Collection[DeviceId]) -> int:
+        """The most devices of one node and kind that are there for the trial by now."""
+        slots, run = self._state.slots, trial.run
+        groups: Counter[tuple[NodeId, str]] = Counter()
+        mine = run.devices if run is not None else ()
+        for name in (*mine, *free):
+            device = slots[name].device
+            groups[device.node, device.kind] += name in mine or self._queues.fits(trial, name)
+        quota = len(mine) + self._quotas.left(trial)
+        return int(min(max(groups.values(), default=0), quota))
+
+    def width(self, trial: Trial, free: Collection[DeviceId]) -> int:
+        """How many devices a waiting trial takes, of those that are free."""
+        least = self._state.fewest(trial)
+        most = self._state.studies[trial.spec.study].widest
+        wanted = min(self._wanted.get(trial.id, least), most)
+        if wanted <= least or self._crowd or self._state.made_for(trial):
+            return least
+        return narrowed(trial, least, max(least, min(wanted, self._room(trial, free))))
+
+    def of(self, trial: Trial, free: Collection[DeviceId]) -> Resize | None:
+        """How a running trial whose quantum is over goes on, if not as wide as it is."""
+        job, run = self._jobs.get(trial.id), trial.run
+        if job is None or run is None:
+            return None
+        study, has = self._state.studies[trial.spec.study], len(run.devices)
+        most = min(study.widest, max(has, self._room(trial, free)))
+        wanted = max(study.devices, min(self._wanted.get(trial.id, has), most))
+        width = narrowed(trial, study.devices, wanted)
+        if width == has or (width > has and self._crowd):
+            return None
+        words = f"it goes on on {_devices(width)} instead of {has}"
+        if width < has:
+            why = f"{self._crowd} waiting" if self._crowd else "its policy has it so"
+            return Resize(width, f"{words}: {why}")
+        saved = job.remaining_steps * (1.0 / job.speed(has) - 1.0 / job.speed(width))
+        cost = resize_seconds(trial, self._state.facts[study.id])
+        if saved <= WORTH * cost:
+            return None
+        times = job.speed(width) / job.speed(has)
+        return Resize(
+            width,
+            f"{words}, which nobody waits for: {times:.2g} times as fast would save {saved:.3g} s"
+            f" for {cost:.2g} s",
+        )
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'s' * (count > 1)}"

@@ -1,0 +1,121 @@
+"""How fast trials are on how many devices, where those of a study may have more or fewer.
+
+What was measured counts, of the trial itself before that of its study. What was not is foreseen: a
+trial becomes faster by the same share as it did when it was last given more devices, and of the
+first step nothing worse is expected than that twice the devices are twice as fast. So each width
+is tried once before it is believed to be of no use, and never more than twice the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from hermesd.core.fast_replace import replace
+from hermesd.core.model import Study, Tier
+from hermesd.core.policy import Facts
+from hermesd.core.speeds import batch, steps_ahead
+from hermesd.core.trial import Run, Trial
+
+# The newest report weighs this much in what is typical of a study.
+WEIGHT = 0.2
+
+
+def launched_on(trial: Trial, width: int, kind: str) -> Trial:
+    """The trial on so many devices of a kind. What its iterations took on another number of them
+    says nothing of those to come."""
+    if trial.width in (0, width):
+        return replace(trial, width=width, aim=0)
+    known = trial.width_seconds.get(width)
+    return replace(
+        trial,
+        width=width,
+        aim=0,
+        resizes=trial.resizes + 1,
+        step_seconds={kind: known} if known else {},
+        paces={},
+    )
+
+
+def timed(trial: Trial, kind: str) -> Trial:
+    """The trial after a report from devices of a kind."""
+    seconds = trial.step_seconds.get(kind)
+    if seconds is None or trial.width_seconds.get(trial.width) == seconds:
+        return trial
+    return replace(trial, width_seconds={**trial.width_seconds, trial.width: seconds})
+
+
+def learned(facts: Facts, trial: Trial, fewest: int) -> Facts:
+    """What is typical of a study after a report of one of its trials."""
+    few, here = trial.width_seconds.get(fewest), trial.width_seconds.get(trial.width)
+    if trial.width == fewest or not few or not here:
+        return facts
+    gain = facts.gains.get(trial.width, few / here)
+    gain += WEIGHT * (few / here - gain)
+    return replace(facts, gains={**facts.gains, trial.width: gain})
+
+
+def speed_of(
+    trial: Trial, gains: Mapping[int, float], fewest: int
+) -> Callable[[int], float] | None:
+    """Steps a second by the number of devices; None while the trial was never measured.
+
+    Args:
+        gains: how many times as fast trials of the study are on so many devices as on the fewest.
+    """
+    own, known = trial.width_seconds, {**gains, fewest: 1.0}
+    if not own:
+        return None
+
+    def gain(width: int) -> float:
+        if width in known:
+            return known[width]
+        below = sorted(each for each in known if each < width)
+        widest, exponent = below[-1], 1.0
+        if len(below) > 1:
+            grown = math.log(known[widest] / known[below[-2]]) / math.log(widest / below[-2])
+            exponent = min(max(grown, 0.0), 1.0)
+        return float(known[widest] * (width / widest) ** exponent)
+
+    def speed(width: int) -> float:
+        if width in own:
+            return 1.0 / own[width]
+        near = min(own, key=lambda each: (abs(math.log(each / width)), each))
+        return gain(width) / gain(near) / own[near]
+
+    return speed
+
+
+def tried_up_to(trial: Trial, gains: Mapping[int, float], fewest: int) -> int:
+    """The most devices on which it, or another trial of its study, was measured."""
+    return max(fewest, *trial.width_seconds, *gains)
+
+
+def narrowed(trial: Trial, fewest: int, width: int) -> int:
+    """So many devices, or as many fewer as it takes for each to have the same part of a batch, as
+    far as one of the parameters is the batch's size."""
+    size = batch(trial)
+    if size == 1.0:
+        return width
+    return next((each for each in range(width, fewest, -1) if size % each == 0), fewest)
+
+
+def remaining_steps(trial: Trial, study: Study) -> int:
+    """How many steps it has ahead: as planned, or as many as behind."""
+    limits = [each for each in (trial.planned_steps, study.stop.max_steps) if each]
+    return max(min(limits) - trial.step, 0) if limits else steps_ahead(trial)
+
+
+def resize_seconds(trial: Trial, facts: Facts) -> float:
+    """What another number of devices costs the trial: to be written down, and to begin from that;
+    as measured, or as its start took."""
+    measured = trial.costs.get(Tier.CHECKPOINT)
+    suspend = measured.suspend_seconds if measured else facts.suspend_seconds
+    resume = (measured.resume_seconds if measured else 0.0) or facts.restore_seconds
+    return suspend + (resume or trial.longest_start_seconds)
+
+
+def tier_of(study: Study, run: Run) -> Tier | None:
+    """How a run is kept by default. What is parked can only go on as wide as it is: one that has
+    more devices than it needs is written down."""
+    return Tier.CHECKPOINT if study.elastic and len(run.devices) > study.devices else study.tier

@@ -1,0 +1,248 @@
+"""Trials that may have more devices or fewer: as few as they may while others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd.core.decide.resizing import spare_to_first
+from hermesd.core.decide.scheduler import Scheduler
+from hermesd.core.events import FidelityKnown, Paused, TermsSet, Unpaused
+from hermesd.core.model import Fidelity, Plugin, Quantum, Stage
+from hermesd.core.placement import make_placement
+from hermesd.core.policy import Claim, ElasticJob, Facts, View
+from hermesd.core.sharing import Terms
+from hermesd.core.trial import Trial
+from hermesd.core.widths import learned, narrowed, speed_of
+from tests.core.playbook import (
+    LEASE,
+    Playbook,
+    joined,
+    parked,
+    play,
+    quantum_ended,
+    reported,
+    started,
+    submitted,
+    trial_spec,
+    written,
+)
+
+TURNS = Plugin("round_robin", (("quantum_seconds", 30.0),))
+EXACT = Fidelity.EXACT
+
+
+def elastic(trials: int = 1, devices: int = 4, most: int = 4, **changes: Any) -> Playbook:
+    """A study whose trials may have from one device to `most`."""
+    return play(trials, devices, **{"most_devices": most, "policy": TURNS, **changes})
+
+
+def trains(
+    book: Playbook, name: str, step: int, steps: int, seconds: float, planned: int = 10_000
+) -> Playbook:
+    """A run that starts at a step and does so many more, each in so many seconds."""
+    trial = name.partition("#")[0]
+    book.tell(started(name, step, planned), FidelityKnown(book.trial(trial).run.id, EXACT, "", ""))
+    book.tell(reported(name, step + 1, [1.0], busy_seconds=seconds))  # the first compiles
+    return book.tell(
+        reported(name, step + steps, [1.0] * (steps - 1), busy_seconds=seconds * (steps - 1))
+    )
+
+
+def test_it_begins_on_as_few_devices_as_it_may() -> None:
+    elastic().expect("launch s/0#1 on n/0 for 30 s")
+
+
+def test_what_nobody_waits_for_is_given_to_it_when_its_quantum_is_over() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 1.0).expect("launch s/0#1 on n/0 for 30 s")
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
+    book.tell(written("s/0#1", 30)).expect("launch s/0#2 on n/0, n/1 for 30 s from s/0#1@30")
+    # It becomes as fast as was hoped: twice as many are tried.
+    trains(book, "s/0#2", 30, 60, 0.5)
+    book.at(60).tell(quantum_ended("s/0#2", 0, 90)).expect("suspend s/0#2 by checkpoint")
+    book.tell(written("s/0#2", 90))
+    book.expect("launch s/0#3 on n/0, n/1, n/2, n/3 for 30 s from s/0#2@90")
+
+
+def test_more_devices_that_do_not_help_are_given_back_by_none_and_not_tried_again() -> None:
+    book = elastic(2, 4, 2)
+    trains(book, "s/0#1", 0, 30, 1.0)
+    trains(book, "s/1#1", 0, 30, 1.0).heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30), written("s/0#1", 30)).heard()
+    trains(book, "s/0#2", 30, 30, 1.0)
+    book.at(60).tell(quantum_ended("s/1#1", 0, 60)).expect("renew s/1#1.1 for 30 s")
+
+
+def test_a_resize_that_does_not_pay_is_not_made() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 0.01, planned=60).heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
+
+
+def four_wide(**changes: Any) -> Playbook:
+    """A trial on all four devices, at step 150."""
+    book = elastic(**changes)
+    for seconds, (run, step) in enumerate((("s/0#1", 0), ("s/0#2", 30)), 1):
+        trains(book, run, step, 30 * seconds, 1.0 / seconds)
+        end = step + 30 * seconds
+        book.at(book.now + 60).tell(quantum_ended(run, 0, end)).tell(written(run, end))
+    return trains(book, "s/0#3", 90, 60, 0.25)
+
+
+def test_it_is_made_smaller_when_others_wait_and_by_no_more_than_they_need() -> None:
+    book = four_wide(policy=Plugin("fifo"), priority=1)
+    book.heard()
+    book.tell(submitted(2, "t", policy=TURNS)).expect()
+    book.at(180).tell(quantum_ended("s/0#3", 0, 150)).expect("suspend s/0#3 by checkpoint")
+    assert book.trial().aim == 2
+    book.tell(written("s/0#3", 150)).expect(
+        "launch s/0#4 on n/0, n/1 for 60 s from s/0#3@150",
+        "launch t/0#1 on n/2 for 30 s",
+        "launch t/1#1 on n/3 for 30 s",
+    )
+
+
+def test_it_makes_room_for_those_that_go_first_and_has_what_they_leave() -> None:
+    book = four_wide()
+    book.heard()
+    book.tell(submitted(2, "t", policy=TURNS)).expect()
+    book.at(180).tell(quantum_ended("s/0#3", 0, 150))
+    book.expect("suspend s/0#3 by checkpoint for t/0")
+    book.tell(written("s/0#3", 150)).expect(
+        "launch t/0#1 on n/0 for 30 s",
+        "launch s/0#4 on n/1, n/2 for 30 s from s/0#3@150",
+        "launch t/1#1 on n/3 for 30 s",
+    )
+
+
+def test_what_cannot_be_written_down_keeps_its_width() -> None:
+    book = elastic().tell(started("s/0#1"))
+    book.tell(FidelityKnown(book.trial().run.id, Fidelity.PARK_ONLY, "", ""))
+    book.tell(reported("s/0#1", 1, [1.0], busy_seconds=1.0))
+    book.tell(reported("s/0#1", 30, [1.0] * 29, busy_seconds=29.0)).heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
+
+
+def wide(devices: int = 4) -> Playbook:
+    """One trial on two devices, at step 90."""
+    book = elastic(1, devices, 2)
+    trains(book, "s/0#1", 0, 30, 1.0)
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).tell(written("s/0#1", 30))
+    trains(book, "s/0#2", 30, 60, 0.5).heard()
+    return book
+
+
+def test_one_that_is_wide_is_written_down_rather_than_parked() -> None:
+    wide().tell(Paused(("s/0",), "r")).expect("suspend s/0#2 by checkpoint")
+
+
+def test_one_that_was_parked_all_the_same_waits_for_as_many_devices() -> None:
+    """It could not be written down, or came to no boundary in time."""
+    book = wide(2)
+    book.tell(Paused(("s/0",), "r")).tell(parked("s/0#2", 90))
+    book.tell(submitted(2, "t", policy=TURNS)).heard()
+    book.tell(started("t/0#1"), started("t/1#1"), Unpaused(("s/0",), "u")).expect()
+    book.at(60).tell(quantum_ended("t/0#1"), quantum_ended("t/1#1"))
+    book.expect("gather n/0, n/1 for s/0", "suspend t/0#1", "suspend t/1#1")
+    book.tell(parked("t/0#1"), parked("t/1#1"))
+    book.expect("launch s/0#3 on n/0, n/1 for 30 s from s/0#2")
+
+
+def test_users_get_no_more_devices_than_their_quota() -> None:
+    book = Playbook().tell(TermsSet(1e3, (("ann", Terms(1.0, 1)),)))
+    book.tell(submitted(1, most_devices=4, policy=TURNS), joined(4))
+    trains(book, "s/0#1", 0, 30, 1.0).heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
+
+
+def test_the_speed_on_another_number_of_devices_is_not_taken_for_that_on_these() -> None:
+    book = wide()
+    assert book.trial().width_seconds == pytest.approx({1: 1.0, 2: 0.5})
+    assert book.state.facts["s"].gains == pytest.approx({2: 2.0})
+    assert book.state.facts["s"].step_seconds == pytest.approx(1.0)
+    assert (book.trial().width, book.trial().resizes) == (2, 1)
+    said = book.scheduler.explain("s/0", book.now).summary
+    assert "it may have 1 to 2 devices, on 1 it does 1 steps a second, on 2 it does 2" in said
+    assert "it was resized 1 times" in said
+
+
+class Three:
+    """A policy that has a width of its own for its trials."""
+
+    name: ClassVar[str] = "three"
+
+    def plan(self, view: View) -> Iterator[Claim]:
+        for trial in view.trials:
+            yield Claim(trial.id, Quantum(30.0), "", width=3)
+
+    def words(self, trial: Trial) -> str:
+        return "three"
+
+
+def test_a_policy_may_say_on_how_many_devices_a_trial_runs() -> None:
+    book = Playbook()
+    book.scheduler = Scheduler(book.state, lambda plugin: Three(), make_placement, LEASE)
+    book.tell(submitted(1, most_devices=4), joined(4))
+    book.expect("launch s/0#1 on n/0, n/1, n/2 for 30 s")
+
+
+# The parts.
+
+
+def timed(**seconds: float) -> Trial:
+    known = {int(width[1:]): each for width, each in seconds.items()}
+    return Trial(trial_spec("s/0"), 0.0, 0.0, width=max(known, default=0), width_seconds=known)
+
+
+def test_speeds_are_measured_or_foreseen_from_the_last_step() -> None:
+    assert speed_of(timed(), {}, 1) is None
+    speed = speed_of(timed(w1=1.0), {}, 1)
+    assert speed is not None
+    assert [speed(width) for width in (1, 2, 4)] == pytest.approx([1, 2, 4]), "nothing is known"
+    speed = speed_of(timed(w1=1.0, w2=1.0 / 1.5), {2: 1.5}, 1)
+    assert speed is not None
+    assert [speed(width) for width in (1, 2, 4)] == pytest.approx([1, 1.5, 1.5**2])
+    speed = speed_of(timed(w2=0.1), {2: 1.6}, 1)
+    assert speed is not None
+    assert speed(1) == pytest.approx(10 / 1.6), "what its study has learned is its own"
+
+
+def test_a_study_learns_from_trials_that_were_measured_on_both() -> None:
+    assert learned(Facts(), timed(w1=1.0), 1).gains == {}
+    assert learned(Facts(), timed(w4=1.0), 1).gains == {}
+    assert learned(Facts(), timed(w1=1.0, w4=0.5), 1).gains == {4: 2.0}
+
+
+def test_each_device_has_the_same_part_of_a_batch_that_is_a_parameter() -> None:
+    spec = trial_spec("s/0")
+    stages = (Stage(None, (("batch_size", 12),)),)
+    batch = Trial(replace(spec, stages=stages), 0.0, 0.0)
+    assert [narrowed(batch, 1, width) for width in (1, 2, 3, 5, 8)] == [1, 2, 3, 4, 6]
+    assert narrowed(Trial(spec, 0.0, 0.0), 1, 5) == 5
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 6), st.floats(-0.5, 1.2)), max_size=6
+    ),
+    devices=st.integers(0, 20),
+)
+def test_what_is_spare_goes_to_the_first_that_gains(
+    jobs: list[tuple[int, int, float]], devices: int
+) -> None:
+    known = [
+        ElasticJob(f"s/{n}", 100.0, lambda width, e=exponent: width**e, least, least + more)
+        for n, (least, more, exponent) in enumerate(jobs)
+    ]
+    given_ = spare_to_first(known, devices)
+    needed = sum(job.min for job in known)
+    assert sum(given_.values()) <= max(devices, needed)
+    for job in known:
+        assert job.min <= given_[job.trial] <= job.max
+        assert job.speed(given_[job.trial]) >= job.speed(job.min)

@@ -1,0 +1,82 @@
+"""A trial that has now one device and now two, with real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hermesd.pb.hermes.v1 import types_pb2
+from tests.e2e.cluster import Cluster, running
+from tests.e2e.test_gangs import SOLE, TURNS
+from tests.trainer_shim.rank_programs import GLOBAL_BATCH, global_batch_weight
+
+STEPS = 400
+SECONDS = 0.002  # a sample's
+
+
+def logged(log: Path) -> str:
+    """The program with its steps; each process says in a log which it does, of how many."""
+    program = GLOBAL_BATCH.replace("int(sys.argv[1])", str(STEPS))
+    program = program.replace("float(sys.argv[2])", str(SECONDS))
+    notes = f"    with open({str(log)!r}, 'a') as log:\n"
+    notes += "        log.write(f'{step} {rank} {world}\\n')\n"
+    return program.replace("    trial.report(step", f"{notes}    trial.report(step")
+
+
+async def submit_elastic(cluster: Cluster, log: Path) -> None:
+    await cluster.submit(
+        "wide",
+        {"train.py": logged(log)},
+        {"number": [0.0]},
+        resources=types_pb2.Resources(devices=1, max_devices=2),
+        schedule=types_pb2.Schedule(policy=TURNS),
+        stop=types_pb2.Stop(max_steps=STEPS + 1),
+    )
+
+
+async def width_of(cluster: Cluster) -> int:
+    trial = (await cluster.study("wide")).trials[0]
+    return len(trial.device.split(", ")) if trial.device else 0
+
+
+def done(log: Path) -> list[tuple[int, int]]:
+    """Each step with the number of processes that did it; raises if not all of them did."""
+    lines = [tuple(map(int, line.split())) for line in log.read_text().splitlines()]
+    steps = sorted({(step, world) for step, _, world in lines})
+    whole = {(step, rank, world) for step, world in steps for rank in range(world)}
+    assert whole == set(lines)
+    return steps
+
+
+@pytest.mark.timeout(180)
+async def test_a_trial_goes_on_on_two_devices_and_on_one_and_comes_to_the_same(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+        await submit_elastic(cluster, log)
+
+        async def has_two() -> bool:
+            return await width_of(cluster) == 2
+
+        await cluster.until(has_two)
+        await cluster.submit(
+            "sole",
+            {"train.py": SOLE},
+            {"number": [0.0]},
+            schedule=types_pb2.Schedule(policy=TURNS),
+        )
+        await cluster.finished("sole")
+        (trial,) = (await cluster.finished("wide")).trials
+        assert trial.state == types_pb2.TRIAL_STATE_COMPLETED
+        assert trial.metric == global_batch_weight(STEPS)
+        assert trial.resizes >= 2
+        assert {each.devices for each in trial.widths} == {1, 2}
+    steps = done(log)
+    assert [step for step, _ in steps] == list(range(1, STEPS + 1)), "one was lost or done twice"
+    widths = [width for _, width in steps]
+    changes = [
+        width for width, before in zip(widths, [0, *widths], strict=False) if width != before
+    ]
+    assert changes[:3] == [1, 2, 1]
