@@ -55,40 +55,40 @@ SPREAD, ENOUGH = 3.0, 4
 class BestFirst:
     """The lowest loss first, unprobed trials before all, and those soon good before good ones.
 
-    The loss is the mean of the last tenth of a trial's losses, or of its last 20 if these are
-    more, or of the second half if that is less. A trial is good if its loss is within `good` of
-    the way from where the leading one is going to end back to where trials begin; 0 leaves
-    goodness out of the order.
+    The loss is the mean of the last tenth of a trial's losses, or of its last 20 if these are more,
+    or of the second half if that is less.
 
-    A probe is a number of steps, the same for a slow trial as for a fast one: `probe_share` of
-    the trial's planned length, or of the shortest length known while it has told none (20 steps
-    while none is known). With c the measured seconds of a suspend and a resume, it is longer
-    where `probe_switches` x c are, up to 3 % of the length, and never shorter than
-    `probe_seconds` at the study's typical speed. A later quantum is the largest of `switches` x c,
-    `growth` x the seconds served so far and the probe. A probe cut short, because the length or
-    the speed was not known yet, is finished before the trial counts as probed, and so is one that
-    has not shown a loss yet: a study whose trials report none runs in order of submission.
-
-    Where the trials probed so far fall faster than they differ, all are probed up to
-    `second_look` of their length instead (see `indistinct`); 0 turns that off.
-
-    With a `target` the question is which trials reach that loss soonest: those that have go
-    behind the others, and a later quantum is at most a tenth of the planned length. It is a loss
-    as policies see it: lower is better, so for a maximised signal its negative.
-
-    `scale = "relative"` ranks by the loss over the size of the trial's own first loss, for trials
-    whose losses are on different scales. `auto` finds out whether they are (see `scales_differ`).
+    A probe is a number of steps, the same for a slow trial as for a fast one. A probe cut short,
+    because the length or the speed was not known yet, is finished before the trial counts as
+    probed, and so is one that has not shown a loss yet: a study whose trials report none runs in
+    order of submission. A later quantum is the largest of the probe and what `switches` and
+    `growth` say. Below, c is the measured seconds of a suspend and a resume.
     """
 
     name: ClassVar[str] = "best_first"
+    #: A probe's share of the trial's planned length, or of the shortest length known while the
+    #: trial has told none (20 steps while none is known).
     probe_share: float = 0.025
+    #: A probe is never shorter than this at the study's typical speed.
     probe_seconds: float = 0.5
+    #: A probe is longer if so many times c are, up to 3 % of the length.
     probe_switches: float = 2.0
+    #: While the trials probed so far fall faster than they differ (see `indistinct`), all are
+    #: probed up to this share of their length; 0 turns that off.
     second_look: float = 0.08
+    #: A later quantum is at least so many times c.
     switches: float = 20.0
+    #: A later quantum is at least this share of the seconds served so far.
     growth: float = 0.3
+    #: A trial is good if its loss is within this share of the way from where the leading one is
+    #: going to end back to where trials begin; 0 leaves goodness out of the order.
     good: float = 0.05
+    #: Which trials reach this loss soonest? Those that have go behind the others, and a later
+    #: quantum is at most a tenth of the planned length. It is a loss as policies see it: lower is
+    #: better, so for a maximized signal its negative.
     target: float = -math.inf
+    #: `relative` ranks by the loss over the size of the trial's own first loss, for trials whose
+    #: losses are on different scales; `auto` finds out whether they are (see `scales_differ`).
     scale: Literal["auto", "absolute", "relative"] = "auto"
     history: Literal["own", "shared", "off"] = "own"
 

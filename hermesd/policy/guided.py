@@ -46,14 +46,15 @@ SHOWN += [("level", float), ("step", float)]
 class Guided:
     """`best_first`, but a trial is probed only if it promises to be among the fastest.
 
-    The first `first_probes` go in order of submission. Then the trials that are not good yet are
-    in order of their slowness: those that were probed by what they showed and their neighbours
-    did, the others by what is expected less `caution` deviations.
+    After the first probes, trials that are not good yet are in order of their slowness: the probed
+    ones by what they and their neighbors showed, the others by what is expected.
     """
 
     name: ClassVar[str] = "guided"
     probe_share: float = 0.025
+    #: So many go in order of submission.
     first_probes: int = 4
+    #: So many deviations are taken off what is expected.
     caution: float = 1.0
     history: Literal["own", "shared", "off"] = "own"
 

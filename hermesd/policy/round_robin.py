@@ -13,9 +13,10 @@ from hermesd.core.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class RoundRobin:
-    """Equal turns of `quantum_seconds`; the trial that just ran goes behind all that wait."""
+    """Equal turns; the trial that just ran goes behind all that wait."""
 
     name: ClassVar[str] = "round_robin"
+    #: The length of a turn.
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:

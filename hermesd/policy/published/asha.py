@@ -24,16 +24,18 @@ WHY = {PROMOTED: "promoted", NEW: "below the first rung", HELD_BACK: "held back"
 
 @dataclass(frozen=True, slots=True)
 class Asha:
-    """Rungs at `min_rung`, then each `eta` times as far, below `max_rung`.
+    """Rungs, past which the best go on; past the last one a trial runs to its end.
 
     A rung is a share of a trial's planned length up to 1, and a number of steps above 1. While a
-    trial's length is unknown, a first rung given as a share is at 20 steps. Past the last rung a
-    trial runs to its end.
+    trial's length is unknown, a first rung given as a share is at 20 steps.
     """
 
     name: ClassVar[str] = "asha"
+    #: Each rung is so many times as far as the one before; one in so many goes on past it.
     eta: int = 3
+    #: The first rung.
     min_rung: float = 1 / 16
+    #: All rungs are below this.
     max_rung: float = 1.0
 
     def __post_init__(self) -> None:

@@ -20,14 +20,15 @@ LEAST_TURN_SECONDS = 0.1
 class FlowCon:
     """Turns in rotation, each as long as its trial's growth efficiency G deserves.
 
-    FlowCon sets how much of a machine each of several containers gets at the same time; where one
-    trial has a device at a time, its share is the length of its turn: `quantum_seconds` for an
-    average G, in proportion to G otherwise, and no less than `floor` of it. A trial whose G is not
-    known yet gets an average turn.
+    FlowCon sets how much of a machine each of several containers gets at the same time. Here one
+    trial has a device at a time, so its share is the length of its turn, in proportion to G. A
+    trial whose G is not known yet gets an average turn.
     """
 
     name: ClassVar[str] = "flowcon"
+    #: The turn for an average G.
     quantum_seconds: float = 30.0
+    #: No turn is shorter than this share of an average one.
     floor: float = 0.5
 
     def __post_init__(self) -> None:

@@ -22,20 +22,21 @@ UNEXPLORED, EXPLORED, OUSTED = 0.0, 1.0, 2.0
 class Hermes:
     """The largest C_j(i) first.
 
-    Algorithm 3 compares the *waiting* trials only, so that a quantum's end brings another trial
-    on whenever one waits (`winner_may_stay = False`); by default the one that just ran competes
-    too and stays if it wins, which spares switches that gain nothing.
-
-    A quantum is `quantum_seconds`, and grows by `growth_seconds` with each milestone, a
-    percentage decrease from the first quantum's loss, at once (section 3.3), or with each
-    preemption (`growth_on = "preemptions"`, section 4.1.2).
+    A quantum grows at once with each milestone, a percentage decrease from the first quantum's loss
+    (section 3.3), or with each preemption (section 4.1.2).
     """
 
     name: ClassVar[str] = "hermes"
+    #: A trial's first quantum.
     quantum_seconds: float = 10.0
+    #: What quanta grow with.
     growth_on: Literal["milestones", "preemptions"] = "milestones"
+    #: By how much they grow each time.
     growth_seconds: float = 10.0
     milestones: tuple[float, ...] = (25.0, 50.0, 75.0, 90.0)
+    #: Whether the trial that just ran competes, too, and stays if it wins, which spares switches
+    #: that gain nothing. Algorithm 3 compares the *waiting* trials only (False), so another trial
+    #: comes on whenever one waits.
     winner_may_stay: bool = True
 
     def __post_init__(self) -> None:

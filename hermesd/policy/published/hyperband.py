@@ -20,18 +20,20 @@ from hermesd.policy.published.rungs import Halving, Ladder, describe
 
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """Brackets of successive halving whose first rungs are `min_rung`, eta x that, eta^2 x ...
+    """Brackets of successive halving; each begins its rungs further than the one before.
 
-    The last bracket has no rung below `max_rung`: its trials train to their end. Rungs are shares
-    of a trial's planned length up to 1, numbers of steps above 1, both alike. Hyperband draws
+    Rungs are shares of a trial's planned length up to 1, numbers of steps above 1. Hyperband draws
     (s_max + 1) / (s + 1) x eta^s trials, rounded up, for its bracket s = s_max ... 0; a study's
     trials are there already, and are dealt to the brackets in that proportion by their numbers.
     Brackets go one after the other; who waits for a round's end leaves the device to the next.
     """
 
     name: ClassVar[str] = "hyperband"
+    #: Each rung, and each bracket's first one, is so many times as far as the one before.
     eta: int = 3
+    #: The first bracket's first rung.
     min_rung: float = 1 / 27
+    #: All rungs are below this. The last bracket has none: its trials train to their end.
     max_rung: float = 1.0
 
     def __post_init__(self) -> None:

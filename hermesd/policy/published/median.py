@@ -23,16 +23,18 @@ KEPT = 64
 class Median:
     """In order of submission; who falls behind the median of the others is held back.
 
-    Trials are looked at after `grace` and then each `every`, both a share of the planned length
-    up to 1 and a number of steps above 1. A trial is behind if its lowest loss by then is above
-    the median of what the others' losses were on average up to the same step, over the at least
-    `min_trials` others that got there. It comes back when no other waits, or when later trials
-    have raised the median.
+    A trial is behind if its lowest loss by then is above the median of what the others' losses were
+    on average up to the same step. It comes back when no other waits, or when later trials have
+    raised the median.
     """
 
     name: ClassVar[str] = "median"
+    #: When a trial is first looked at: a share of the planned length up to 1, a number of steps
+    #: above 1.
     grace: float = 0.1
+    #: How often it is looked at after that, likewise.
     every: float = 0.1
+    #: So many others, at least, must have got as far.
     min_trials: int = 3
 
     def __post_init__(self) -> None:

@@ -24,16 +24,18 @@ UNEXPLORED, TRAINS, CONVERGED = 0.0, 1.0, 2.0
 class OptimusWidth1:
     """The least Q x seconds per step first; unexplored trials before any other.
 
-    Q is the steps until the loss, fitted by `1 / (b0 k + b1) + b2`, has fallen by less than
-    `threshold` (of the largest loss seen) in each of `epochs` epochs in a row, or until the end of
-    the planned length, whichever is nearer. `epoch` is a share of the length up to 1, a number of
-    steps above 1. A trial past that point has converged: Optimus would end it, here it goes
-    behind those that have not.
+    Q is the steps until a trial has converged, by a loss fitted by `1 / (b0 k + b1) + b2`, or until
+    the end of the planned length, whichever is nearer. Optimus would end a trial past that point;
+    here it goes behind those that have not converged.
     """
 
     name: ClassVar[str] = "optimus_width1"
+    #: It has converged once the loss falls by less than this, as a share of the largest loss seen,
+    #: in an epoch.
     threshold: float = 0.001
+    #: An epoch: a share of the length up to 1, a number of steps above 1.
     epoch: float = 0.01
+    #: So many epochs in a row.
     epochs: int = 3
     quantum_seconds: float = 30.0
 

@@ -22,14 +22,18 @@ GOING, HELD_BACK = 0.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Rungs at `eta ** below` x `lowest`, then each `eta` times as far, all below `top`.
+    """Rungs, each as many times as far as the one before.
 
     Both ends are a share of a trial's planned length up to 1, and a number of steps above 1.
     """
 
+    #: As many times as far.
     eta: int
+    #: The first rung, if none is skipped.
     lowest: float
+    #: All rungs are below this.
     top: float
+    #: So many rungs are skipped from below.
     below: int = 0
 
     def step_of(self, trial: Trial, rung: int) -> int:

@@ -16,15 +16,17 @@ from hermesd.policy.published.rungs import Halving, Ladder, describe
 class SuccessiveHalving:
     """All trials train to the first rung; then the best 1/eta of them to the next, and so on.
 
-    Rungs are at `min_rung`, then each `eta` times as far, below `max_rung`: a share of a trial's
-    planned length up to 1, a number of steps above 1. A round ends when all its trials have
-    reached the rung; until then, and after they lost, the others get short turns on devices that
-    would stand idle. The last round's best train to their end.
+    A rung is a share of a trial's planned length up to 1, a number of steps above 1. A round ends
+    when all its trials have reached the rung; until then, and after they lost, the others get short
+    turns on devices that would stand idle. The last round's best train to their end.
     """
 
     name: ClassVar[str] = "successive_halving"
+    #: Each rung is so many times as far as the one before.
     eta: int = 3
+    #: The first rung.
     min_rung: float = 1 / 27
+    #: All rungs are below this.
     max_rung: float = 1.0
 
     def __post_init__(self) -> None:

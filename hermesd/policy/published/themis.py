@@ -23,15 +23,15 @@ NO_CANDIDATE = np.array([[0.0], [-math.inf], [1.0]])
 
 @dataclass(frozen=True, slots=True)
 class Themis:
-    """The largest rho = T_shared / T_alone first, for turns of `quantum_seconds`.
+    """The largest rho = T_shared / T_alone first.
 
     T_alone is what a trial's planned steps take at its measured speed; T_shared is the time since
     its submission and what its steps left take at that speed. While the length is unknown, the
-    steps done stand for it. A trial that was never measured has no bound on its rho: it goes
-    first.
+    steps done stand for it. A trial that was never measured has no bound on its rho: it goes first.
     """
 
     name: ClassVar[str] = "themis"
+    #: The length of a turn.
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:

@@ -26,17 +26,17 @@ LEAST_TURN_SECONDS = 1.0
 class Tiresias:
     """Queues by attained service, first in, first out inside a queue; the first queue goes first.
 
-    A trial is in the queue after each of the `thresholds` that its service has reached. A turn
-    ends where the trial leaves its queue, and after `quantum_seconds` at the latest.
-
-    With `durations`, the seconds that trials like these are known to need in all, the Gittins
-    index of the attained service orders them instead: the chance to end within a further service,
-    per second of it, at its best.
+    Where it is known how long such trials take, the Gittins index of the attained service orders
+    them instead: the chance to end within a further service, per second of it, at its best.
     """
 
     name: ClassVar[str] = "tiresias"
+    #: A trial is in the queue after each of these seconds that its service has reached; a turn ends
+    #: where it leaves its queue.
     thresholds: tuple[float, ...] = (30.0, 120.0, 480.0)
+    #: The seconds that trials like these are known to need in all.
     durations: tuple[float, ...] = ()
+    #: The longest turn.
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:
