@@ -22,13 +22,13 @@ from hermesd.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Put a trial on devices; from the beginning, with neither of `parked` and `checkpoint`."""
+    """Put a trial on devices."""
 
     run: RunId
     devices: tuple[DeviceId, ...]
     quantum: Quantum
     reason: str
-    #: The parked run to let go on.
+    #: The parked run to let go on. With neither this nor a checkpoint, the trial starts over.
     parked: RunId | None = None
     #: What to restore.
     checkpoint: CheckpointId | None = None
@@ -50,11 +50,12 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Give the device back at the next boundary; it is reserved for `successor`."""
+    """Give the device back at the next boundary."""
 
     run: RunId
     tier: Tier | None
     deadline_seconds: float
+    #: The trial that the device is reserved for.
     successor: TrialId | None
     reason: str
     #: It is to go on on so many devices instead; 0: it makes room.
@@ -127,14 +128,14 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Have a node say whether these paths and conda environments are there, and again whenever
-    that changes, for some minutes only if `briefly`; and make these virtual environments if they
-    are not."""
+    """Have a node say whether paths and environments are there, and again whenever that changes."""
 
     node: NodeId
     paths: tuple[str, ...]
+    #: Made by the node if they are not there.
     venvs: tuple[Venv, ...] = ()
     condas: tuple[str, ...] = ()
+    #: Stop saying it after some minutes.
     briefly: bool = False
 
 
@@ -157,10 +158,11 @@ class Trust:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Nothing is running or parked for this trial any more on this node; `forget` its files too."""
+    """Nothing is running or parked for this trial any more on this node."""
 
     trial: TrialId
     node: NodeId
+    #: The trial's files go, too.
     forget: bool
 
 

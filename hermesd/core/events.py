@@ -47,13 +47,14 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class NotCopied:
-    """The copy that this node was asked for did not come about; if it is the `way`'s fault, or this
-    node's, another checkpoint would fare no better."""
+    """The copy that this node was asked for did not come about."""
 
     node: NodeId
     trial: TrialId
     checkpoint: CheckpointId
     reason: str
+    #: The way between the nodes is at fault, or this node is: another checkpoint would fare no
+    #: better.
     way: bool = False
 
 
@@ -67,13 +68,14 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Spoilt:
-    """A node that was to give this checkpoint found that it does not have it, or not what it was;
-    `instead` is the furthest that it does have."""
+    """A node that was to give this checkpoint found that it does not have it, or not what it
+    was."""
 
     node: NodeId
     trial: TrialId
     checkpoint: CheckpointId
     reason: str
+    #: The furthest checkpoint that it does have.
     instead: Checkpoint | None = None
 
 
@@ -111,13 +113,11 @@ class PoolsConfigured:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """A node leaves itself, or one of its devices, to others for now: it gives back what runs.
-
-    One that is `parting` goes for good, with its files.
-    """
+    """A node leaves itself, or one of its devices, to others for now: it gives back what runs."""
 
     place: Place
     reason: str
+    #: It goes for good, with its files.
     parting: bool = False
 
 
@@ -260,10 +260,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTold:
-    """What a trial came to in a person's own loop; with a `failure`, that it failed."""
+    """What a trial came to in a person's own loop."""
 
     trial: TrialId
     metrics: tuple[tuple[str, float], ...]
+    #: Why it failed; empty if it did not.
     failure: str
     request_id: str
 
@@ -298,12 +299,12 @@ class MetricChosen:
 
 @dataclass(frozen=True, slots=True)
 class SignalChosen:
-    """A person has policies read this metric of the study from now on. `curves` are what its trials
-    have reported of it so far, lower is better."""
+    """A person has policies read this metric of the study from now on."""
 
     study: StudyId
     signal: str
     goal: Goal
+    #: What its trials have reported of the metric so far; lower is better.
     curves: tuple[tuple[TrialId, tuple[Chunk, ...]], ...]
     request_id: str
 
@@ -356,11 +357,13 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """Lease, grace and margin have passed since the node was last granted anything, or a person
-    says (by a request) that it is off, or it has `left` for good, with its files."""
+    """Lease, grace and margin have passed since the node was last granted anything, or somebody
+    says that it is off."""
 
     node: NodeId
+    #: Of the person who says that it is off; else empty.
     request_id: str = ""
+    #: It has left for good, with its files.
     left: bool = False
 
 
@@ -374,10 +377,11 @@ class DeviceFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The program reached its first iteration boundary, `start_seconds` after the launch came."""
+    """The program reached its first iteration boundary."""
 
     run: RunId
     step: int
+    #: Since the launch came.
     start_seconds: float
     planned_steps: int | None = None
 
@@ -413,19 +417,22 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class RunStalled:
-    """The program has come to no step after `step` for so many seconds of its device, far longer
-    than any took before. Its next report says that it goes on."""
+    """The program has taken far longer for a step than ever before. Its next report says that it
+    goes on."""
 
     run: RunId
+    #: The last step that it has come to.
     step: int
+    #: How long it has held its device since then.
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class QuantumEnded:
-    """A limit of the run's grant number `grant` was met; the run goes on until answered."""
+    """A limit of a grant of the run was met; the run goes on until answered."""
 
     run: RunId
+    #: The grant's number.
     grant: int
     step: int
 
@@ -442,10 +449,12 @@ class MilestonePassed:
 
 @dataclass(frozen=True, slots=True)
 class RunSuspended:
-    """The run's device is confirmed free; all progress up to `step` is kept in `tier`."""
+    """The run's device is confirmed free."""
 
     run: RunId
+    #: How its progress is kept.
     tier: Tier
+    #: All progress up to here is kept.
     step: int
     checkpoint: Checkpoint | None
     release_seconds: float
@@ -464,19 +473,17 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The program ended badly or could not be started; its device is confirmed free.
-
-    With a `newest_attempt` nothing failed: the node has seen this attempt or later ones of the
-    trial before, which is what a head meets with whose state was restored from an older copy. It
-    was its process of this `rank`, where each has a device of its own.
-    """
+    """The program ended badly or could not be started; its device is confirmed free."""
 
     run: RunId
     error_kind: str
     detail: str
     signature: str
     step: int
+    #: If not 0, nothing failed: the node has seen this attempt of the trial, or later ones, before.
+    #: A head meets this when its state was restored from an older copy.
     newest_attempt: int = 0
+    #: Which of its processes failed, where each has a device of its own.
     rank: int = 0
 
 

@@ -40,16 +40,15 @@ class Homesteads:
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """The paper's placement: bound to the least loaded device that has fewer than `G_thres`.
-
-    A trial keeps its home, unless `rebalance` is `node`: then waiting trials move to a device of
-    the same node that has two trials fewer. With `cluster` a device that has run dry also takes
-    one from the fullest device of another node, if that one is so done sooner.
-    """
+    """The paper's placement: a trial is bound to the least loaded device that has room for it."""
 
     name: ClassVar[str] = "homes"
     binds: ClassVar[bool] = True
+    #: A device has at most so many trials.
     G_thres: int = 4
+    #: With `node`, waiting trials move to a device of the same node that has two trials fewer. With
+    #: `cluster`, a device that has run dry also takes one from the fullest device of another node,
+    #: if that finishes the trial sooner.
     rebalance: Literal["none", "node", "cluster"] = "none"
 
     def __post_init__(self) -> None:

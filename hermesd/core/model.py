@@ -129,9 +129,9 @@ class RetryAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """An action for the errors that contain `match`: its pieces between asterisks, in this order,
-    whatever their letters' case. Nothing in it makes it slow on a long error."""
+    """What to do about some errors. Nothing in it makes it slow on a long error."""
 
+    #: Found in the error in any case, its pieces between asterisks in this order.
     match: str
     do: RetryAction
 
@@ -512,15 +512,13 @@ class TrialSpec:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """A run as a node knows it when it says Hello; `ended` ones still have their event to come.
-
-    `identity` is its study's.
-    """
+    """A run as a node knows it when it says Hello; `ended` ones still have their event to come."""
 
     run: RunId
     condition: str
     devices: tuple[DeviceId, ...]
     step: int = 0
+    #: Its study's.
     identity: str = ""
 
 
@@ -540,17 +538,19 @@ PoolId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes by name or by pattern (`a100-*`), and how their devices are shared.
+    """Nodes, and how their devices are shared.
 
     The policy and the placement hold for all studies of the pool, since its devices have one order;
-    without them each study has those that it asks for. What is `private` gives no copies of its
-    studies' checkpoints to nodes of other pools, and takes none of theirs.
+    without them each study has those that it asks for.
     """
 
     name: PoolId
+    #: By name or by pattern (`a100-*`).
     nodes: tuple[str, ...] = ()
     policy: Plugin | None = None
     placement: Plugin | None = None
+    #: Gives no copies of its studies' checkpoints to nodes of other pools, and takes none of
+    #: theirs.
     private: bool = False
 
 
@@ -581,7 +581,7 @@ def pool_of(node: NodeId, pools: Iterable[Pool], owner: str = "") -> PoolId:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A device as the head sees it now. `yielded` says to whom its machine has left it for now."""
+    """A device as the head sees it now."""
 
     device: Device
     run: RunId | None = None
@@ -589,6 +589,7 @@ class Slot:
     healthy: bool = True
     reason: str = ""
     busy_seconds: float = 0.0
+    #: To whom its machine has left it for now; else empty.
     yielded: str = ""
 
     @property

@@ -31,10 +31,13 @@ USUAL = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a user had used by the time `at`, decayed, and the devices in use since."""
+    """What a user has used of the devices."""
 
+    #: Used up to a time, decayed.
     decayed_seconds: float = 0.0
+    #: That time.
     at: Time = 0.0
+    #: In use since then.
     devices: int = 0
 
     def used(self, now: Time, half_life_seconds: float) -> float:

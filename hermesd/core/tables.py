@@ -197,18 +197,18 @@ def forget(state: Tables, trial: Trial) -> None:
 
 @dataclass(slots=True)
 class RidingIndex:
-    """All of it follows from the trials: nothing of it is kept anywhere.
+    """Which trials may ride on which. All of it follows from the trials, so none of it is
+    stored."""
 
-    `kin` are the trials of each root, `saved` those of them that have a checkpoint, or had one of
-    another, `leading` those that are unfinished and ride on nobody; `riders` are those that ride on
-    a trial, each with the step where it parts from that. `moved` are those that changed and that
-    nobody has looked at since.
-    """
-
+    #: The trials of each root.
     kin: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those of them that have a checkpoint, or had one of another trial.
     saved: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those of them that are unfinished and ride on nobody.
     leading: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those that ride on a trial, each with the step where it parts from that.
     riders: dict[TrialId, dict[TrialId, int | None]] = field(default_factory=dict)
+    #: Those that have changed and that nobody has looked at since.
     moved: dict[TrialId, None] = field(default_factory=dict)
 
 

@@ -80,14 +80,13 @@ def until(path: Path, length: int | None) -> Path:
 
 @dataclass(slots=True)
 class StageNode:
-    """A span of steps with the same values, from where paths part to where they part again.
-
-    `end` is None of one that has no end known. `members` are the trials that pass through it.
-    """
+    """A span of steps with the same values, from where paths part to where they part again."""
 
     begin: int
+    #: None if no end is known.
     end: int | None
     values: Hashable
+    #: The trials that pass through it.
     members: dict[TrialId, None] = field(default_factory=dict)
     children: dict[Hashable, StageNode] = field(default_factory=dict)
 

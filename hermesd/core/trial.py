@@ -78,10 +78,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, with enough to tell the device's fault from the program's.
-
-    `ruled` is what a rule of the study wanted done about it.
-    """
+    """One failed attempt, with enough to tell the device's fault from the program's."""
 
     attempt: int
     device: DeviceId
@@ -90,6 +87,7 @@ class Failure:
     signature: str
     step: int
     at: Time
+    #: What a rule of the study wanted done about it.
     ruled: RetryAction | None = None
 
     @property

@@ -177,24 +177,25 @@ class Explanation(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A place that a trial does not get as long as it could run elsewhere; `until` if known."""
+    """A place that a trial does not get as long as it could run elsewhere."""
 
     place: Place
     reason: str
+    #: When it may get the place again, if known.
     until: Time | None = None
 
 
 class Question(NamedTuple):
-    """Which trial, who asks, what was last decided of it, and whether it waits for its machine.
-
-    `losses` says of silent nodes when they count as lost, if nothing is heard of them.
-    """
+    """What is asked of a trial: by whom, and what is known of it outside of the core."""
 
     trial: TrialId
     asker: UserId
+    #: What was last decided of the trial.
     last_decision: str
+    #: Whether it waits for its machine.
     waits: bool
     now: Time
+    #: When silent nodes count as lost, if nothing is heard of them.
     losses: Mapping[NodeId, Time]
 
 

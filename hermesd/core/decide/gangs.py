@@ -29,14 +29,17 @@ SHORTEST_SECONDS = 1.0
 
 
 class _Candidate(NamedTuple):
-    """A device that a trial of several could have, `at` which time, and whether it is `occupied`
-    until then, by a trial of the same user (`own`). `place` counts its node's devices."""
+    """A device that a trial of several devices could have."""
 
+    #: When it could have the device.
     at: Time
+    #: By another trial, until then.
     occupied: bool
     cost: tuple[float, ...]
+    #: Counts its node's devices.
     place: int
     device: DeviceId
+    #: The trial that occupies it is of the same user.
     own: bool
 
 

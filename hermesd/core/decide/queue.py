@@ -51,8 +51,9 @@ FEW = 32
 
 
 class QueueEntry(NamedTuple):
-    """A candidate in its policy's order; the smallest `key` deserves a device most."""
+    """A candidate in its policy's order."""
 
+    #: The smallest deserves a device most.
     key: Score
     number: int
     trial: TrialId
@@ -248,10 +249,11 @@ class Choice(NamedTuple):
 
 
 class PolicyStanding(NamedTuple):
-    """An unfinished trial in its policy's words; `left_out` if it waits and no plan claims it."""
+    """An unfinished trial in its policy's words."""
 
     trial: Trial
     words: str
+    #: It waits, and no plan claims it.
     left_out: bool = False
 
 

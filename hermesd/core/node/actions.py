@@ -12,9 +12,10 @@ from hermesd.core.node.messages import Assignment, Fetch, Series
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Journal the run, then start its program from `checkpoint`, or from the beginning."""
+    """Journal the run, then start its program."""
 
     assignment: Assignment
+    #: Where it goes on from; None to begin.
     checkpoint: Checkpoint | None
     limit_step: int | None
 
@@ -56,11 +57,12 @@ class ContinueRun:
 
 @dataclass(frozen=True, slots=True)
 class SuspendRun:
-    """Ask the host to give the device back in this tier by the deadline; `final` for good."""
+    """Ask the host to give the device back in this tier by the deadline."""
 
     run: RunId
     tier: Tier
     deadline_seconds: float
+    #: The trial does not come back.
     final: bool = False
 
 
@@ -133,21 +135,23 @@ class DeleteCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class WatchRequirements:
-    """Say what there is of these paths and conda environments, and again whenever that changes, for
-    some minutes only if `briefly`; see that these virtual environments are there."""
+    """Say what there is of these paths and environments, and again whenever that changes."""
 
     paths: tuple[str, ...]
+    #: Made if they are not there.
     venvs: tuple[Venv, ...] = ()
     condas: tuple[str, ...] = ()
+    #: Stop saying it after some minutes.
     briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TellHead:
-    """An event for the head; it is repeated until acknowledged. `identity` is that of the study."""
+    """An event for the head; it is repeated until acknowledged."""
 
     event: RunEvent | DeviceFailed | CopyEvent | Looked
     points: tuple[Series, ...] = ()
+    #: The study's.
     identity: str = ""
 
 

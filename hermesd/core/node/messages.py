@@ -114,11 +114,11 @@ def assignment(
 class Upcoming:
     """A hint: the waiting trials that this node keeps, the one that runs soonest first.
 
-    The first `turns` of them have the next turns. Each replaces the one before; nothing answers it
-    and nothing is lost with it.
+    Each replaces the one before; nothing answers it and nothing is lost with it.
     """
 
     trials: tuple[TrialId, ...]
+    #: So many of the trials, from the first, have the next turns.
     turns: int
 
 
@@ -197,14 +197,12 @@ class ProcessStarted:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The program of a run stands at its first boundary, or goes on after a park.
-
-    With `awaits_step` nothing of its training was done yet by this process: it may still import
-    something, read its data, or compile its first step.
-    """
+    """The program of a run stands at its first boundary, or goes on after a park."""
 
     run: RunId
     step: int
+    #: This process has done nothing of its training yet: it may still import something, read its
+    #: data, or compile its first step.
     awaits_step: bool = False
 
 
@@ -231,9 +229,10 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Iterations were done; `points` travel beside the report."""
+    """Iterations were done."""
 
     report: Reported
+    #: They travel beside the report.
     points: tuple[Series, ...] = ()
     pace: StepPace = StepPace()
 
@@ -272,11 +271,12 @@ class CheckpointWritten:
 
 @dataclass(frozen=True, slots=True)
 class LeftDevice:
-    """The run's process is gone and its device free; `checkpoint` is the newest that verifies."""
+    """The run's process is gone and its device free."""
 
     run: RunId
     tier: Tier
     step: int
+    #: The newest that verifies.
     checkpoint: Checkpoint | None
     cause: str = ""
 
@@ -292,18 +292,16 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The program ended badly or could not be started; nothing of it is left.
-
-    `newest_attempt` is the trial's newest ever started here, where that is not an older one. It was
-    its process of this `rank`, where each has a device of its own.
-    """
+    """The program ended badly or could not be started; nothing of it is left."""
 
     run: RunId
     error_kind: str
     detail: str
     signature: str = ""
     step: int = 0
+    #: The trial's newest ever started here, if the failed one is older; else 0.
     newest_attempt: int = 0
+    #: Which of its processes failed, where each has a device of its own.
     rank: int = 0
 
 
