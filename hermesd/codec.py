@@ -50,9 +50,10 @@ class MessageForm:
     """How values of a type are sent, where that does not follow from their fields' names and types.
 
     A field for which the message has none, and whose type has a form, has its own fields in the
-    same message; hence a form without a `message`, of what is only ever part of others.
+    same message.
     """
 
+    #: None of a type that is only ever part of others.
     message: type[Message] | None = None
     #: What fields are called in the message.
     names: Mapping[str, str] = field(default_factory=dict)

@@ -51,11 +51,12 @@ class InTheWay(LocalRefused):
 
 @dataclass(slots=True)
 class Child:
-    """A daemon to keep running. `ready` is set while it says that it is."""
+    """A daemon to keep running."""
 
     name: str
     arguments: tuple[str, ...]
     stop_seconds: float
+    #: Set while the daemon says that it is ready.
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: bool = False
     process: asyncio.subprocess.Process | None = None

@@ -18,11 +18,12 @@ VALUE_LIMIT = 80
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field that will not do. `nearest` is a valid choice that may be meant, or empty."""
+    """One field that is not valid."""
 
     field_path: str
     value: str
     expected: str
+    #: A valid choice that may be meant; else empty.
     nearest: str = ""
 
     def __str__(self) -> str:

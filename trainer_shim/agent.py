@@ -84,9 +84,10 @@ class _Clock(threading.Timer):
 
 
 class Change(NamedTuple):
-    """A hyper-parameter that is another one than at the checkpoint; `then` is None of a new one."""
+    """A hyper-parameter that is another one than at the checkpoint."""
 
     name: str
+    #: None of a new one.
     then: Any
     now: Any
 

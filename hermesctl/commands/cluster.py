@@ -53,16 +53,17 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,@:+-]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked of Slurm. `notice_seconds` before its end the job's nodes begin to leave;
-    `options` are those of sbatch that are passed on, each as `--name=value`."""
+    """What is asked of Slurm."""
 
     nodes: int
     gpus_per_node: int
     cpus_per_node: int
     seconds: int
+    #: So long before the end of the job its nodes begin to leave.
     notice_seconds: int
     partition: str = ""
     account: str = ""
+    #: Options of sbatch that are passed on, each as `--name=value`.
     options: tuple[str, ...] = ()
     hermesd: tuple[str, ...] = ("hermesd",)
 

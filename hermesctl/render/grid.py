@@ -25,12 +25,12 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """A header and its cells, which are all there once its width is asked for; what is `whole` is
-    never wrapped."""
+    """A header and its cells; all of them are there once its width is asked for."""
 
     header: str
     cells: list[Text] = field(default_factory=list)
     right: bool = False
+    #: Its cells are never wrapped.
     whole: bool = False
     parameter: bool = False
 

@@ -39,12 +39,13 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class TableLook:
-    """Which trials are shown (those with all of the `words`), in what order, and on which one one
-    is: the first while it is on none that is shown."""
+    """Which trials a live table shows, in what order, and which one is selected."""
 
     order: int = 0
     only_on_device: bool = False
+    #: Only trials with all of these words are shown.
     words: str = ""
+    #: The selected trial. If it is not shown, the first that is shown is selected.
     trial: str = ""
 
     @property

@@ -50,11 +50,12 @@ class Panel:
 
 @dataclass(slots=True)
 class LiveView:
-    """What a live view is drawn from; `trails` are the newest signals of each trial."""
+    """What a live view is drawn from."""
 
     detail: StudyDetail
     nodes: Sequence[Node] = ()
     notice: str = ""
+    #: The newest signals of each trial.
     trails: dict[str, deque[float]] = field(default_factory=dict)
     look: TableLook = field(default_factory=TableLook)
     # What keys do, where there are any; what there is to say of them; what one has shown.

@@ -48,10 +48,11 @@ Say: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalHead:
-    """What is known of the embedded head; `pid` is None when no process of it lives."""
+    """What is known of the embedded head."""
 
     state: Path
     socket: Path
+    #: None if none of its processes lives.
     pid: int | None
     answers: bool
 

@@ -200,17 +200,16 @@ class MetricValue:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The durable form of a trial's progress, and the nodes that hold its files.
-
-    `image_of` is the node that made it, if it is an image of processes; `why` it is of its form.
-    """
+    """The durable form of a trial's progress, and the nodes that hold its files."""
 
     id: str
     step: int
     sha256: str
     size_bytes: int
     nodes: tuple[str, ...]
+    #: The node that made it, if it is an image of processes; else empty.
     image_of: str = ""
+    #: Why it has this form; may be empty.
     why: str = ""
 
 

@@ -28,9 +28,11 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class HeadToken:
-    """`token` is what to send, None for nothing; `origin` says where it is from, or why not."""
+    """The token for a head, if there is one."""
 
+    #: What to send; None for nothing.
     token: Token | None
+    #: Where the token is from, or why there is none.
     origin: str
 
 

@@ -127,13 +127,13 @@ _ENVIRONMENT_MARK = "pyvenv.cfg"
 
 @dataclass(frozen=True, slots=True)
 class CodeSnapshot:
-    """A finished tar: an open file at its start, its sha256 in hex, and its size.
+    """A finished archive of the code, its hash and its size."""
 
-    `identity` is the sha256 that it would have without the study's own files.
-    """
-
+    #: Open, at its start.
     tar: IO[bytes]
+    #: Of the archive, in hex.
     sha256: str
+    #: The sha256 that it would have without the study's own files.
     identity: str
     size_bytes: int
     files: int

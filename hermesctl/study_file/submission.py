@@ -44,15 +44,14 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|CREDENTIAL|API_?KEY")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A study ready to be sent; `document` still knows where each field was written.
-
-    `own_files` are those that it was read from or is written to.
-    """
+    """A study ready to be sent."""
 
     spec: StudySpec
     directory: Path
     notes: tuple[str, ...]
+    #: Knows where each field was written.
     document: Document
+    #: The files that it was read from or is written to.
     own_files: tuple[Path, ...] = ()
 
     def located(self, problems: tuple[Problem, ...]) -> list[Problem]:

@@ -35,8 +35,9 @@ class BadHours(ValueError):
 @dataclass(frozen=True, slots=True)
 class Hours:
     """Spans of minutes of the week, from Monday 0:00; those that reach beyond Sunday may exceed
-    it. `words` is what was written."""
+    it."""
 
+    #: As they were written.
     words: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
 

@@ -78,9 +78,11 @@ class _Said:
 
 @dataclass(frozen=True, slots=True)
 class NodeToken:
-    """`token` is what to send, None for nothing; `origin` says where it is from, or why not."""
+    """The token for the head, if there is one."""
 
+    #: What to send; None for nothing.
     token: Token | None
+    #: Where the token is from, or why there is none.
     origin: str
 
 

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class HeadMessages:
-    """The conversation with the head. `disk` tells this machine's disk from others."""
+    """The conversation with the head."""
 
     context: NodeContext
     runners: TrialRunners
@@ -42,6 +42,7 @@ class HeadMessages:
     availability: Availability
     giving: Giving
     file_requests: FileRequests
+    #: Tells this machine's disk from others.
     disk: str
 
     def hello(self) -> pb.AttachRequest:

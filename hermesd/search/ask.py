@@ -44,12 +44,14 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """So many further points are wanted of the study that `source` describes, the first of them for
-    the trial `number`."""
+    """Further points are wanted of a study."""
 
+    #: The study, as it is described to a searcher.
     source: bytes
     goals: tuple[Goal, ...]
+    #: The trial that the first of them is for.
     number: int
+    #: How many points are wanted.
     count: int
     known: tuple[Known, ...]
 

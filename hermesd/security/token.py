@@ -16,9 +16,10 @@ LIMIT_BYTES = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`authority` is its certificate, PEM; empty where a head listens at its socket alone."""
+    """A secret word, and whom to send it to."""
 
     word: str
+    #: The certificate of the head's authority, PEM; empty where a head listens at its socket only.
     authority: bytes = b""
 
     @classmethod

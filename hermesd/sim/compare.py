@@ -102,15 +102,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:
-    """One order under one policy, beside what is the least possible.
-
-    `incumbent` is how far the lowest loss so far stands above the lowest of all, at `SAMPLED`
-    shares of the least makespan.
-    """
+    """One order under one policy, beside what is the least possible."""
 
     figures: Figures
     effort: Effort
     bound: Figures
+    #: How far the lowest loss so far stands above the lowest of all, at `SAMPLED` shares of the
+    #: least makespan.
     incumbent: tuple[float, ...]
 
 

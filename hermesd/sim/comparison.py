@@ -55,16 +55,14 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The options as they were written.
-
-    Without `bins`, a stock of curves is drawn from in both and an exported study is run whole: so
-    many `trials` are drawn, by default 16.
-    """
+    """The options as they were written."""
 
     curves: Sequence[Path]
     policy: str
     devices: str
+    #: Without it, a stock of curves is drawn from in both bins, and an exported study is run whole.
     bins: str | None
+    #: How many are drawn; by default 16.
     trials: int | None
     orders: int
     switch_cost: str

@@ -25,10 +25,11 @@ LEAVING, STARTING = 0.36, 0.64
 
 
 class Passes(NamedTuple):
-    """Every so many steps the last of them takes `seconds` more: for what a program does after a
-    pass over its data, such as validation."""
+    """What a program does after each pass over its data, such as validation."""
 
+    #: In a pass.
     steps: int
+    #: So much longer the last step of a pass takes.
     seconds: float
 
 
@@ -127,14 +128,12 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """A file of recorded trainings, and what it takes to switch between them.
-
-    `whole` if they are one study's own, to be run again as they are, not a stock to draw from.
-    """
+    """A file of recorded trainings, and what it takes to switch between them."""
 
     name: str
     jobs: tuple[Job, ...]
     switch: Switch
+    #: They are one study's own, to be run again as they are, not a stock to draw from.
     whole: bool = False
 
 

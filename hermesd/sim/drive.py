@@ -151,14 +151,12 @@ class SimulationStalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """What came of an order: its stays as they ended, and when each trial was finished.
-
-    `overhead_seconds` went into suspending and resuming; first starts are not among them.
-    """
+    """What came of an order: its stays as they ended, and when each trial was finished."""
 
     stays: tuple[RecordedStay, ...]
     finished: tuple[Time, ...]
     switches: int
+    #: Spent on suspending and resuming; first starts are not among them.
     overhead_seconds: float
     decisions: int
     decision_seconds: float

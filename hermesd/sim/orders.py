@@ -39,9 +39,10 @@ class LossGoal:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionOrder:
-    """Jobs in order of submission; `good` are the positions of those that reach the goal."""
+    """Jobs in order of submission."""
 
     jobs: tuple[Job, ...]
+    #: The positions of those that reach the goal.
     good: tuple[int, ...]
     goal: LossGoal
     switch: Switch

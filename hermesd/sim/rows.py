@@ -34,7 +34,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """A policy in a scene. `decision_us` is measured: the only figure that a rerun changes."""
+    """A policy in a scene."""
 
     scene: Scene
     file: str
@@ -42,13 +42,15 @@ class PolicyRow:
     comparisons: Mapping[str, Comparison]
     switches: float
     overhead: float
+    #: Measured: the only figure that a rerun changes.
     decision_us: float
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A policy over all `files`: the geometric means of its ratios, figure by figure."""
+    """A policy over all files: the geometric means of its ratios, figure by figure."""
 
+    #: How many.
     files: int
     devices: int
     bin_type: int

@@ -37,13 +37,14 @@ def rooted(study: Study, spec: TrialSpec) -> TrialSpec:
 
 
 class Merged(NamedTuple):
-    """What a study's stages come to: `steps` are those of all its trials, `unique` what is left of
-    them where each stage is trained once; 0 if it is not known how long the trials are."""
+    """What a study's stages come to."""
 
     trials: int
     distinct: int
     stages: int
+    #: Of all its trials; 0 if their length is not known.
     steps: int
+    #: What is left of them if each stage is trained once.
     unique: int
 
     @property

@@ -49,8 +49,9 @@ class TierVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """All tiers of one trial; `steps` were run, under this fidelity."""
+    """All tiers of one trial."""
 
+    #: How many were run.
     steps: int
     fidelity: str
     reason: str

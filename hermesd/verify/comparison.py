@@ -48,10 +48,10 @@ K = TypeVar("K")
 
 @dataclass(slots=True)
 class TrialOutput:
-    """What was heard of one run. `values` are those of each step and metric, as they were said;
-    more than one where a step was reported again, with something else. Of the metrics that are
-    `sampled`, from files for instance, the step is up to the clock: files are compared as such."""
+    """What was heard of one run."""
 
+    #: Of each step and metric, as they were said; more than one if a step was reported again with
+    #: something else.
     values: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     level: str = "park-only"
     reason: str = "no boundaries seen yet"
@@ -64,7 +64,9 @@ class TrialOutput:
     files: dict[str, str] = field(default_factory=dict)  # sums of them, and of their parts
     texts: dict[str, list[str]] = field(default_factory=dict)
     signal: str = "loss"
-    sampled: set[str] = field(default_factory=set)  # in lower case
+    #: Metrics, in lower case, whose step is up to the clock, such as those from files: files are
+    #: compared as such.
+    sampled: set[str] = field(default_factory=set)
 
     def hear(self, report: Mapping[str, Any]) -> None:
         """Keep the points of a report."""

@@ -31,18 +31,20 @@ LEAVE_SECONDS = 30.0
 
 @dataclass
 class Rank:
-    """One of the other processes; `held` is the step at which it waits, `saved` where it has saved
-    what belongs to the checkpoint being made, `status` how it has ended. One that `is_blind` comes
-    to no boundaries."""
+    """One of a trial's other processes."""
 
     number: int
     spec: Spec
     worker: Worker
     output: Output
+    #: The step at which it waits.
     held: int | None = None
+    #: Where it has saved what belongs to the checkpoint being made.
     saved: str | None = None
     said: Message | None = None
+    #: How it has ended.
     status: int | None = None
+    #: It comes to no boundaries.
     is_blind: bool = False
 
     @property

@@ -19,10 +19,12 @@ _SHEBANG_BYTES = 512
 
 
 class CommandLine(NamedTuple):
-    """`options` are single letters with their hyphen; `program` begins with a script, `-m` and a
-    module, or `-c` and code, and is empty for an interpreter that reads its standard input."""
+    """An interpreter's command line, taken apart."""
 
+    #: Single letters with their hyphen.
     options: list[str]
+    #: Begins with a script, `-m` and a module, or `-c` and code; empty for an interpreter that
+    #: reads its standard input.
     program: list[str]
 
 

@@ -27,9 +27,11 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 class Turn(NamedTuple):
-    """As many `times` a place is come to, and as many of these it was left again."""
+    """How far a loop has come."""
 
+    #: So often its place was left again.
     done: int
+    #: So often its place is come to.
     times: int
 
 

@@ -30,9 +30,10 @@ class _NoneYet(Exception):
 
 @dataclass(frozen=True)
 class AskingService:
-    """What loops of people's own ask for, and tell; `propose` has one more trial proposed."""
+    """What people's own loops ask for and tell."""
 
     head: Head
+    #: Has one more trial proposed.
     propose: Callable[[StudyId], Awaitable[None]]
 
     async def AskTrial(self, request: pb.AskTrialRequest, context: Any) -> pb.AskTrialResponse:

@@ -102,11 +102,11 @@ def _add_what_is_left(view: pb.Node, state: State, node: Node) -> None:
 
 @dataclass(frozen=True)
 class NodesService:
-    """What is asked of nodes, and done with them; `revoke` ends the certificate of a node that has
-    one."""
+    """What clients ask of nodes and do with them."""
 
     head: Head
     sessions: NodeSessions
+    #: Ends the certificate of a node that has one.
     revoke: Callable[[NodeId], object]
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:

@@ -66,14 +66,15 @@ class _Aside(NamedTuple):
 
 @dataclass(frozen=True)
 class StudiesService:
-    """What is asked of studies, and done with them. `taken` holds the identity of every study that
-    ever was, `owners` whose it is."""
+    """What clients ask of studies and do with them."""
 
     head: Head
     blobs: Blobs
     sessions: NodeSessions
     setback: StaleState
+    #: The identity of every study that ever was.
     taken: dict[StudyId, str]
+    #: Whose each of these studies is.
     owners: dict[StudyId, str]
 
     async def SubmitStudy(

@@ -134,9 +134,10 @@ _BEYOND_ALL = 2**62
 
 @dataclass(frozen=True)
 class AuditService:
-    """What is asked of the audit; `now` is the head's clock."""
+    """What clients ask of the audit."""
 
     journal: Journal
+    #: The head's clock.
     now: Callable[[], Time]
 
     async def ListAudit(self, request: pb.ListAuditRequest, context: Any) -> pb.ListAuditResponse:

@@ -46,9 +46,10 @@ _TRIAL: record.Form[Trial] = record.Form(Trial)
 
 @dataclass(frozen=True)
 class WatchService:
-    """What happened, from the journal; `owners` says whose each study was."""
+    """What happened, read from the journal."""
 
     head: Head
+    #: Whose each study was.
     owners: dict[StudyId, str]
 
     async def WatchJournal(

@@ -62,13 +62,12 @@ def terms(lease_seconds: float) -> LeaseTerms:
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """The longest silence that may have been allowed to a node, in a file of the state directory.
-
-    `known` says whether there are nodes at all; who has none has allowed nothing.
-    """
+    """The longest silence that may have been allowed to a node, in a file of the state
+    directory."""
 
     path: Path
     lease: LeaseTerms
+    #: Whether there are nodes at all: without any, nothing was allowed.
     known: bool
 
     @property

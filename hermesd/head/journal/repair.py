@@ -48,10 +48,11 @@ _HEADER_BYTES = 24
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done. `aside` holds (number or None, why, what) of everything left out."""
+    """What a repair did."""
 
     kept: int = 0
     points: int = 0
+    #: Everything that was left out: its number or None, why, and what it is.
     aside: list[tuple[int | None, str, str]] = field(default_factory=list)
     folder: Path | None = None
 

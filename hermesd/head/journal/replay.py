@@ -140,10 +140,11 @@ def read(parts: tuple[str, ...]) -> State:
 
 @dataclass(slots=True)
 class RestoredState:
-    """The state after the last entry. `fault` says why nothing may be added to it, else empty."""
+    """The state after the last entry."""
 
     state: State
     snapshot_seq: int = 0
+    #: Why nothing may be added to it; else empty.
     fault: str = ""
 
 

@@ -228,9 +228,11 @@ class JournalBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StateSnapshot:
-    """A state in parts, as it was after entry `seq`; `shape` names what wrote it."""
+    """A state in parts."""
 
+    #: The entry after which the state was so.
     seq: int
+    #: Names what wrote it.
     shape: str
     parts: tuple[str, ...]
 

@@ -23,9 +23,11 @@ FAILED_THERE = "different trials failed there"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: `user` owns what they submit, and sees no more than that unless `everything`."""
+    """Who asks."""
 
+    #: Owns what they submit, and sees only that.
     user: str
+    #: They see what others own, too.
     everything: bool
 
     def sees(self, state: State, study: StudyId) -> bool:

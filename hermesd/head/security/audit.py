@@ -36,9 +36,10 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A call, as far as it is known before it ends. `shown` is what it was let in by."""
+    """A call, as far as it is known before it ends."""
 
     who: Identity | None
+    #: The credential that it was let in by.
     shown: str
     peer: str
     method: str

@@ -44,13 +44,15 @@ _RESTORE = (
 
 
 class Grant(NamedTuple):
-    """What a node was granted when it was invited: its name, if that was chosen for it; a pool, or
-    "" for none; how many devices it may have, or 0 for any number; the `owner` whose trials it
-    runs, or "" for everybody's."""
+    """What a node was granted when it was invited."""
 
+    #: Its name was chosen for it.
     named: bool = False
+    #: Empty for none.
     pool: PoolId = ""
+    #: How many devices it may have; 0 for any number.
     most_devices: int = 0
+    #: Whose trials it runs; empty for everybody's.
     owner: str = ""
 
 

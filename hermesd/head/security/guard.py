@@ -407,10 +407,11 @@ async def _unreached(request: Any, context: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """What a method's calls pass: `admit` says who it is, or raises."""
+    """What a method's calls pass."""
 
     method: str
     shown: str
+    #: Says who calls, or raises.
     admit: Callable[[Any], Identity | None]
     calls: Calls
     audit: Audit | None

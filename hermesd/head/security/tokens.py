@@ -24,13 +24,15 @@ TOKENS_LIMIT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """`name` tells it from the others; `by` is who made it."""
+    """A token that the head accepts."""
 
+    #: Tells it from the others.
     name: str
     role: Role
     user: str
     made: Time
     expires: Time
+    #: Who made it.
     by: str
 
     @property

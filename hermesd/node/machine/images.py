@@ -26,13 +26,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ProcessImages:
-    """The CRIU that makes them, as a path, empty where they cannot be made; and why, or which.
+    """Whether images of processes can be made here, and by what."""
 
-    `features` are what an image finds on this machine, and may need on another one.
-    """
-
+    #: The path of CRIU; empty where no images can be made.
     criu: str
+    #: Why none can be made, or which CRIU makes them.
     why: str
+    #: What an image finds on this machine, and may need on another one.
     features: tuple[str, ...] = ()
 
     @property

@@ -21,10 +21,10 @@ _OWN_MEMORY = ("RssAnon:", "RssShmem:")
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A process that was there when it was looked at; `birth` tells it from a later one of its
-    number, in clock ticks since boot."""
+    """A process that was there when it was looked at."""
 
     pid: int
+    #: In clock ticks since boot: tells it from a later process of the same number.
     birth: int
 
     @classmethod

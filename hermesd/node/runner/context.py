@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The surroundings of a trial's runner. `environ` is what clean environments are taken from."""
+    """The surroundings of a trial's runner."""
 
     config: NodeConfig
     tasks: asyncio.TaskGroup
@@ -37,6 +37,7 @@ class NodeContext:
     requirements: RequirementWatch
     disk: DiskBudget
     fetching: Fetching
+    #: What clean environments are taken from.
     environ: Mapping[str, str]
 
     @property

@@ -25,10 +25,11 @@ _POLL_SECONDS = 0.005
 
 @dataclass(slots=True)
 class HostLink:
-    """An attached host. `attached` is what it said of itself when we came."""
+    """An attached host."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    #: What the host said of itself when we attached.
     attached: Frame
 
     @property

@@ -268,9 +268,11 @@ class TrialFolder:
 
 @dataclass(frozen=True, slots=True)
 class TrialFolders:
-    """The directories of all trials, below `trials`; their sockets are in `sockets`."""
+    """The directories of all trials."""
 
+    #: They are below this one.
     trials: Path
+    #: Where their sockets are.
     sockets: Path
 
     def of(self, trial: TrialId) -> TrialFolder:

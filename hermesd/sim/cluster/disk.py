@@ -11,10 +11,11 @@ from hermesd.core.node.messages import Assignment, HostFact
 
 @dataclass(slots=True)
 class Folder:
-    """One trial's folder. `run` is the run whose outcome the head may not have."""
+    """One trial's folder."""
 
     node: NodeId
     trial: TrialId
+    #: The run whose outcome the head may not have.
     run: Assignment | None = None
     last: Assignment | None = None
     parked: bool = False

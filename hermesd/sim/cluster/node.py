@@ -111,11 +111,12 @@ class SimulatedSite:
 
 @dataclass(slots=True)
 class Box:
-    """One machine. `grace_seconds` is what a host has left when its lease is out."""
+    """One machine."""
 
     id: NodeId
     devices: tuple[Device, ...]
     terms: NodeTerms
+    #: What a host has left when its lease is out.
     grace_seconds: float
     boot: int = 1
     disk: int = 1

@@ -46,11 +46,9 @@ class FitSession(Protocol):
 
 
 class DataSource(Protocol):
-    """The training data of one fit: whether its place in them can be kept, and going on there.
+    """The training data of one fit: whether its place in them can be kept, and going on there."""
 
-    `iterator` is Keras' own, over epochs.
-    """
-
+    #: Keras' own, over epochs.
     iterator: Any
     is_read_on: bool  # and the data go on drawing from the global random numbers
 

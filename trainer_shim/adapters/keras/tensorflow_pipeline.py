@@ -26,8 +26,9 @@ _are_ours = False  # the iterators that are begun now
 
 
 class ShuffleOrder(NamedTuple):
-    """`drawn_from` are the datasets that draw a seed for each of their iterators, by identity."""
+    """How the order of a shuffled pipeline comes about."""
 
+    #: The datasets that draw a seed for each of their iterators, by identity.
     drawn_from: frozenset[int]
     is_copied: bool  # a copied iterator holds all of the order
     draws_once: bool  # each seed is drawn by an iterator's first element, if at all

@@ -25,12 +25,13 @@ Kind = tuple[str, tuple[int, ...]]
 
 @dataclass
 class LoopSnapshot:
-    """What is to be written as `<name>.json`, `<name>.arrays` and, of the arrays, the first
-    `beside` as `<name>.beside`; nothing changes it any more."""
+    """What is to be written of a loop; nothing changes it any more."""
 
+    #: Of the files `<name>.json`, `<name>.arrays` and `<name>.beside`.
     name: str
     state: State
     arrays: list[Any] = field(default_factory=list)  # bytes, or flat arrays of them
+    #: So many of the arrays, from the first, are written to `<name>.beside`.
     beside: int = 0
     # Writes what loads without Hermes, of a program that is over.
     loadable: Callable[[Builder], None] | None = None
