@@ -21,8 +21,8 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 SHARD  ?= 1/1
-# A test waits for daemons and programs for half of its time.
-WORKERS ?= $(shell expr `nproc` + 2)
+# A test waits for daemons and programs for half of its time and more.
+WORKERS ?= $(shell expr `nproc` \* 3)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
 LOCK   := deploy/requirements.lock
@@ -30,8 +30,8 @@ MARKS  := torch lightning transformers jax tf_keras examples
 space  := $() $()
 
 # Some containers set it: then every daemon and command that a test starts compiles Hermes and what it
-# imports again.
-unexport PYTHONDONTWRITEBYTECODE
+# imports again. And a program that finds other modules than its zygote is not started from it.
+unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 
 .PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm check bench proto client lock audit clean install-systemd
 .DELETE_ON_ERROR:
@@ -40,7 +40,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow and not image and not examples' -n $(WORKERS)
+	$(BIN)/python -m pytest -m 'not slow and not image and not examples' -n $(WORKERS) --dist worksteal
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
