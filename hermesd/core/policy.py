@@ -135,14 +135,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ElasticJob:
-    """A trial that may run on `min` to `max` devices."""
+    """A trial that may run on several numbers of devices."""
 
     trial: TrialId
     #: Until its end, or until it converges; infinite where nothing is known: it stays at `min`.
     remaining_steps: float
     #: Steps a second at a width; 0 at one that it cannot have.
     speed: Callable[[int], float]
+    #: The fewest devices that it may have.
     min: int
+    #: The most.
     max: int
     #: Hardly begun, so that its steps left are a guess.
     young: bool = False

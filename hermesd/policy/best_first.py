@@ -61,8 +61,8 @@ class BestFirst:
     A probe is a number of steps, the same for a slow trial as for a fast one. A probe cut short,
     because the length or the speed was not known yet, is finished before the trial counts as
     probed, and so is one that has not shown a loss yet: a study whose trials report none runs in
-    order of submission. A later quantum is the largest of the probe and what `switches` and
-    `growth` say. Below, c is the measured seconds of a suspend and a resume.
+    order of submission. A later quantum is at least as long as a probe. Below, c is the measured
+    seconds of a suspend and a resume.
     """
 
     name: ClassVar[str] = "best_first"
