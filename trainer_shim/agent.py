@@ -110,6 +110,7 @@ class Agent:
         parameters: Mapping[str, Any] | None = None,
         lengths: Iterable[str] = (),
         stages: Sequence[Sequence[Any]] = (),
+        checkpoint_steps: int = 0,
         seed: int | None = None,
         restore: str | None = None,
         patterns: Mapping[str, str] | None = None,
@@ -125,9 +126,10 @@ class Agent:
         self._lengths = frozenset(lengths)
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}
-        self._stages = Stages(stages)
-        # At this step the next stage begins; at first 0, for then nothing is known to be in effect.
-        self._turn = 0 if stages else NO_LIMIT
+        self._stages = Stages(stages, checkpoint_steps)
+        # At this step the next stage begins, or a checkpoint is due; at first 0, for then nothing
+        # is known to be in effect.
+        self._turn = 0 if stages or checkpoint_steps else NO_LIMIT
         self._in_force: Mapping[str, Any] | None = None
         self._halt = NO_LIMIT  # where it is to hold, as the other processes of the trial are
         self._nearest = self._turn  # of the two
@@ -501,6 +503,9 @@ class Agent:
     def _attend(self, step: int) -> None:
         """Read what the host has sent; report at a mark, hold if told so or at the limit."""
         self._rehearse()
+        # First: a suspend at this boundary would take its place.
+        if step >= self._turn and self._stages.forks(self._turn, step):
+            self._save({"id": f"a{self.attempt}-fork-s{step}", "wait": True})
         while self._mailbox.read != self._words32[0]:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
@@ -520,24 +525,23 @@ class Agent:
             self._hold(step, "request")
         # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
         if step >= self._turn:
-            if self._stages.forks(step):
-                self._save({"id": f"a{self.attempt}-fork-s{step}", "wait": True})
             self._put(step)
 
     def _put(self, step: int) -> None:
         """Have the next iteration train with the values of its stage, or end the process: no step
         is trained under a value that is not true of it."""
         values = self._stages.at(step)
-        if 0 < self._turn < step and self._stages.at(self._turn) != self._in_force:
-            self._cannot_put(f"{self._stages.names[0]} at step {self._turn}", _NO_BOUNDARY)
+        missed = self._stages.ended(self._turn, step) if self._turn else None
+        if missed is not None and self._stages.at(missed) != self._in_force:
+            self._cannot_put(f"{self._stages.names[0]} at step {missed}", _NO_BOUNDARY)
         for name, value in values.items() if values != self._in_force else ():
             if name in self.setters:
                 self.setters[name](value)
             elif self.put is None or not self.put(name, value):
                 self._cannot_put(f"{name} to {value} at step {step}", _NOT_TAKEN.format(name))
         self._in_force = values
-        end = self._stages.end(step)
-        self._turn = NO_LIMIT if end is None else end
+        turn = self._stages.turn(step)
+        self._turn = NO_LIMIT if turn is None else turn
         self._nearest = min(self._turn, self._halt)
 
     def _cannot_put(self, what: str, why: str) -> None:

@@ -34,6 +34,7 @@ _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
 _CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
 _LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
 _STAGES, _SEVERAL = "HERMES_STAGES", "HERMES_SEVERAL"
+_CHECKPOINT_STEPS = "HERMES_CHECKPOINT_STEPS"
 _OURS = (
     _CHANNEL,
     _PAGE,
@@ -43,6 +44,7 @@ _OURS = (
     _LENGTHS,
     _METRICS,
     _STAGES,
+    _CHECKPOINT_STEPS,
     _SEVERAL,
     _RESTORE,
 )
@@ -59,6 +61,7 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
         json.dumps(spec.lengths),
         json.dumps(spec.metrics),
         json.dumps(spec.stages),
+        spec.checkpoint_steps,
         "1" if spec.ranks else None,
         restore,
     )
@@ -113,6 +116,7 @@ def _agent(channel: Pipes, page: ControlPage, environ: Mapping[str, str]) -> Tra
         parameters=json.loads(environ["HERMES_PARAMETERS"]),
         lengths=json.loads(environ[_LENGTHS]),
         stages=json.loads(environ[_STAGES]),
+        checkpoint_steps=int(environ[_CHECKPOINT_STEPS]),
         seed=None if seed is None else int(seed),
         restore=environ.get(_RESTORE),
         patterns=json.loads(environ[_METRICS]),

@@ -39,6 +39,8 @@ class Spec:
     stages: list[Any]
     socket: str
     directory: str
+    # Each time that so many further steps are done a checkpoint is written; 0: at none.
+    checkpoint_steps: int = 0
     criu: str = ""  # where CRIU is, if images are to be made of the program
     # What each of its processes finds in its environment besides, if there are several.
     ranks: list[dict[str, str]] = field(default_factory=list)
@@ -99,6 +101,7 @@ class Spec:
             stages=list(fields.get("stages", ())),
             socket=fields["socket"],
             directory=os.path.dirname(os.path.abspath(path)),
+            checkpoint_steps=fields.get("checkpoint_steps", 0),
             criu=fields.get("criu", ""),
             ranks=list(fields.get("ranks", ())),
         )
@@ -112,9 +115,11 @@ def named_cores(environment: Mapping[str, str]) -> list[int] | None:
 
 class Stages:
     """Stages in order: until which step each lasts (None: to the end), its values, and whether a
-    checkpoint is written as it ends, from which other trials go on."""
+    checkpoint is written as it ends, from which other trials go on. Such a one is also written
+    whenever `every` further steps are done (0: never)."""
 
-    def __init__(self, stages: Sequence[Sequence[Any]] = ()) -> None:
+    def __init__(self, stages: Sequence[Sequence[Any]] = (), every: int = 0) -> None:
+        self._every = every
         self._stages = [(until, dict(values)) for until, values, *_ in stages]
         self._forks = {until for until, _, *forks in stages if any(forks)}
 
@@ -127,10 +132,20 @@ class Stages:
         """The values of the iteration that comes after `step` of them."""
         return next((v for until, v in self._stages if until is None or step < until), {})
 
-    def end(self, step: int) -> int | None:
-        """Until which step those values are in force; None: to the end."""
-        return next((until for until, _ in self._stages if until is None or step < until), None)
+    def turn(self, step: int) -> int | None:
+        """The first step after this one at which something is to be done; None: there is none."""
+        end = next((until for until, _ in self._stages if until is None or step < until), None)
+        if not self._every:
+            return end
+        due = (step // self._every + 1) * self._every
+        return due if end is None else min(due, end)
 
-    def forks(self, step: int) -> bool:
-        """Whether other trials go on from where so many steps are done."""
-        return step in self._forks
+    def ended(self, first: int, step: int) -> int | None:
+        """The first step from this one on, and before another, at which a stage ends."""
+        ends = (until for until, _ in self._stages if until is not None)
+        return next((until for until in ends if first <= until < step), None)
+
+    def forks(self, turn: int, step: int) -> bool:
+        """Whether other trials may go on from where so many steps are done, if something was to be
+        done at `turn`: iterations may come several at a time."""
+        return step in self._forks or bool(self._every and turn and turn % self._every == 0)

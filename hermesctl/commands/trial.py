@@ -36,6 +36,7 @@ from hermesctl.render.tables import (
     state_cell,
     step_text,
     trials_table,
+    varying,
 )
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import MetricValue, Trial, TrialDetail
@@ -60,6 +61,7 @@ _PLOT_HEIGHT = 14
 _PLOT_WIDTH_MAX = 100
 _USAGE_WIDTH = 40
 _OUTPUT_LINES_SHOWN = 15
+_MOST_ANCESTORS = 100
 # What the head keeps of them, beside the metrics.
 _CPU_USE, _DEVICE_USE = "hermes/cpu_use", "hermes/device_use"
 
@@ -123,8 +125,15 @@ def show(
             else [(), ()]
         )
         signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
+        family = await _family(client, detail.trial) if output.for_people else []
         rows = [row(detail.trial)]
-        emit(stdout(), output, document, rows, lambda _: trial_view(detail, *uses, signal=signal))
+        emit(
+            stdout(),
+            output,
+            document,
+            rows,
+            lambda _: trial_view(detail, *uses, signal=signal, family=family),
+        )
 
     run(body, head=head)
 
@@ -387,13 +396,17 @@ def trial_view(
     device_use: Sequence[float] = (),
     *,
     signal: str = "loss",
+    family: Sequence[Trial] = (),
 ) -> RenderableType:
     """Everything about one trial, with its use of CPU and device over time.
 
-    `signal` is the name of what policies read.
+    `signal` is the name of what policies read. `family` are the trial and those that it goes back
+    to, the first of them first.
     """
     trial = detail.trial
     facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
+    if len(family) > 1:
+        facts.append(("lineage", _lineage(family)))
     if device_use:
         busy = f"busy {percent(mean(device_use))}  {sparkline(device_use, _USAGE_WIDTH)}"
         facts.append(("device use", busy))
@@ -491,6 +504,29 @@ def _origin(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "shared out", f"{duration(trial.shared_out_seconds)}; {trained}"
     if trial.forked_from:
         yield "forked from", f"{trial.forked_from} at step {trial.forked_at_step}"
+    if trial.replaced_by:
+        yield "replaced by", trial.replaced_by
+
+
+async def _family(client: AsyncClient, trial: Trial) -> list[Trial]:
+    """A trial and those that it goes back to, as far as they are still there."""
+    found = [trial]
+    while found[0].forked_from and len(found) < _MOST_ANCESTORS:
+        try:
+            found.insert(0, (await client.trial(found[0].forked_from)).trial)
+        except NotFound:
+            break
+    return found
+
+
+def _lineage(family: Sequence[Trial]) -> str:
+    """Until which step the values of each were in force, of the parameters that have changed."""
+    names = varying(family)
+    begins = [f"to step {each.forked_at_step}" for each in family[1:]]
+    return "; ".join(
+        f"{each.id} {until}: {params_text(each.params, names)}"
+        for each, until in zip(family, [*begins, "since"], strict=True)
+    )
 
 
 def _signal_text(trial: Trial, name: str) -> str:

@@ -51,9 +51,10 @@ def cell(text: str, style: str = "") -> Text:
 
 
 def state_cell(trial: Trial) -> Text:
-    """Its state, `paused` where a person holds it back, and how it is kept meanwhile;
-    `stalled` if its program comes to no further step."""
-    words = "paused" if trial.paused and not trial.state.final else str(trial.state)
+    """Its state, `paused` where a person holds it back, `replaced` where another goes on in its
+    place, and how it is kept meanwhile; `stalled` if its program comes to no further step."""
+    held = "replaced" if trial.replaced_by else "paused"
+    words = held if trial.paused and not trial.state.final else str(trial.state)
     if trial.state is TrialState.WAITING and trial.kept_tier:
         words += f" ({trial.kept_tier})"
     if trial.stalled_since_unix_seconds is not None:

@@ -305,6 +305,8 @@ class Trial:
     #: The trial that it was forked from, at which of its steps; empty: none.
     forked_from: str = ""
     forked_at_step: int = 0
+    #: Of a population: the trial that goes on in its place while it is held back; empty: none.
+    replaced_by: str = ""
     #: The trial that trains for this one as long as both are the same; empty: none.
     rides_on: str = ""
     #: Of its steps, those that others have trained for it.

@@ -248,6 +248,16 @@ class Added:
     forked: tuple[Checkpoint, ...] = ()
     #: What proposed them; empty if a person added them.
     searcher: str = ""
+    #: For each of them, unless it is empty, the trial in whose place it trains: that is held back
+    #: from now on.
+    instead: tuple[TrialId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PopulationEnded:
+    """All of a population have come to their ends: those that others have replaced end as well."""
+
+    study: StudyId
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,6 +551,7 @@ Event: TypeAlias = (
     | Cancelled
     | Retried
     | Added
+    | PopulationEnded
     | SearchLimited
     | SearchFailed
     | Asked

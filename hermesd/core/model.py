@@ -378,6 +378,8 @@ class RunTerms:
     stalled: OnStall = OnStall.TELL
     #: What runs on its devices; None: ranks, of several.
     processes: Processes | None = None
+    #: Each time that so many further steps are done a checkpoint is written in passing; 0: at none.
+    checkpoint_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -287,6 +288,47 @@ class Planning(Protocol):
 
     def words(self, trial: Trial) -> str:
         """What the policy sees in a trial, for people."""
+        ...
+
+
+class Exploration(NamedTuple):
+    """How a fork explores: each of its parameters is drawn anew as often as `resample` says, else
+    multiplied by one of the factors."""
+
+    #: Of the parameters; none: all that are searched, but for sequences and lengths.
+    names: tuple[str, ...]
+    factors: tuple[float, ...]
+    resample: float
+
+
+class Exploit(NamedTuple):
+    """A trial of a population, and the one from whose checkpoint another goes on in its place."""
+
+    loser: TrialId
+    winner: TrialId
+
+
+@runtime_checkable
+class Breeding(Planning, Protocol):
+    """A planning policy of a population, whose worst trials are replaced by forks of its best."""
+
+    def exploits(self, view: View) -> Sequence[Exploit]:
+        """Who is to be replaced now: all of one round at once.
+
+        A fork has the policy's name as its `TrialSpec.proposal`.
+
+        Args:
+            view: the whole study.
+
+        Returns:
+            Each loser once, an unfinished trial or one that failed or diverged; each winner has a
+            checkpoint that others can go on from.
+        """
+        ...
+
+    @property
+    def exploration(self) -> Exploration:
+        """How the parameters of a fork differ from its parent's."""
         ...
 
 

@@ -31,6 +31,7 @@ from hermesd.core.events import (
     Paused,
     PolicyFailed,
     PoolsConfigured,
+    PopulationEnded,
     Reclaimed,
     Removed,
     Retried,
@@ -98,6 +99,7 @@ class State(Tables):
             case (
                 Submitted()
                 | Added()
+                | PopulationEnded()
                 | Removed()
                 | Extended()
                 | MetricChosen()

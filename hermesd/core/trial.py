@@ -370,6 +370,8 @@ class Trial:
     note: str = ""
     #: The checkpoint of another trial from which this one began, as its first.
     forked: Checkpoint | None = None
+    #: The trial that trains in its place while it is held back; empty: none.
+    replaced_by: TrialId = ""
     #: The trial that trains for this one as long as both are alike (see `fold.riding`).
     carrier: TrialId | None = None
     #: How many of its steps others have trained for it.

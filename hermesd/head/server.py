@@ -49,6 +49,7 @@ from hermesd.head.journal import file as journal_file
 from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
 from hermesd.head.loop import Head
+from hermesd.head.populations import Populations
 from hermesd.head.reader import SWITCH_SECONDS
 from hermesd.head.searching import Searching
 from hermesd.head.security.admission import Admission
@@ -187,6 +188,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         tasks.create_task(whole.head.run()),
                         tasks.create_task(whole.head.reader.run()),
                         tasks.create_task(whole.searching.run()),
+                        tasks.create_task(Populations(whole.head).run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),

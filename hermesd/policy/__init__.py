@@ -19,6 +19,7 @@ from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
 from hermesd.policy.published.median import Median
 from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.pbt import Pbt
 from hermesd.policy.published.slaq import Slaq
 from hermesd.policy.published.successive_halving import SuccessiveHalving
 from hermesd.policy.published.themis import Themis
@@ -35,6 +36,7 @@ SHIPPED: tuple[type[Policy], ...] = (
     Hyperband,
     Median,
     OptimusWidth1,
+    Pbt,
     RoundRobin,
     Slaq,
     SuccessiveHalving,

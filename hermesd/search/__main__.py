@@ -12,8 +12,8 @@ from hermesd.core.model import Goal
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.search import evolution
 from hermesd.search.ask import ASK, REPLY, Ask, Proposal, SearchReply, Standing
-from hermesd.search.coordinates import Coordinates, place
 from hermesd.study import space
+from hermesd.study.coordinates import Coordinates, place
 from hermesd.study.searchers import population, startup
 from hermesd.study.space import Axis, Point
 from hermesd.study.spec import StudySection, read

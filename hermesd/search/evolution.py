@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hermesd.core.model import Setting
-from hermesd.search.coordinates import Coordinates
+from hermesd.study.coordinates import Coordinates
 from hermesd.study.space import Axis, Point
 
 TOURNAMENT = 3

@@ -22,7 +22,7 @@ from optuna.distributions import (
 
 from hermesd.core.model import Goal, Setting
 from hermesd.search.ask import Ask, Known, Proposal, Standing
-from hermesd.search.coordinates import Coordinates, place
+from hermesd.study.coordinates import Coordinates, place
 from hermesd.study.space import Axis
 
 _SAID = re.compile("relative_params|constraints")

@@ -5,6 +5,7 @@ Pure, apart from validation by pydantic. No daemon may enter.
 
 from hermesd.study.addition import Addition, addition, axes_of, drawn, proposed
 from hermesd.study.change import StudyChange, change
+from hermesd.study.exploring import explored
 from hermesd.study.extension import extension
 from hermesd.study.fork import fork
 from hermesd.study.submission import (
@@ -29,6 +30,7 @@ __all__ = [
     "change",
     "draft",
     "drawn",
+    "explored",
     "extension",
     "fingerprint",
     "fork",

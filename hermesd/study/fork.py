@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Study, TrialSpec
+from hermesd.core.model import Setting, Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.study import argv, space
 from hermesd.study.extension import changed_values, unknown
-from hermesd.study.spec import read
+from hermesd.study.spec import StudySection, read
 from hermesd.study.submission import TRIALS_LIMIT, spec_of
 
 
@@ -49,10 +49,21 @@ def fork(
             errors.append(FieldError(f"parameters.{name}", shown(value), expected))
     if errors:
         raise Refused(*errors)
+    return going_on(study, read(spec_of(study)), parent, number, {**had, **changed})
+
+
+def going_on(
+    study: Study,
+    section: StudySection,
+    parent: TrialSpec,
+    number: int,
+    values: Mapping[str, Setting],
+) -> TrialSpec:
+    """The trial that goes on where another is, with these values. Raises Refused."""
     first, *later = parent.stages
-    point = tuple({**had, **changed}.items())
+    point = tuple(values.items())
     given = tuple(each for each in point if each[0] not in parent.shape)
-    line = argv.build(read(spec_of(study)), dict(study.program.environment), given)
+    line = argv.build(section, dict(study.program.environment), given)
     space.see_that_it_fits({name: space.Constant(value=value) for name, value in point}, number)
     return TrialSpec(
         id=f"{study.id}/{number}",

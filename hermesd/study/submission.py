@@ -33,7 +33,7 @@ from hermesd.core.policy import BadSetting
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown, under
-from hermesd.study import argv, searchers, sequences, sharing, space
+from hermesd.study import argv, populations, searchers, sequences, sharing, space
 from hermesd.study.spec import (
     EarlyTerminateSection,
     PluginSection,
@@ -229,7 +229,7 @@ def draft(submission: Submission) -> Draft:
     except Refused as refused:
         errors += refused.errors
     schedule = chosen(section)
-    errors += schedule.errors
+    errors += schedule.errors or populations.errors(section, schedule.policy)
     widest = section.resources.max_devices or section.resources.devices
     if widest > 1 and schedule.placement.name != "free":
         expected = f"free: a home is one device, and each trial has up to {widest}"
@@ -239,6 +239,7 @@ def draft(submission: Submission) -> Draft:
     lines = argv.build_all(section, environment, given(stages, shape))
     study = _study(submission, section, schedule, tuple(environment.items()))
     notes += (*schedule.notes, *_notes(section))
+    notes += tuple(populations.notes(section, schedule.policy, len(stages)))
     drafted = Draft(study, stages, shape, lines, section.seed, notes)
     if section.sequences or section.share is Share.TREE:
         notes += tuple(sharing.notes(section, drafted.accepted("", "", 0.0)[1]))
@@ -276,6 +277,7 @@ def _study(
     schedule: Schedule,
     environment: tuple[tuple[str, str], ...],
 ) -> Study:
+    population = populations.breeder(schedule.policy)
     return Study(
         id="",
         owner="",
@@ -319,6 +321,7 @@ def _study(
         devices=section.resources.devices,
         most_devices=section.resources.max_devices or 0,
         processes=_processes(section.resources),
+        checkpoint_steps=population.interval_steps if population else 0,
         priority=section.priority,
         share=section.share,
         program_sha256=submission.program_sha256,

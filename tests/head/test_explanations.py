@@ -25,13 +25,14 @@ WORDS = {
     "hyperband": "bracket 1 of 4: rung 1 (step 12), loss 0.8709",
     "median": "lowest loss 3.267 by step 10",
     "optimus_width1": "trains, about 7.33 s left",
+    "pbt": "ready at step 1000",
     "round_robin": "turns so far: 1",
     "slaq": "loss 0.8709",
     "successive_halving": "rung 1 (step 12), loss 0.8709",
     "themis": "8.3 s alone",
     "tiresias": "queue 0 of 3, served 1.0 s",
 }
-STAYS = {"fifo", "median", "tiresias"}
+STAYS = {"fifo", "median", "pbt", "tiresias"}
 
 
 async def explained(directory: Path, policy: str) -> pb.ExplainTrialResponse:

@@ -77,6 +77,10 @@ python: /usr/bin/python3
 requirements: demo
 early_terminate: {type: hyperband, min_iter: 2, max_iter: 9, s: 2, eta: 4, strict: true}
 """,
+    "population": """
+method: random
+schedule: {policy: {name: pbt, ready: 50}}
+""",
 }
 PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
@@ -92,7 +96,7 @@ LATER = {
 
 def spec_of(data: Path, other: str) -> types_pb2.StudySpec:
     # Which of the two is the default differs between the file and what older journals meant.
-    same = {"conda": "go_on", "venv": "study"}[other]
+    same = {"conda": "go_on", "venv": "study", "population": "study"}[other]
     text = TEXT.replace("DATA", data.name).replace("SAME", same) + OTHERS[other]
     document = load.parse(text.encode(), "study.yaml")
     spec, problems, _ = build_spec(document.root)

@@ -19,6 +19,7 @@ from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
 from hermesd.policy.published.median import Median
 from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.pbt import Pbt
 from hermesd.policy.published.slaq import Slaq
 from hermesd.policy.published.successive_halving import SuccessiveHalving
 from hermesd.policy.published.themis import Themis
@@ -45,6 +46,8 @@ VARIANTS: list[Policy] = [
     Median(grace=7.0, every=3.0, min_trials=1),
     OptimusWidth1(),
     OptimusWidth1(threshold=0.1, epoch=4.0, epochs=1),
+    Pbt(),
+    Pbt(ready=5, steps_per_epoch=2, exploit="tournament"),
     RoundRobin(),
     RoundRobin(quantum_seconds=0.1),
     Slaq(),

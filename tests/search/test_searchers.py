@@ -15,8 +15,8 @@ from hermesd.core.model import Goal
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.search.__main__ import answer
 from hermesd.search.ask import ASK, REPLY, Ask, Known, Standing
-from hermesd.search.coordinates import Coordinates
 from hermesd.study import space
+from hermesd.study.coordinates import Coordinates
 from hermesd.study.spec import read
 from tests.study_specs import spec
 

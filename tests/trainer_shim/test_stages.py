@@ -263,4 +263,31 @@ def test_a_boundary_that_the_program_does_not_have_ends_the_trial(make_trial: Ma
 def test_a_stage_lasts_until_its_step_has_been_trained() -> None:
     found = Stages(CHANGING)
     assert [found.at(step)["rate"] for step in range(6)] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
-    assert [found.end(step) for step in (0, 1, 2, 3, 4)] == [2, 2, 4, 4, None]
+    assert [found.turn(step) for step in (0, 1, 2, 3, 4)] == [2, 2, 4, 4, None]
+    assert [found.ended(2, step) for step in (2, 3, 5)] == [None, 2, 2]
+
+
+def test_a_checkpoint_is_due_whenever_so_many_steps_are_done() -> None:
+    found = Stages(CHANGING, every=3)
+    assert [found.turn(step) for step in (0, 2, 3, 4, 6)] == [2, 3, 4, 6, 9]
+    assert [found.forks(turn, turn) for turn in (0, 2, 3, 6)] == [False, False, True, True]
+    assert found.forks(3, 5), "iterations may come several at a time"
+
+
+def test_checkpoints_in_passing_come_before_the_suspend_at_their_step(
+    make_trial: MakeTrial,
+) -> None:
+    given = {"stages": CHANGING, "parameters": {"rate": 0.1}, "env": environment()}
+    trial = make_trial(EXPLICIT, checkpoint_steps=3, **given).launch()
+    trial.start(limit=3)
+    saved = trial.until("checkpointed")
+    assert (saved["id"], saved["step"]) == ("a1-fork-s3", 3)
+    trial.until("parked")
+    trial.resume()
+    assert trial.until("checkpointed")["step"] == 6
+    trial.until("completed")
+    again = make_trial(EXPLICIT, checkpoint_steps=3, **given).launch()
+    again.start(restore=saved["path"])
+    assert again.until("checkpointed")["step"] == 6, "none again where it begins"
+    again.until("completed")
+    assert again.losses() == {4: 0.2, 5: 0.3, 6: 0.3}

@@ -130,6 +130,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
         parameters=spec.parameters,
         lengths=spec.lengths,
         stages=spec.stages,
+        checkpoint_steps=spec.checkpoint_steps,
         seed=spec.seed,
         restore=launch.restore,
         patterns=spec.metrics,

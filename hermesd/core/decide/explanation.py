@@ -163,7 +163,11 @@ def _away(node: Node) -> str:
     return "is draining" if node.draining else "is silent"
 
 
-PAUSED = "paused by a person"
+def why_paused(trial: Trial) -> str:
+    """Why a trial is held back from its policy."""
+    if trial.replaced_by:
+        return f"held back: {trial.replaced_by} goes on in its place"
+    return "paused by a person"
 
 
 class Explanation(NamedTuple):
@@ -209,7 +213,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     if trial.phase.final:
         summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
     elif trial.paused:
-        summary = f"{trial.id} is {PAUSED}"
+        summary = f"{trial.id} is {why_paused(trial)}"
     elif trial.carrier is not None:
         summary = rides(state, trial, trial.carrier)
     elif trial.awaits_fork and trial.forked is not None:

@@ -22,7 +22,9 @@ from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.policy import (
     Adapted,
     Adaptive,
+    Breeding,
     Earlier,
+    Exploit,
     Field,
     Following,
     Foreseeing,
@@ -268,6 +270,7 @@ class StudyQueue:
         # Looked at once: whether a protocol is kept takes longer to see than most answers do.
         self._planner = policy if isinstance(policy, Planning) else None
         self._ledger = policy.ledger() if isinstance(policy, Following) else None
+        self.breeder = policy if isinstance(policy, Breeding) else None
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
         self._follow(None if isinstance(policy, Planning) else policy)
@@ -484,6 +487,10 @@ class StudyQueue:
         if quantum.seconds is not None and not quantum.seconds >= MIN_QUANTUM_SECONDS:
             raise ValueError(f"a quantum of {quantum.seconds} s for {trial.id} is below 0.1 s")
         return Choice(trial, quantum, words, width)
+
+    def exploits(self, now: float) -> Sequence[Exploit]:
+        """Which trials of a population are to be replaced now."""
+        return () if self.breeder is None else self.breeder.exploits(self.view(now))
 
     def words(self, trial: Trial) -> str:
         """What the policy sees in a trial, as it was at the last decision."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -35,7 +35,7 @@ from hermesd.core.commands import (
     WriteDown,
 )
 from hermesd.core.decide.binding import bind
-from hermesd.core.decide.explanation import PAUSED, Explanation, Question, explain, left_idle
+from hermesd.core.decide.explanation import Explanation, Question, explain, left_idle, why_paused
 from hermesd.core.decide.gangs import gathered
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
@@ -61,7 +61,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.node.messages import Upcoming
 from hermesd.core.placement import Placement
-from hermesd.core.policy import Policy, Widths
+from hermesd.core.policy import Exploit, Exploration, Policy, Widths
 from hermesd.core.requirements import look
 from hermesd.core.state import State
 from hermesd.core.trial import Strike, Trial
@@ -413,7 +413,7 @@ class Scheduler:
             # What rides on it goes on from where it is.
             tier = tier_of(study, run)
             tier = Tier.CHECKPOINT if trial.id in self.state.riding.riders else tier
-            issue(Suspend(run.id, tier, deadline, None, PAUSED))
+            issue(Suspend(run.id, tier, deadline, None, why_paused(trial)))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             kept = gathered(self.state)
             if not any(device in kept for device in run.devices):
@@ -453,6 +453,19 @@ class Scheduler:
             return ()  # nobody knows; `explain` says why
         waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
+
+    def populations(self) -> list[tuple[StudyId, Exploration]]:
+        """The unfinished studies whose policy replaces trials by forks of others, and how these
+        explore."""
+        return [
+            (study, breeder.exploration)
+            for study, active in self.state.active.items()
+            if active and (breeder := self._queues.ask(study, lambda queue: queue.breeder))
+        ]
+
+    def exploits(self, study_id: StudyId, now: Time) -> Sequence[Exploit]:
+        """Which trials of a population are to be replaced now."""
+        return self._queues.ask(study_id, lambda queue: queue.exploits(now))
 
     def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
         """What each node may prepare for; see `foresight`."""

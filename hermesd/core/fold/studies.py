@@ -15,6 +15,7 @@ from hermesd.core.events import (
     MetricChosen,
     OutcomeTold,
     Paused,
+    PopulationEnded,
     Removed,
     Retried,
     SearchFailed,
@@ -46,6 +47,7 @@ def fold_study_event(
     state: Tables,
     event: Submitted
     | Added
+    | PopulationEnded
     | Removed
     | Extended
     | MetricChosen
@@ -72,8 +74,17 @@ def fold_study_event(
             _new(state, study, specs)
             if forked and len(forked) != len(specs):
                 raise Rejected(f"{len(specs)} trials, forked from {len(forked)} checkpoints")
+            losers = _replaced(state, study, event)
             state.request(request_id, (spec.id for spec in specs))
+            for loser, spec in zip(losers, specs, strict=False):
+                state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
             _enter(state, study, specs, now, forked)
+        case PopulationEnded(study_id):
+            state.study(study_id)
+            for trial in [state.trials[each] for each in state.active[study_id]]:
+                if trial.paused and trial.replaced_by:
+                    reason = f"{trial.replaced_by} went on in its place"
+                    _end(state, trial, now, Ending(Phase.STOPPED, reason))
         case SearchLimited() | SearchFailed():
             _fold_search(state, event)
         case Removed(study_id, request_id):
@@ -107,6 +118,18 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:
+    """The trials in whose places others go on from now on. Raises Rejected."""
+    if event.instead and len(event.instead) != len(event.trials):
+        raise Rejected(f"{len(event.trials)} trials in the places of {len(event.instead)}")
+    losers = [state.trial(each) for each in event.instead]
+    for loser in losers:
+        over = loser.phase in (Phase.COMPLETED, Phase.CANCELLED)
+        if loser.spec.study != study.id or over or loser.paused:
+            raise Rejected(f"{loser.id} is not to be replaced: it is no trial that goes on")
+    return losers
 
 
 def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
@@ -281,7 +304,7 @@ def _reopen(state: Tables, trial: Trial, now: Time, **changes: object) -> None:
     fresh = {
         "phase": Phase.WAITING, "failures": (), "misfortunes": 0, "reason": "", "finished": None,
         "rested": now, "not_finite": False, "result": result, "not_extended": "",
-        "paused": state.studies[trial.spec.study].outside, "asked": False,
+        "paused": state.studies[trial.spec.study].outside, "asked": False, "replaced_by": "",
     }  # fmt: skip
     state.put(replace(trial, **{**fresh, **changes}))  # type: ignore[arg-type]
 
@@ -323,6 +346,6 @@ def fold_selection_event(
             case Paused():
                 state.put(replace(trial, paused=True))
             case Unpaused():
-                state.put(replace(trial, paused=False))
+                state.put(replace(trial, paused=False, replaced_by=""))
             case Cancelled():
                 _end(state, trial, now, Ending(Phase.CANCELLED, "stopped by a person"))

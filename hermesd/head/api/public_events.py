@@ -52,6 +52,7 @@ from hermesd.core.events import (
     Paused,
     PolicyFailed,
     PoolsConfigured,
+    PopulationEnded,
     QuantumEnded,
     Reclaimed,
     Removed,
@@ -135,6 +136,8 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | ImageGivenUp() | Looked():
             return
+        case PopulationEnded():  # each of its trials is told
+            return
         case PoolsConfigured() | TermsSet() | FidelityKnown() | Cancelled() | Marked():
             return
         case ParkLost(run, reason):
@@ -145,8 +148,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield pb.PublicEvent(study=study.id, kind=pb.PUBLIC_EVENT_KIND_SUBMITTED)
         case Added(study_id, specs):
             event = _added(study_id, specs)
-            if line.entry.searcher:
-                event.reason += f" · proposed by {line.entry.searcher}"
+            event.reason += _by_whom(line.entry)
             yield event
         case Asked() | OutcomeTold():
             yield from _of_own_loop(line.entry)
@@ -206,6 +208,18 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
 def _added(study: StudyId, specs: Sequence[TrialSpec]) -> pb.PublicEvent:
     words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
     return pb.PublicEvent(study=study, kind=pb.PUBLIC_EVENT_KIND_ADDED, reason=words)
+
+
+def _by_whom(entry: Added) -> str:
+    """What proposed the trials; of a population, who goes on from whom in whose place."""
+    if not entry.instead:
+        return f" · proposed by {entry.searcher}" if entry.searcher else ""
+    forks = zip(entry.trials, entry.forked, entry.instead, strict=True)
+    each = (
+        f"{spec.id} from {begin.trial} at step {begin.step} in the place of {loser}"
+        for spec, begin, loser in forks
+    )
+    return f" · {entry.searcher}: {'; '.join(each)}"
 
 
 def _of_own_loop(entry: Asked | OutcomeTold) -> Iterator[pb.PublicEvent]:

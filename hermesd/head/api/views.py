@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from hermesd import wire
 from hermesd.codec import named_value
-from hermesd.core.decide.explanation import PAUSED
+from hermesd.core.decide.explanation import why_paused
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Goal, Milestone, Phase, Quantum, Stage, Study, StudyId, TrialId
 from hermesd.core.state import State
@@ -149,6 +149,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         note=trial.note,
         forked_from=trial.forked.trial if trial.forked else "",
         forked_at_step=trial.forked.step if trial.forked else 0,
+        replaced_by=trial.replaced_by,
         rides_on=trial.carrier or "",
         shared_steps=trial.step if trial.carrier else trial.carried_steps,
         resizes=trial.resizes,
@@ -192,7 +193,7 @@ def _reason(trial: Trial) -> str:
     if trial.phase.final:
         return trial.reason
     if trial.paused:
-        return PAUSED
+        return why_paused(trial)
     return f"rides on {trial.carrier}" if trial.carrier else ""
 
 

@@ -202,6 +202,7 @@ def _spec(
             [stage.until_step, dict(stage.values), stage.until_step in work.forks]
             for stage in ending_at(work.stages, work.forks)
         ],
+        "checkpoint_steps": assignment.terms.checkpoint_steps,
         "socket": str(folder.socket),
         # An image is of one program.
         "criu": context.provisions.images.criu if len(ranks) < 2 else "",

@@ -220,7 +220,7 @@ class GoingAway(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled", "processes", "user")
+    __slots__ = ("trial", "attempt", "devices", "quantum", "reason", "parked_attempt", "checkpoint", "program", "durability_seconds", "suspend_deadline_seconds", "identity", "sources", "result_checkpoint", "kept_parked", "start_allowance_seconds", "hung_seconds", "stalled", "processes", "checkpoint_steps", "user")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -239,6 +239,7 @@ class Launch(_message.Message):
     HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_STEPS_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
@@ -258,8 +259,9 @@ class Launch(_message.Message):
     hung_seconds: float
     stalled: _types_pb2.OnStall
     processes: _types_pb2.Processes
+    checkpoint_steps: int
     user: str
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ..., processes: _Optional[_Union[_types_pb2.Processes, str]] = ..., user: _Optional[str] = ...) -> None: ...
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., devices: _Optional[_Iterable[str]] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., reason: _Optional[str] = ..., parked_attempt: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., durability_seconds: _Optional[float] = ..., suspend_deadline_seconds: _Optional[float] = ..., identity: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., result_checkpoint: _Optional[str] = ..., kept_parked: _Optional[str] = ..., start_allowance_seconds: _Optional[float] = ..., hung_seconds: _Optional[float] = ..., stalled: _Optional[_Union[_types_pb2.OnStall, str]] = ..., processes: _Optional[_Union[_types_pb2.Processes, str]] = ..., checkpoint_steps: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("node", "address", "ticket")

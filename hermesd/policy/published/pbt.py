@@ -1,0 +1,166 @@
+"""Population-based training (arXiv 1711.09846), by holding the losers back.
+
+All trials of the study are one population. Each trains to the next of the steps at which they are
+ready, and waits there for the others; then the worst are replaced by forks of the best, with
+parameters that were explored. What a round comes to follows from the losses that were shown at its
+step alone, whatever the order in which the trials came there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hermesd.core.model import Phase, Quantum
+from hermesd.core.policy import Claim, Exploit, Exploration, View, require
+from hermesd.core.trial import Trial
+from hermesd.policy.curve import loss_at, told
+
+
+@dataclass(frozen=True, slots=True)
+class Pbt:
+    """A round ends whenever all have done `ready` further steps (epochs of `steps_per_epoch`).
+
+    With `truncation` each of the worst `share` of them is replaced by a fork of one of the best
+    `share`, drawn at random; with `tournament` each is compared with another drawn at random, and
+    replaced by a fork of that if it is worse. (The paper's third rule compares by a t-test over
+    single values, and curves are kept as means.) A fork's parameters are those of its parent, each
+    drawn anew with the probability `resample`, else multiplied by one of the factors `perturb`. One
+    that failed, or diverged, counts as the worst.
+    """
+
+    name: ClassVar[str] = "pbt"
+    ready: int = 1000
+    steps_per_epoch: int = 1
+    exploit: Literal["truncation", "tournament"] = "truncation"
+    share: float = 0.2
+    perturb: tuple[float, ...] = (0.8, 1.2)
+    resample: float = 0.25
+    #: The parameters that forks explore; none: all that are searched.
+    explore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(1 <= self.ready <= 10**12, "ready", self.ready, "1 to 10^12")
+        per_epoch = self.steps_per_epoch
+        require(1 <= per_epoch <= 10**12, "steps_per_epoch", per_epoch, "1 to 10^12")
+        require(0 < self.share <= 0.5, "share", self.share, "more than 0, at most 0.5")
+        require(0 <= self.resample <= 1, "resample", self.resample, "0 to 1")
+        fit = all(math.isfinite(each) and each > 0 for each in self.perturb)
+        require(bool(self.perturb) and fit, "perturb", self.perturb, "numbers above 0")
+
+    @property
+    def interval_steps(self) -> int:
+        """How many steps a round has."""
+        return self.ready * self.steps_per_epoch
+
+    @property
+    def exploration(self) -> Exploration:
+        return Exploration(self.explore, self.perturb, self.resample)
+
+    def plan(self, view: View) -> Iterator[Claim]:
+        """Those that have furthest to go to the round's end, the earlier first; nobody past that
+        before it is settled who is replaced."""
+        losers = {each.loser for each in self.exploits(view)}
+        front = self._front(view)
+        is_open = not self._is_saving(view, front)
+        going = [
+            trial
+            for trial in view.trials
+            if trial.candidate and self._round(trial) <= front and trial.id not in losers
+            if is_open or trial.phase.on_device
+        ]
+        for trial in sorted(going, key=lambda each: (self._round(each), each.spec.number)):
+            until = (self._round(trial) + 1) * self.interval_steps
+            # It parks there by itself, also while the head is away.
+            yield Claim(trial.id, Quantum(until_step=until, exact=True), self.words(trial))
+
+    def exploits(self, view: View) -> Sequence[Exploit]:
+        front = self._front(view)
+        step = front * self.interval_steps
+        forks = [each for each in view.trials if each.spec.proposal == self.name]
+        if not front or any(self._began(fork) == front for fork in forks):
+            return ()
+        if self._is_saving(view, front):
+            return ()
+        here = [trial for trial in view.trials if not trial.awaits_fork]
+        ranked = sorted(here, key=lambda each: (loss_at(each, step), each.spec.number))
+        gone = [trial for trial in view.finished if _is_lost(trial) and not trial.replaced_by]
+        if self.exploit == "tournament":
+            pairs = self._tournament(ranked, gone, front)
+        else:
+            pairs = self._truncation(ranked, gone, front)
+        worst = {trial.id: math.inf for trial in gone}
+        losses = {trial.id: loss_at(trial, step) for trial in ranked} | worst
+        return [
+            Exploit(loser.id, winner.id)
+            for loser, winner in pairs
+            if losses[winner.id] < losses[loser.id] and _can_be_forked(winner, step)
+        ]
+
+    def words(self, trial: Trial) -> str:
+        step = self._round(trial) * self.interval_steps
+        ahead = f"ready at step {step + self.interval_steps}"
+        return f"{told(trial, loss_at(trial, step))} at step {step}, {ahead}" if step else ahead
+
+    def _truncation(
+        self, ranked: Sequence[Trial], gone: Sequence[Trial], front: int
+    ) -> Iterator[tuple[Trial, Trial]]:
+        line = [*ranked, *gone]
+        count = max(1, math.floor(self.share * len(line) + 1e-9))
+        step = front * self.interval_steps
+        best = [each for each in line[:count] if _can_be_forked(each, step)]
+        for loser in line[len(line) - count :] if best else ():
+            yield loser, best[_drawn(len(best), loser, front)]
+
+    def _tournament(
+        self, ranked: Sequence[Trial], gone: Sequence[Trial], front: int
+    ) -> Iterator[tuple[Trial, Trial]]:
+        for loser in [*ranked, *gone]:
+            others = [each for each in ranked if each is not loser]
+            if others:
+                yield loser, others[_drawn(len(others), loser, front)]
+
+    def _is_saving(self, view: View, front: int) -> bool:
+        """Whether one that has come to a round's end has yet to tell of its checkpoint there."""
+        step = front * self.interval_steps
+        return any(
+            trial.phase.on_device
+            and trial.fidelity.restorable
+            and (trial.checkpoint is None or trial.checkpoint.step < step)
+            for trial in view.trials
+            if front
+        )
+
+    def _front(self, view: View) -> int:
+        """The round that all have come to the beginning of. One that waits for the checkpoint that
+        it begins from keeps nobody waiting: its node may be away for long."""
+        rounds = (self._round(trial) for trial in view.trials if not trial.awaits_fork)
+        return min(rounds, default=0)
+
+    def _round(self, trial: Trial) -> int:
+        return self._began(trial) if trial.awaits_fork else trial.step // self.interval_steps
+
+    def _began(self, fork: Trial) -> int:
+        """The round that a fork began in."""
+        return fork.forked.step // self.interval_steps if fork.forked else 0
+
+
+def _is_lost(trial: Trial) -> bool:
+    """Whether it came to no good end."""
+    return trial.phase is Phase.FAILED or (trial.phase is Phase.STOPPED and trial.not_finite)
+
+
+def _can_be_forked(trial: Trial, step: int) -> bool:
+    """Whether another can go on from where a trial was at a step, or after that."""
+    saved = trial.checkpoint
+    is_there = saved is not None and not saved.image_of and saved.step >= step
+    return is_there and trial.fidelity.restorable and not trial.phase.final
+
+
+def _drawn(count: int, trial: Trial, front: int) -> int:
+    """A number below `count`, the same whenever it is asked for."""
+    said = f"{trial.spec.seed}/{trial.id}/{front}".encode()
+    return int.from_bytes(hashlib.sha256(said).digest()[:8], "big") % count

@@ -1,0 +1,138 @@
+"""Population-based training: when a round ends, and who is replaced by a fork of whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hermesd.core.model import Checkpoint, Fidelity, Phase
+from hermesd.core.policy import BadSetting, View
+from hermesd.core.trial import Trial
+from hermesd.policy.published.pbt import Pbt
+from tests.policy.trials import on_device, trained, trial, view
+
+TEN = Pbt(ready=10)
+
+
+def saved(number: int, step: int) -> Checkpoint:
+    return Checkpoint(f"s/{number}@{step}", f"s/{number}", 1, step, "5ha", 1, ("n",))
+
+
+def member(number: int, loss: float, step: int = 10, **known: Any) -> Trial:
+    """One that has trained so far, with a checkpoint there."""
+    shown = {"checkpoint": saved(number, step), "fidelity": Fidelity.EXACT}
+    return trained(number, [loss] * step, **{**shown, **known})
+
+
+def population(size: int = 10, step: int = 10) -> list[Trial]:
+    return [member(number, float(number), step) for number in range(size)]
+
+
+def planned(policy: Pbt, study: View) -> dict[str, int | None]:
+    return {claim.trial: claim.quantum.until_step for claim in policy.plan(study)}
+
+
+def test_nobody_goes_past_the_round_before_all_have_come_to_its_end() -> None:
+    late = member(0, 0.5, 7)
+    study = view(late, *population()[1:])
+    assert planned(TEN, study) == {"s/0": 10}
+    assert TEN.exploits(study) == ()
+    assert planned(TEN, view(trial(0), trial(1))) == {"s/0": 10, "s/1": 10}
+
+
+def test_the_worst_fifth_is_replaced_by_forks_of_the_best() -> None:
+    study = view(*population())
+    exploits = TEN.exploits(study)
+    assert {each.loser for each in exploits} == {"s/8", "s/9"}
+    assert {each.winner for each in exploits} <= {"s/0", "s/1"}
+    assert planned(TEN, study) == {f"s/{number}": 20 for number in range(8)}
+    assert TEN.exploits(view(*reversed(population()))) == exploits, "in whatever order they came"
+
+
+def test_a_round_has_one_exchange() -> None:
+    forks = [
+        replace(member(number, 0.0), forked=saved(0, 10), spec=proposed(number))
+        for number in (10, 11)
+    ]
+    study = view(*population()[:8], *forks)
+    assert TEN.exploits(study) == ()
+    assert planned(TEN, study) == dict.fromkeys([each.id for each in study.trials], 20)
+    later = [
+        replace(each, step=20, checkpoint=saved(each.spec.number, 20)) for each in study.trials
+    ]
+    assert {each.loser for each in TEN.exploits(view(*later))} == {"s/6", "s/7"}
+
+
+def proposed(number: int) -> Any:
+    return replace(trial(number).spec, proposal="pbt")
+
+
+def test_a_fork_whose_checkpoint_is_away_keeps_nobody_waiting() -> None:
+    away = replace(trial(10), forked=saved(0, 10), spec=proposed(10))
+    assert away.awaits_fork
+    study = view(*population(8, 20), away)
+    assert TEN.exploits(study)
+    assert "s/10" not in planned(TEN, study)
+
+
+def test_a_trial_that_failed_or_diverged_is_replaced_first_and_once() -> None:
+    failed = replace(trial(3), phase=Phase.FAILED)
+    nan = replace(trial(4), phase=Phase.STOPPED, not_finite=True)
+    stopped = replace(trial(5), phase=Phase.STOPPED)
+    study = view(*population(3), failed, nan, stopped)
+    assert [each.loser for each in Pbt(ready=10, share=0.4).exploits(study)] == ["s/3", "s/4"]
+    gone = [replace(each, replaced_by="s/9") for each in (failed, nan)]
+    assert [each.loser for each in TEN.exploits(view(*population(3), *gone))] == ["s/2"]
+
+
+def test_who_cannot_be_forked_is_no_winner_and_without_one_all_go_on() -> None:
+    blind = [replace(each, checkpoint=None) for each in population()]
+    assert not TEN.exploits(view(*blind))
+    assert len(planned(TEN, view(*blind))) == 10
+    first, *others = population()
+    image = replace(first, checkpoint=replace(saved(0, 10), image_of="n"))
+    assert {each.winner for each in TEN.exploits(view(image, *others))} == {"s/1"}
+    park = replace(first, fidelity=Fidelity.PARK_ONLY)
+    assert {each.winner for each in TEN.exploits(view(park, *others))} == {"s/1"}
+
+
+def test_the_round_waits_for_the_checkpoint_that_is_being_written() -> None:
+    first, *others = population()
+    writing = on_device(replace(first, checkpoint=None))
+    assert TEN.exploits(view(writing, *others)) == ()
+    assert planned(TEN, view(writing, *others)) == {"s/0": 20}, "it keeps its device meanwhile"
+
+
+def test_in_a_tournament_each_worse_one_of_two_is_replaced() -> None:
+    study = view(*population())
+    exploits = Pbt(ready=10, exploit="tournament").exploits(study)
+    assert exploits
+    assert all(int(each.winner[2:]) < int(each.loser[2:]) for each in exploits)
+    assert len({each.loser for each in exploits}) == len(exploits)
+
+
+def test_of_equals_none_is_replaced() -> None:
+    assert TEN.exploits(view(*(member(number, 1.0) for number in range(5)))) == []
+
+
+def test_rounds_may_be_told_in_epochs() -> None:
+    assert planned(Pbt(ready=2, steps_per_epoch=30), view(trial(0))) == {"s/0": 60}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ready": 0},
+        {"steps_per_epoch": 0},
+        {"share": 0.6},
+        {"share": 0.0},
+        {"resample": 1.5},
+        {"perturb": ()},
+        {"perturb": (0.0,)},
+    ],
+)
+def test_settings_without_a_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadSetting):
+        Pbt(**wrong)
