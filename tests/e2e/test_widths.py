@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, running
 from tests.e2e.test_gangs import SOLE, TURNS
@@ -31,6 +32,7 @@ async def submit_elastic(cluster: Cluster, log: Path) -> None:
         {"number": [0.0]},
         resources=types_pb2.Resources(devices=1, max_devices=2),
         schedule=types_pb2.Schedule(policy=TURNS),
+        suspend=types_pb2.Suspend(durability_seconds=1.0),
         stop=types_pb2.Stop(max_steps=STEPS + 1),
     )
 
@@ -80,3 +82,37 @@ async def test_a_trial_goes_on_on_two_devices_and_on_one_and_comes_to_the_same(
         width for width, before in zip(widths, [0, *widths], strict=False) if width != before
     ]
     assert changes[:3] == [1, 2, 1]
+
+
+def weights() -> list[float]:
+    """What an undisturbed run reports, step by step."""
+    return [float(global_batch_weight(step)) for step in range(1, STEPS + 1)]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("victims", [("node",), ("host",), ("local", "head", "node", "host")])
+async def test_nothing_is_lost_by_a_kill_of_what_has_two_processes_or_is_to_have_them(
+    victims: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Of everything while it is being resized, and of one part when it has been."""
+    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+        await submit_elastic(cluster, tmp_path / "log")
+        at_once = len(victims) > 1
+
+        async def is_time() -> bool:
+            (trial,) = (await cluster.study("wide")).trials
+            if at_once:
+                return trial.state == types_pb2.TRIAL_STATE_SUSPENDING or trial.resizes > 0
+            return ", " in trial.device and trial.state == types_pb2.TRIAL_STATE_RUNNING
+
+        await cluster.until(is_time)
+        cluster.kill([pid for kind in victims for pid in cluster.pids(kind)])
+        if at_once:
+            await cluster.stop()
+            await cluster.start()
+        (trial,) = (await cluster.finished("wide")).trials
+        assert trial.state == types_pb2.TRIAL_STATE_COMPLETED
+        assert trial.resizes >= 1
+        curve = await cluster.stub.GetCurve(control.GetCurveRequest(trial="wide/1"))
+        assert list(curve.values) == weights()
+        await cluster.until(lambda: not cluster.pids("host"))

@@ -125,3 +125,14 @@ DDP = textwrap.dedent("""
     print(rank, values.double().sum().item().hex(), torch.rand(1).item(), flush=True)
     dist.destroy_process_group()
 """)
+
+# The same without what is random, its batch divided among however many there are; prints all of its
+# weights.
+DDP_OF_ANY_WIDTH = (
+    DDP.replace("batch_size=8", "batch_size=24 // dist.get_world_size()")
+    .replace(" torch.nn.Dropout(0.2),", "")
+    .replace(
+        "print(rank, values.double().sum().item().hex(), torch.rand(1).item()",
+        "print(*values.tolist()",
+    )
+)

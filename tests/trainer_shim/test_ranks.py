@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Event, Trial, ending, environment
-from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP
+from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, DDP_OF_ANY_WIDTH
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -116,6 +116,41 @@ def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
         trial.start()
         assert suspended(trial, tier, count, random.Random(width), at_boundaries=False) == count
         assert last_words(trial, width) == expected
+
+
+def resized(trial: Trial, width: int) -> None:
+    """Suspend a trial by a checkpoint, and have so many processes go on from it."""
+    steps_begin(trial)
+    trial.suspend("checkpoint")
+    saved = trial.until("suspended")["checkpoint"]["path"]
+    trial.quit()
+    spec = json.loads(trial.spec.read_text())
+    trial.spec.write_text(json.dumps({**spec, "ranks": [{}] * width}))
+    trial.launch()
+    trial.start(saved)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_torchs_distributed_data_parallel_differs_by_rounding_on_another_number_of_devices(
+    tmp_path: Path,
+) -> None:
+    """The batch of a step is the same on one, on two and on three; its gradients are summed in
+    another order."""
+    epochs = 400
+    (plain,) = undisturbed(tmp_path / "plain", 1, epochs, DDP_OF_ANY_WIDTH)
+    trial = trial_of(tmp_path / "cut", 1, DDP_OF_ANY_WIDTH, str(epochs), seed=1)
+    with ending(trial.launch()) as trial:
+        trial.start()
+        for width in (2, 3, 1):
+            resized(trial, width)
+        trial.until("completed")
+        found = last_words(trial, 1)[0]
+        steps = list(trial.losses())
+    assert list(map(float, found.split())) == pytest.approx(
+        list(map(float, plain.split())), rel=1e-3, abs=1e-4
+    )
+    assert steps == list(range(1, 4 * epochs + 1))
 
 
 def test_a_checkpoint_while_they_train_has_all_of_them_at_one_step(tmp_path: Path) -> None:
