@@ -47,7 +47,8 @@ def list_files(
 ) -> None:
     """List the files of a trial's working copy, on the node where it ran last.
 
-    A link to a file of the working copy counts as that file. What lies behind any other link, such
+    A link to a file of the working copy counts as that file, and one to a folder as that folder if
+    it is named as it is. What lies behind any other link, such
     as the paths of `data`, is not included. A completed trial's working copy is deleted when its
     node's disk budget is used up, except for what the study file says to `keep`.
 
@@ -97,11 +98,17 @@ def get(
 
 
 async def fetch(
-    client: AsyncClient, trial: Trial, paths: Sequence[str], to: Path | None, *, force: bool
+    client: AsyncClient,
+    trial: Trial,
+    paths: Sequence[str],
+    to: Path | None,
+    *,
+    force: bool,
+    written_only: bool = False,
 ) -> None:
     """Write files of a trial's working copy to a directory, and print their names."""
     folder = to or Path(f"{trial.id.replace('/', '-')}-files")
-    listed = await client.files(trial, *paths)
+    listed = await client.files(trial, *paths, written_only=written_only)
     columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
     console = stderr()
     with Progress(*columns, console=console, transient=True, disable=not is_live(console)) as bar:
@@ -110,6 +117,7 @@ async def fetch(
             trial,
             folder,
             *paths,
+            written_only=written_only,
             force=force,
             on_progress=lambda received: bar.update(task, completed=received),
         )

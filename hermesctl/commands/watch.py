@@ -308,7 +308,7 @@ def best(
             first = await client.best(chosen, 1, metric=metric, goal=goal, by=by)
             if not first or not first[0].rank:
                 raise NotFound(f"no trial of {printable(chosen.id)} has a rank yet")
-            await fetch(client, first[0], (), to, force=force)
+            await fetch(client, first[0], (), to, force=force, written_only=True)
             return
         many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
         trials = await client.best(chosen, count or many, metric=metric, goal=goal, by=by)

@@ -475,18 +475,22 @@ class AsyncClient:
             on_progress=on_progress,
         )
 
-    async def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
+    async def files(
+        self, trial: TrialRef, *patterns: str, written_only: bool = False
+    ) -> list[TrialFile]:
         """The files of a trial's working copy, on the node where it ran last.
 
         Args:
             trial: as of `trial`.
             patterns: only those that have one of these paths, lie in one of these folders, or fit
                 one of these patterns, in which `*` stands for anything; all if there are none.
+            written_only: without those that came with the program and are as they came.
 
         Raises:
             NotFound: there is no such trial, or no such file.
         """
-        pieces = work_files(self.connection, trial_id(trial), patterns, names_only=True)
+        only = {"names_only": True, "written_only": written_only}
+        pieces = work_files(self.connection, trial_id(trial), patterns, **only)
         async with aclosing(pieces):
             return [
                 TrialFile(piece.name, piece.size_bytes, piece.modified_unix_seconds)
@@ -498,13 +502,14 @@ class AsyncClient:
         trial: TrialRef,
         destination: str | os.PathLike[str],
         *patterns: str,
+        written_only: bool = False,
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
         """Write the files that `files` lists as a new directory.
 
         Args:
-            trial, patterns: as of `files`.
+            trial, patterns, written_only: as of `files`.
             destination, force, on_progress: as of `download_checkpoint`.
 
         Returns:
@@ -515,7 +520,7 @@ class AsyncClient:
             UsageError: the directory can't be written to.
         """
         return await download(
-            work_files(self.connection, trial_id(trial), patterns),
+            work_files(self.connection, trial_id(trial), patterns, written_only=written_only),
             path_of("destination", destination).absolute(),
             force=force,
             on_progress=on_progress,

@@ -324,31 +324,33 @@ class Client:
             )
         )
 
-    def files(self, trial: TrialRef, *patterns: str) -> list[TrialFile]:
+    def files(self, trial: TrialRef, *patterns: str, written_only: bool = False) -> list[TrialFile]:
         """The files of a trial's working copy, on the node where it ran last.
 
         Args:
             trial: as of `trial`.
             patterns: only those that have one of these paths, lie in one of these folders, or fit
                 one of these patterns, in which `*` stands for anything; all if there are none.
+            written_only: without those that came with the program and are as they came.
 
         Raises:
             NotFound: there is no such trial, or no such file.
         """
-        return self._run(self._client.files(trial, *patterns))
+        return self._run(self._client.files(trial, *patterns, written_only=written_only))
 
     def download_files(
         self,
         trial: TrialRef,
         destination: str | os.PathLike[str],
         *patterns: str,
+        written_only: bool = False,
         force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Path]:
         """Write the files that `files` lists as a new directory.
 
         Args:
-            trial, patterns: as of `files`.
+            trial, patterns, written_only: as of `files`.
             destination, force, on_progress: as of `download_checkpoint`.
 
         Returns:
@@ -360,7 +362,12 @@ class Client:
         """
         return self._run(
             self._client.download_files(
-                trial, destination, *patterns, force=force, on_progress=on_progress
+                trial,
+                destination,
+                *patterns,
+                written_only=written_only,
+                force=force,
+                on_progress=on_progress,
             )
         )
 

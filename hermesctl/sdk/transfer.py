@@ -55,10 +55,11 @@ def checkpoint_files(connection: Connection, trial: str, checkpoint: str) -> Asy
 
 
 def work_files(
-    connection: Connection, trial: str, patterns: Sequence[str], *, names_only: bool = False
+    connection: Connection, trial: str, patterns: Sequence[str], **only: bool
 ) -> AsyncGenerator[pb.GetFilesResponse]:
-    """The files of a trial's working copy that fit one of the patterns, piece by piece."""
-    request = asked(pb.GetFilesRequest, trial=trial, patterns=patterns, names_only=names_only)
+    """The files of a trial's working copy that fit one of the patterns, piece by piece; `only` as
+    in the request."""
+    request = asked(pb.GetFilesRequest, trial=trial, patterns=patterns, **only)
     return connection.stream(connection.stub.GetFiles, request)
 
 

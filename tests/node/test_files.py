@@ -3,15 +3,17 @@
 import asyncio
 import json
 import os
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermesctl.study_file.snapshot import snapshot
 from hermesd.core.node.machine import NodeTerms
 from hermesd.node.driver import MachineDriver
-from hermesd.node.storage import checkpoints, client_files, work_files
+from hermesd.node.storage import checkpoints, client_files, code, work_files
 from hermesd.node.storage.client_files import FileRequests, chunks
 from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -78,10 +80,10 @@ async def test_what_goes_wrong_costs_whoever_asked_alone(
 
 
 async def sent_work(
-    folder: TrialFolder, *patterns: str, names_only: bool = False
+    folder: TrialFolder, *patterns: str, **only: bool
 ) -> tuple[dict[str, bytes], str]:
     """The files of the working copy that came, with what they hold, and why no more did."""
-    wanted = pb.WorkFiles(patterns=patterns, names_only=names_only)
+    wanted = pb.WorkFiles(patterns=patterns, **only)
     request = pb.SendFile(ticket=1, trial=folder.trial, work=wanted)
     found: dict[str, bytes] = {}
     last = pb.FileChunk()
@@ -155,6 +157,44 @@ async def test_a_link_to_a_file_of_the_working_copy_is_that_file(tmp_path: Path)
     names = ("best", "ck/epoch3.ckpt", "ck/last.ckpt")
     assert await sent_work(folder) == (dict.fromkeys(names, b"weights"), "")
     assert await sent_work(folder, "ck/last.ckpt") == ({"ck/last.ckpt": b"weights"}, "")
+
+
+async def test_a_link_to_a_folder_is_that_folder_where_it_is_named(tmp_path: Path) -> None:
+    """Not with all other files, which are there once; nor where it leads elsewhere."""
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    (folder.work / "runs" / "3" / "plots").mkdir(parents=True)
+    (folder.work / "runs" / "3" / "plots" / "a.png").write_text("a")
+    (folder.work / "runs" / "latest").symlink_to("3")
+    (folder.work / "up").symlink_to(".")
+    (folder.work / "out").symlink_to("../..")
+    png = {"runs/3/plots/a.png": b"a"}
+    assert await sent_work(folder) == (png, "")
+    assert await sent_work(folder, "*.png") == (png, "")
+    latest = {"runs/latest/plots/a.png": b"a"}
+    for pattern in ("runs/latest", "runs/latest/plots/", "./runs/latest/plots/a.png"):
+        assert await sent_work(folder, pattern) == (latest, "")
+    assert await sent_work(folder, "up/runs/3") == ({"up/runs/3/plots/a.png": b"a"}, "")
+    assert (await sent_work(folder, "out"))[0] == {}
+    assert (await sent_work(folder, "a/" * 100_000))[0] == {}
+    assert work_files.set_aside(folder, ["runs/latest"]) == []
+    assert (folder.keep / "runs" / "latest" / "plots" / "a.png").read_text() == "a"
+
+
+async def test_what_came_with_the_program_can_be_left_out(tmp_path: Path) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "train.py").write_text("print(1)")
+    (program / "state.json").write_text("{}")
+    with snapshot(program) as packed, tarfile.open(fileobj=packed.tar) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    folder.path.mkdir(parents=True)
+    code.working_copy(tmp_path / "unpacked", folder.work, str(program), ())
+    (folder.work / "state.json").write_text("[]")
+    (folder.work / "best.pt").write_text("weights")
+    assert list((await sent_work(folder))[0]) == ["best.pt", "state.json", "train.py"]
+    written = await sent_work(folder, written_only=True)
+    assert written == ({"best.pt": b"weights", "state.json": b"[]"}, "")
 
 
 async def test_a_link_in_the_place_of_the_working_copy_leads_nowhere(tmp_path: Path) -> None:

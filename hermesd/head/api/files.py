@@ -120,7 +120,11 @@ class FilesService:
         trial = names.trial_id(self.head.state, request.trial, asker())
         if self.head.state.trials[trial].last_node is None:
             raise NotFound(f"{trial} has not run yet: it has no files")
-        files = node_pb2.WorkFiles(patterns=request.patterns, names_only=request.names_only)
+        files = node_pb2.WorkFiles(
+            patterns=request.patterns,
+            names_only=request.names_only,
+            written_only=request.written_only,
+        )
         wanted = node_pb2.SendFile(trial=trial, work=files)
         async with aclosing(self._sent(trial, wanted, f"the files of {trial} lie")) as chunks:
             async for chunk in chunks:

@@ -16,7 +16,7 @@ import structlog
 
 from hermesd.node.driver import MachineDriver
 from hermesd.node.machine import accounts
-from hermesd.node.storage import work_files
+from hermesd.node.storage import code, work_files
 from hermesd.node.storage.checkpoints import MARKS, lies_within
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -110,6 +110,8 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
             continue  # the program has removed it since, or made something else of it
         try:
             found = os.fstat(fd)
+            if wanted.written_only and found.st_mtime == code.PACKED_MTIME:
+                continue
             offset, data = 0, b""
             while True:
                 if not wanted.names_only:

@@ -27,6 +27,8 @@ from hermesd.node.reasons import Foreseen
 # What the packer of a client allows, in bytes and in files.
 SIZE_BYTES_MAX = 256 << 20
 FILES_MAX = 20_000
+# A client packs each file as of this time, and each copy has it from there.
+PACKED_MTIME = 0
 # Directories within each other: copying calls itself for each, and has an end there.
 DEPTH_MAX = 200
 # What an archive holds beside: headers and padding of each entry, and its end.

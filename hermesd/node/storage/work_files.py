@@ -11,10 +11,12 @@ import os
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from hermesd.node import deep_trees
 from hermesd.node.storage.trial_folder import TrialFolder
+
+_LONGEST_PATH = 4096  # that the system takes
 
 
 def root_of(folder: TrialFolder, path: Path) -> Path:
@@ -24,15 +26,26 @@ def root_of(folder: TrialFolder, path: Path) -> Path:
 
 def matching(root: Path, patterns: Collection[str]) -> list[str]:
     """The files below `root` by their paths in it: those that a pattern fits, and those in a folder
-    that one does; without patterns all. The path of `root` has no links."""
-    found = []
-    for entry in deep_trees.walk(root):
-        name = os.path.relpath(entry.path, root)
-        if patterns and not any(_fits(name, pattern) for pattern in patterns):
-            continue
-        if entry.is_file(follow_symlinks=False) or (entry.is_symlink() and _leads(root, name)):
-            found.append(name)
+    that one does; without patterns all. A link to a folder counts as that one if it is named as it
+    is, not by a pattern: it may lead to what it lies in. The path of `root` has no links."""
+    found = set()
+    named = [folder for pattern in patterns for folder in _links(root, _plain(pattern))]
+    for top in (root, *(root / folder for folder in named)):
+        for entry in deep_trees.walk(top):
+            name = os.path.relpath(entry.path, root)
+            if patterns and not any(_fits(name, pattern) for pattern in patterns):
+                continue
+            if entry.is_file(follow_symlinks=False) or _leads(root, name):
+                found.add(name)
     return sorted(found)
+
+
+def _links(root: Path, path: str) -> Iterator[str]:
+    """Those of the folders on a path below `root` that are links and lead to a folder of it."""
+    for folder in (path, *map(str, PurePath(path).parents)) if len(path) < _LONGEST_PATH else ():
+        place = root / folder
+        if place.is_symlink() and place.is_dir() and place.resolve().is_relative_to(root):
+            yield folder
 
 
 def opened(root: Path, name: str) -> int:
@@ -80,8 +93,12 @@ def _leads(root: Path, name: str) -> bool:
     return False
 
 
+def _plain(pattern: str) -> str:
+    return pattern.removeprefix("./").rstrip("/")
+
+
 def _fits(name: str, pattern: str) -> bool:
-    pattern = pattern.removeprefix("./").rstrip("/")
+    pattern = _plain(pattern)
     if name == pattern or name.startswith(f"{pattern}/"):
         return True
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}/*")

@@ -1052,14 +1052,16 @@ class DownloadCheckpointResponse(_message.Message):
     def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class GetFilesRequest(_message.Message):
-    __slots__ = ("trial", "patterns", "names_only")
+    __slots__ = ("trial", "patterns", "names_only", "written_only")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     PATTERNS_FIELD_NUMBER: _ClassVar[int]
     NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_ONLY_FIELD_NUMBER: _ClassVar[int]
     trial: str
     patterns: _containers.RepeatedScalarFieldContainer[str]
     names_only: bool
-    def __init__(self, trial: _Optional[str] = ..., patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ...) -> None: ...
+    written_only: bool
+    def __init__(self, trial: _Optional[str] = ..., patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ..., written_only: bool = ...) -> None: ...
 
 class GetFilesResponse(_message.Message):
     __slots__ = ("name", "offset", "data", "size_bytes", "modified_unix_seconds")

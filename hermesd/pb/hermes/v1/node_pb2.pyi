@@ -798,12 +798,14 @@ class SendFile(_message.Message):
     def __init__(self, ticket: _Optional[int] = ..., trial: _Optional[str] = ..., log: _Optional[_Union[LogRange, _Mapping]] = ..., checkpoint: _Optional[str] = ..., work: _Optional[_Union[WorkFiles, _Mapping]] = ..., cancel: bool = ...) -> None: ...
 
 class WorkFiles(_message.Message):
-    __slots__ = ("patterns", "names_only")
+    __slots__ = ("patterns", "names_only", "written_only")
     PATTERNS_FIELD_NUMBER: _ClassVar[int]
     NAMES_ONLY_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_ONLY_FIELD_NUMBER: _ClassVar[int]
     patterns: _containers.RepeatedScalarFieldContainer[str]
     names_only: bool
-    def __init__(self, patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ...) -> None: ...
+    written_only: bool
+    def __init__(self, patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ..., written_only: bool = ...) -> None: ...
 
 class LogRange(_message.Message):
     __slots__ = ("offset", "follow")
