@@ -246,6 +246,9 @@ class Added:
     #: For each of them, unless it is empty, the checkpoint of another trial of the study from which
     #: it goes on.
     forked: tuple[Checkpoint, ...] = ()
+    #: Their runs are numbered on from those that took these checkpoints. (Older journals have
+    #: launched forks as their first.)
+    counts_on: bool = False
     #: What proposed them; empty if a person added them.
     searcher: str = ""
     #: For each of them, unless it is empty, the trial in whose place it trains: that is held back

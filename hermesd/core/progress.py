@@ -220,8 +220,8 @@ def forked(trial: Trial, parent: Trial | None, node: NodeId) -> Trial:
     assert begin is not None
     own = f"{trial.id}@{begin.id.rpartition('@')[2]}"
     there = replace(begin, id=own, trial=trial.id, nodes=(node,))
-    # Of the checkpoints that a node has of a trial, those of later attempts are newer. (That holds
-    # for no other fork: older journals have launched them as their first attempts.)
+    # Of the checkpoints that a node has of a trial, those of later attempts are newer. (A fork that
+    # a person has asked for counts on from its beginning, or never: see `Added`.)
     attempt = max(trial.attempt, begin.attempt) if trial.spec.root else trial.attempt
     trial = replace(trial, checkpoint=there, copying=None, step=begin.step, attempt=attempt)
     if parent is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hermesd.core.events import Added, Copied, NodeSilent, Removed
 from hermesd.core.model import Checkpoint, Phase
 from hermesd.core.tables import rebuilt
@@ -9,11 +11,16 @@ from tests.core.playbook import Playbook, completed, joined, reported, run, star
 from tests.core.test_copies import not_copied, pool, saved
 
 
-def forked(book: Playbook, number: int = 1) -> Added:
-    """A fork of s/0 from its newest checkpoint."""
+def saved_of(book: Playbook) -> Checkpoint:
+    """The newest checkpoint of s/0."""
     begin = book.trial().checkpoint
     assert begin is not None
-    return Added("s", (trial_spec(f"s/{number}"),), f"fork {number}", (begin,))
+    return begin
+
+
+def forked(book: Playbook, number: int = 1) -> Added:
+    """A fork of s/0 from its newest checkpoint, as older journals have it."""
+    return Added("s", (trial_spec(f"s/{number}"),), f"fork {number}", (saved_of(book),))
 
 
 def shared(node: str = "n", number: int = 1) -> Copied:
@@ -42,6 +49,17 @@ def test_it_waits_for_the_checkpoint_and_then_goes_on_from_it() -> None:
     book.tell(started("s/1#1"), completed("s/1#1", 20))
     assert book.trial("s/1").phase is Phase.COMPLETED
     assert book.trial().step == 12, "its parent is as it was"
+
+
+def test_its_runs_are_numbered_on_from_those_that_took_what_it_begins_from() -> None:
+    """A node takes the checkpoints of later attempts for newer: its own are newer than its
+    parent's, of whatever attempt that is."""
+    book = begun()
+    begin = replace(saved_of(book), attempt=5)
+    fork = Added("s", (trial_spec("s/1"),), "fork", (begin,), counts_on=True)
+    book.tell(fork, completed("s/0#1", 12)).expect("copy s/0#1@9 from n to n")
+    assert book.trial("s/1").phase is Phase.WAITING
+    book.tell(shared()).expect("launch s/1#6 on n/0 from s/1@9")
 
 
 def test_each_of_several_begins_from_the_same() -> None:

@@ -69,7 +69,7 @@ def fold_study_event(
             if study.searcher is not None:
                 state.searching[study.id] = study.searcher.trials
             _enter(state, study, specs, now)
-        case Added(study_id, specs, request_id, forked):
+        case Added(study_id, specs, request_id, forked, counts_on):
             study = state.study(study_id)
             _new(state, study, specs)
             if forked and len(forked) != len(specs):
@@ -78,7 +78,7 @@ def fold_study_event(
             state.request(request_id, (spec.id for spec in specs))
             for loser, spec in zip(losers, specs, strict=False):
                 state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-            _enter(state, study, specs, now, forked)
+            _enter(state, study, specs, now, forked, counts_on)
         case PopulationEnded(study_id):
             state.study(study_id)
             for trial in [state.trials[each] for each in state.active[study_id]]:
@@ -235,6 +235,7 @@ def _enter(
     specs: Sequence[TrialSpec],
     now: Time,
     forked: Sequence[Checkpoint] = (),
+    counts_on: bool = False,
 ) -> None:
     """The study has these trials from now on, behind those that it has."""
     state.members[study.id] += tuple(spec.id for spec in specs)
@@ -248,6 +249,8 @@ def _enter(
                 rested=now,
                 maximized=up,
                 forked=begin,
+                # Of the checkpoints that a node has of a trial, those of later attempts are newer.
+                attempt=begin.attempt if begin is not None and counts_on else 0,
                 paused=study.outside,
             )
         )

@@ -416,7 +416,7 @@ def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str
     number = len(state.members[study.id]) + 1
     spec = studies.fork(study, trial.spec, number, request.parameters, request.new_parameters)
     step = request.step if request.HasField("step") else None
-    return Added(study.id, (spec,), key, (_begin(state, trial, step),))
+    return Added(study.id, (spec,), key, (_begin(state, trial, step),), counts_on=True)
 
 
 def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
