@@ -51,6 +51,25 @@ async def test_a_signal_that_nobody_reports_is_told_and_what_is_reported(tmp_pat
         node.call.cancel()
 
 
+async def test_the_metric_of_the_study_is_offered_where_no_loss_is_reported(tmp_path: Path) -> None:
+    """Till then its policy has nothing to go by; the advice comes first, as lines are cut."""
+    async with world(tmp_path / "head") as head:
+        node = Node(head)
+        await node.hello()
+        metric = types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
+        await head.submit(spec({"lr": {"values": [1.0, 2.0]}}, metric=metric))
+        launch = await node.start()
+        points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("acc", "auc"))
+        run = {"trial": launch.trial, "attempt": launch.attempt}
+        await node.say(report=node_pb2.Report(**run, step=1, points=points))
+        await node.settle()
+        (notice,) = (await shown(head)).notices
+        command = "hermesctl study signal digits acc --goal maximize"
+        assert notice.startswith(f"signal loss was not reported so far: `{command}` has policies")
+        assert "reported: acc, auc" in notice
+        node.call.cancel()
+
+
 async def test_a_signal_that_is_reported_is_no_news(tmp_path: Path) -> None:
     async with world(tmp_path / "head") as head:
         node = Node(head)

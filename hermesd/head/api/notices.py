@@ -104,11 +104,17 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
     found = []
     never = f"was never reported by this program ({whom})"
+    ranking = measure(study, trials)
+    wanted = ranking.metric
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
+    elif wanted in names and not _chooses_its_signal(study):
+        advice = (
+            f"{_advice(study, wanted, ranking.goal, is_to_come=True)} has policies read {wanted}"
+        )
+        found += [f"signal {study.signal} {never}: {advice}"]
     else:
         found += [f"signal {study.signal} {never}; {_instead(study.signal, names)}"]
-    wanted = measure(study, trials).metric
     if wanted not in (study.signal, *names):
         found += [f"metric {wanted} {never}; {_instead(wanted, names)}"]
     return [words for words in found if words]
@@ -119,7 +125,7 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     studies `before` it, while policies read the loss that a study without a signal of its own has;
     else empty. Why they do: decision D39."""
     names = reported(trials)
-    if study.signal not in names or study.signal_chosen or _names_a_signal(study.source):
+    if study.signal not in names or _chooses_its_signal(study):
         return ""
     wanted = measure(study, trials)
     # Only a metric that the study names has no reason.
@@ -127,17 +133,22 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     other = wanted.metric if chosen else VALIDATION_LOSS
     if other == study.signal or other not in names:
         return ""
-    maximized = chosen and wanted.goal is Goal.MAXIMIZE
-    if before:
-        goal = " --set signal.goal=maximize" if maximized else ""
-        how = f"was reported by this program too ({before})"
-        advice = f"`--set signal.name={other}{goal}`"
-    else:
-        goal = " --goal maximize" if maximized else ""
-        how = "is reported too"
-        advice = f"`hermesctl study signal {study.id} {other}{goal}`"
+    goal = wanted.goal if chosen else Goal.MINIMIZE
+    how = f"was reported by this program too ({before})" if before else "is reported too"
     reads = f"policies read {study.signal}, as the study names no signal"
-    return f"{reads}; {other} {how}: {advice} has them read that"
+    return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} has them read that"
+
+
+def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> str:
+    """What has policies read this metric in a study, or in one that `is_to_come`."""
+    maximized = goal is Goal.MAXIMIZE
+    if is_to_come:
+        return f"`--set signal.name={metric}{' --set signal.goal=maximize' if maximized else ''}`"
+    return f"`hermesctl study signal {study.id} {metric}{' --goal maximize' if maximized else ''}`"
+
+
+def _chooses_its_signal(study: Study) -> bool:
+    return study.signal_chosen or _names_a_signal(study.source)
 
 
 def _varies(metric: str, trials: Iterable[Trial]) -> bool:
@@ -158,10 +169,15 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
-    said = f"signal {study.signal} {when}; {_instead(study.signal, names)}"
-    # Where the study ranks by it as well, nothing has a rank.
-    is_ranked = measure(study, trials).metric == study.signal
-    return said + (f": {_choice(study, study.signal, names)}" if is_ranked else "")
+    said, instead = f"signal {study.signal} {when}", _instead(study.signal, names)
+    wanted = measure(study, trials)
+    if wanted.metric == study.signal:  # nothing has a rank, then
+        return f"{said}; {instead}: {_choice(study, study.signal, names)}"
+    is_over = all(trial.phase.final for trial in trials)
+    if is_over or wanted.metric not in names or _chooses_its_signal(study):
+        return f"{said}; {instead}"
+    advice = _advice(study, wanted.metric, wanted.goal)
+    return f"{said}: {advice} has policies read that metric; {instead}"
 
 
 def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
