@@ -31,7 +31,7 @@ from hermesctl.render.event_lines import event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.live_table import SPARK_WIDTH
 from hermesctl.render.node_views import hindrances
-from hermesctl.render.top_keys import Keyboard
+from hermesctl.render.top_keys import CLICK, Keyboard
 from hermesctl.render.views import (
     LiveView,
     Panel,
@@ -53,7 +53,9 @@ from hermesctl.waiting import is_live
 # Ctrl-C stays what it is. Without a terminal to read from, or in its background, there are no
 # keys.
 
-_KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
+_KEY = re.compile(r"\x1b[\[O]<?[0-9;]*[A-Za-z~]|.", re.DOTALL)
+_CLICK = re.compile(r"\x1b\[<([0-9]+);[0-9]+;([0-9]+)M")  # a button is pressed, in a column and row
+_BUTTONS = {"0": CLICK, "64": "up", "65": "down"}  # the left one, and the wheel
 _SEQUENCES = {
     **{"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end"},
     **{"1~": "home", "4~": "end", "5~": "page up", "6~": "page down"},
@@ -102,9 +104,14 @@ def pressed(tell: Callable[[str], None], leave: Callable[[], None]) -> Iterator[
 
 def keys_of(text: str) -> list[str]:
     """The keys that a terminal tells of by `text`: characters, and others by their names."""
-    found = _KEY.findall(text)
-    named = (_SEQUENCES.get(key[2:], "") if len(key) > 1 else _NAMED.get(key, key) for key in found)
-    return [key for key in named if key]
+    return [key for key in map(_named, _KEY.findall(text)) if key]
+
+
+def _named(key: str) -> str:
+    if click := _CLICK.fullmatch(key):
+        name = _BUTTONS.get(click[1], "")
+        return f"{name}{click[2]}" if name == CLICK else name
+    return _SEQUENCES.get(key[2:], "") if len(key) > 1 else _NAMED.get(key, key)
 
 
 def _is_ours() -> bool:
@@ -119,6 +126,7 @@ def _is_ours() -> bool:
 
 
 _WHEEL_ON, _WHEEL_OFF = "\x1b[?1007h", "\x1b[?1007l"
+_CLICKS_ON, _CLICKS_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.
 PROGRESS_SECONDS = 60.0
@@ -233,7 +241,7 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
     """Whether the study has finished: with `devices` there are keys, one of which leaves it."""
     live = await _asked(client, study, None, devices)
     await _fetch_trails(client, live)
-    keyboard, finished = Keyboard(live), False
+    keyboard, finished = Keyboard(live, lambda row: _trial_at(console, live, row)), False
 
     def picture() -> None:
         view = top_view if devices else live_view
@@ -244,7 +252,10 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
         picture()
 
     def key(name: str) -> None:
+        took_clicks = keyboard.takes_clicks
         keyboard.press(name)
+        if keyboard.takes_clicks != took_clicks:
+            _write(console, _CLICKS_OFF if took_clicks else _CLICKS_ON)
         picture()
 
     async def refresh() -> None:
@@ -272,8 +283,8 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
     with (
         pressed(key, keyboard.left.set) if devices else nullcontext(False) as has_keys,
         RichLive(console=console, auto_refresh=False, transient=True, screen=has_keys) as screen,
-        _wheel(console) if has_keys else nullcontext(),
-        _stoppable(console) if has_keys else nullcontext(),
+        _mouse(console) if has_keys else nullcontext(),
+        _stoppable(console, keyboard) if has_keys else nullcontext(),
     ):
         if has_keys:
             keyboard.tell()
@@ -283,28 +294,37 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
     return finished
 
 
+def _trial_at(console: Console, live: LiveView, row: int) -> str:
+    """The trial that a row of the screen, counted from 1, shows; empty for none."""
+    lines = console.render_lines(top_view(live, console.width, console.height), pad=False)
+    shown = "".join(part.text for part in lines[row - 1]) if 1 <= row <= len(lines) else ""
+    first = shown.partition(" ")[0]
+    trials = live.detail.trials
+    return next((each.id for each in trials if first in (each.id, f"/{each.number}")), "")
+
+
 @contextmanager
-def _wheel(console: Console) -> Iterator[None]:
+def _mouse(console: Console) -> Iterator[None]:
     """On a screen of its own, have the mouse's wheel press the arrows up and down; what is shown
-    can still be marked and copied."""
+    can still be marked and copied, unless a key has clicks be ours."""
     _write(console, _WHEEL_ON)
     try:
         yield
     finally:
-        _write(console, _WHEEL_OFF)
+        _write(console, _CLICKS_OFF + _WHEEL_OFF)
 
 
 @contextmanager
-def _stoppable(console: Console) -> Iterator[None]:
+def _stoppable(console: Console, keyboard: Keyboard) -> Iterator[None]:
     """Ctrl-Z gives the shell its own screen back for as long as we are stopped."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        _write(console, _WHEEL_OFF)
+        _write(console, _CLICKS_OFF + _WHEEL_OFF)
         console.set_alt_screen(False)
         os.kill(os.getpid(), signal.SIGSTOP)
         console.set_alt_screen(True)
-        _write(console, _WHEEL_ON)
+        _write(console, _WHEEL_ON + (_CLICKS_ON if keyboard.takes_clicks else ""))
 
     loop.add_signal_handler(signal.SIGTSTP, stop)
     try:

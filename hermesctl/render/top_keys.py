@@ -6,29 +6,39 @@ A key changes what is shown and asks the head for more at most; it changes nothi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 from hermesctl.render.views import LiveView, Panel
 
 _PAGE = 10
 _HELP = """
-↑ ↓ j k   choose a trial, as the mouse's wheel does; PgUp and PgDn by ten, Home, End
+↑ ↓ j k   choose a trial, as the mouse's wheel does; PgUp, PgDn, Home, End
 l Enter   the end of what it printed
 w         why it runs or waits, and who goes next
-/         show only trials with these words in their name, state, device, tags or parameters
-f         show only those on a device, or all
+/         only trials with these words: name, state, device, tags, parameters
+f         only those on a device, or all
 s ← →     sort: running first, by rank, by number, by step
+m         let clicks choose a trial, and open it; to mark text press Shift then
 p Space   hold the picture still, or have it go on
 Esc       go back, and show all trials again
 q         leave; the study goes on
 ? h       hide these lines"""
+# The row of the screen where the mouse was pressed stands behind it.
+CLICK = "click "
 
 
 class Keyboard:
-    """What keys do to a live picture. `left` is set once it is to end."""
+    """What keys do to a live picture. `left` is set once it is to end.
 
-    def __init__(self, live: LiveView) -> None:
+    `trial_at` is the trial that a row of the screen shows, or empty. With `takes_clicks` the mouse
+    is ours, else the terminal's, which marks text by it.
+    """
+
+    def __init__(self, live: LiveView, trial_at: Callable[[int], str] = lambda _: "") -> None:
         self.left = asyncio.Event()
+        self.takes_clicks = False
+        self._trial_at = trial_at
         self._awake = asyncio.Event()
         self._held = False
         self._live = live
@@ -51,11 +61,24 @@ class Keyboard:
 
     def press(self, key: str) -> None:
         """Do what a key is for; nothing for one that is for nothing."""
-        if self._types:
+        if key.startswith(CLICK):
+            self._click(int(key.removeprefix(CLICK)))
+        elif self._types:
             self._type(key)
         elif self._live.panel is None or not self._in_panel(key):
             self._choose(key)
         self.tell()
+
+    def _click(self, row: int) -> None:
+        """Choose what is shown there; open it if it is chosen; leave what is open."""
+        live = self._live
+        if live.panel is not None:
+            live.panel = None
+        elif trial := self._trial_at(row):
+            chosen = live.look.on(live.detail.trials)
+            if chosen is not None and chosen.id == trial:
+                self._open("output")
+            live.look = replace(live.look, trial=trial)
 
     def _type(self, key: str) -> None:
         """A key while words are given."""
@@ -124,6 +147,8 @@ class Keyboard:
                 self._open("output")
             case "w":
                 self._open("why")
+            case "m":
+                self.takes_clicks = not self.takes_clicks
             case "p" | " ":
                 self._held = not self._held
                 self._awake.set()
@@ -158,6 +183,7 @@ class Keyboard:
             f"s sort: {look.order_name}",
             "f all trials" if look.only_on_device else "f running only",
             going,
+            "m mouse off" if self.takes_clicks else "m mouse",
             "? help",
         )
         live.help = _HELP.strip("\n") if self._helps else ""

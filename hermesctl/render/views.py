@@ -39,6 +39,9 @@ _NEXT_SHOWN = 5
 STATUS_BAR_WIDTH, LINE_BAR_WIDTH = 30, 10
 
 
+_ROOM_BESIDE_HELP = 11  # lines of a study with its first trials
+
+
 @dataclass(slots=True)
 class Panel:
     """What is shown of one trial instead of the table: its `output`, or `why` it is as it is."""
@@ -206,6 +209,8 @@ def top_view(live: LiveView, width: int, height: int) -> RenderableType:
         # Above it: what there is no room for is cut at the bottom.
         return Group(*below, _panel_view(live.panel, height - len(keys) - 1))
     rest = height - len(devices) - 2 - len(keys)
+    if live.help and rest < _ROOM_BESIDE_HELP:
+        return Group(*below)
     study = live_view(live, width, rest)
     return Group(devices_table(devices, live=True), Text(), study, *below)
 

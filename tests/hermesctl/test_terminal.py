@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -192,6 +193,31 @@ def test_top_has_a_screen_of_its_own_until_it_is_left_or_stopped(
     os.write(terminal.ours, b"q")
     left = terminal.until("goes on\r")
     assert left.index("\x1b[?1007l") < left.index("\x1b[?1049l") < left.index("the study goes on")
+    assert process.wait() == 0
+
+
+def test_a_click_chooses_a_trial_of_top_and_another_opens_it(
+    head: FakeHead, terminal: Terminal
+) -> None:
+    """Once a key has asked for it: else the mouse is the terminal's, which marks text by it."""
+    head.add_study("digits", *(trial(n) for n in range(1, 4)))
+    head.output = b"the last line\n"
+    process = terminal.start("top", "digits")
+    terminal.until("? help")
+    os.write(terminal.ours, b"pm")
+    begun = terminal.until("m mouse off")
+    assert "\x1b[?1000h\x1b[?1006h" in begun
+    picture = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", begun.rpartition("\x1b[H")[2]).splitlines()
+    row = 1 + next(at for at, line in enumerate(picture) if line.startswith("digits/3"))
+    press = f"\x1b[<0;5;{row}M\x1b[<0;5;{row}m".encode()
+    os.write(terminal.ours, b"\x1b[<0;5;1M" + press + press)
+    assert "the end of the output of digits/3" in terminal.until("the last line")
+    os.write(terminal.ours, press)
+    terminal.until("next up")
+    os.write(terminal.ours, b"\x1b[<64;5;1Ml")
+    terminal.until("the output of digits/2")
+    os.write(terminal.ours, b"qq")
+    assert "\x1b[?1006l\x1b[?1000l" in terminal.until("goes on\r")
     assert process.wait() == 0
 
 
