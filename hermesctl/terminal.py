@@ -68,9 +68,9 @@ def stderr() -> Console:
     return _console(to_stderr=True)
 
 
-def say(words: str) -> None:
-    """A note beside the result, harmless text already."""
-    stderr().print(Text(words, style="dim"))
+def say(words: str, is_code: bool = False) -> None:
+    """A note beside the result, harmless text already; code has the lines that it has."""
+    stderr().print(Text(words, style="dim"), soft_wrap=is_code)
 
 
 def show_error(error: HermesError) -> None:

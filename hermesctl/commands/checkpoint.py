@@ -106,6 +106,7 @@ def download(
         if step < found.step:
             say(f"note: this is the trial at step {step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):
-            say("\n".join(["it loads without Hermes:", *(f"  {line}" for line in lines)]))
+            say("it loads without Hermes:")
+            say("\n".join(f"  {line}" for line in lines), is_code=True)
 
     run(body, head=head, waiting="")

@@ -796,6 +796,9 @@ def test_checkpoints_are_listed_and_fetched(
         hermesctl("checkpoint", "download", "digits/1", "--id", "c0", "--to", "old").exit_code == 0
     )
     assert head.of(pb.DownloadCheckpointRequest)[-1].checkpoint == "c0"
+    long = "a folder with a long name " * 8
+    fetched = hermesctl("checkpoint", "download", "digits/1", "--to", long)
+    assert f"\n  model = keras.models.load_model('{long}/model.keras')\n" in fetched.stderr
 
 
 def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:
