@@ -8,6 +8,7 @@ is found (a sweep file kept in a folder of its own), or the script's own directo
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -78,22 +79,24 @@ class Prepared:
 
 
 def open_study(path: Path) -> Document:
-    """The study that `path`, a study file or a script, stands for; a script's is bare."""
+    """The study that `path`, a study file or a program, stands for; a program's is bare."""
     if path.suffix in _STUDY_SUFFIXES:
         return load.read(path)
-    if path.suffix != ".py":
-        raise UsageError(
-            f"{printable(str(path))}: expected a study file (.yaml, .yml, .json) or a script (.py)"
-        )
     if kind := kind_of(path):
         raise UsageError(f"{printable(str(path))}: expected a script; there is {kind}")
-    name = path.name
     place = Place(str(path))
-    if expected := load.unfit(name):
-        raise StudyFileError([Problem(expected, "program", name, place=place)])
-    table = with_value(Table((), place), ["program"], Scalar(name, name, place))
-    table = with_value(table, ["method"], Scalar("grid", "grid", place))
-    return Document(table, ())
+    if expected := load.unfit(path.name):
+        raise StudyFileError([Problem(expected, "program", path.name, place=place)])
+    if path.suffix == ".py":
+        study: dict[str, object] = {"program": path.name, "method": "grid"}
+    elif os.access(path, os.X_OK):
+        study = {"name": path.stem, "command": [f"./{path.name}", "${args}"], "method": "grid"}
+    else:
+        raise UsageError(
+            f"{printable(str(path))}: expected a study file (.yaml, .yml, .json), a script (.py) or"
+            " a program of another kind that can be run (chmod +x)"
+        )
+    return Document(tree_of(study, str(path)), ())
 
 
 def from_file(path: Path, document: Document, *others: Path) -> Prepared:
@@ -122,7 +125,7 @@ def program_sha256(prepared: Prepared) -> str:
     """The SHA-256 of the file that the trials run: the program, or the first of the command's
     words that is a file; empty if none is, or if it cannot be read."""
     spec, directory = prepared.spec, prepared.directory
-    for name in [spec.program] if spec.program else spec.command:
+    for name in _named(spec):
         if _is_within(directory, name):
             try:
                 with open_regular(directory / name) as stream:
@@ -214,11 +217,23 @@ def _submitters_python() -> str:
 def _working_directory(spec: StudySpec, home: Path, others: Sequence[Path]) -> Path:
     if os.path.isabs(spec.program):
         return Path(os.path.normpath(spec.program)).parent
-    names = [spec.program] if spec.program else list(spec.command)
     for directory in (home, *others):
-        if any(_is_within(directory, name) for name in names):
+        if any(_is_within(directory, name) for name in _named(spec)):
             return directory
     return home
+
+
+def _named(spec: StudySpec) -> list[str]:
+    """What may be the file that the trials run: the program, else what the command names, a module
+    behind -m by its files."""
+    if spec.program:
+        return [spec.program]
+    names = list(spec.command)
+    for flag, module in itertools.pairwise(spec.command):
+        if flag == "-m":
+            path = module.replace(".", "/")
+            names += [f"{path}.py", f"{path}/__main__.py"]
+    return names
 
 
 def _is_within(directory: Path, name: str) -> bool:

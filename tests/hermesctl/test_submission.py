@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 from hermesctl.errors import StudyFileError, UsageError
-from hermesctl.study_file.submission import from_data, from_document, interpreter, open_study
+from hermesctl.study_file.submission import (
+    from_data,
+    from_document,
+    interpreter,
+    open_study,
+    program_sha256,
+)
 from hermesctl.study_file.trees import tree_of
 from hermesctl.study_file.write import study_data
 
@@ -28,6 +35,33 @@ def test_the_program_is_found_beside_the_file_or_in_the_present_directory(
     assert from_document(open_study(file), sweeps, Path.cwd()).directory == project
     (sweeps / "train.py").touch()
     assert from_document(open_study(file), sweeps, Path.cwd()).directory == sweeps
+
+
+def test_a_module_of_a_command_is_found_as_a_program_is(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "package" / "tool").mkdir(parents=True)
+    (project / "package" / "fit.py").write_text("1")
+    (project / "package" / "tool" / "__main__.py").write_text("2")
+    file = project / "sweeps" / "lr.yaml"
+    file.parent.mkdir()
+    monkeypatch.chdir(project)
+    for module, text in (("package.fit", b"1"), ("package.tool", b"2")):
+        file.write_text(f"command: python -m {module} ${{args}}\n")
+        prepared = from_document(open_study(file), file.parent, Path.cwd())
+        assert prepared.directory == project
+        assert program_sha256(prepared) == hashlib.sha256(text).hexdigest()
+
+
+def test_a_program_of_any_kind_that_can_be_run_is_a_study(project: Path) -> None:
+    file = project / "search.sh"
+    file.write_text("#!/bin/sh\n")
+    with pytest.raises(UsageError, match=r"a program of another kind that can be run \(chmod"):
+        open_study(file)
+    file.chmod(0o755)
+    prepared = from_document(open_study(file), project)
+    assert list(prepared.spec.command) == ["./search.sh", "${args}"]
+    assert (prepared.spec.name, prepared.directory) == ("search", project)
 
 
 def test_an_absolute_program_brings_its_own_directory(project: Path, tmp_path: Path) -> None:
