@@ -206,7 +206,7 @@ FileArgument: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="A study file (.yaml, .yml, .json), a script (.py) or another program that can be run.",
+        help="A study file (.yaml, .yml, .json), a script (.py), or any program that can be run.",
         show_default=False,
     ),
 ]

@@ -28,7 +28,7 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
         ]
     if LIGHTNING in names:  # the class is one of the script's
         return [
-            "# Model: your LightningModule; with its arguments if it does not save_hyperparameters()",
+            "# Model: your LightningModule; with arguments if it doesn't save_hyperparameters()",
             f"model = Model.load_from_checkpoint({at(LIGHTNING)})",
         ]
     if f"{TENSORFLOW}.index" in names:

@@ -22,7 +22,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec
-from hermesctl.study_file.trees import tree_of, with_value
+from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
