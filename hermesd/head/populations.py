@@ -89,4 +89,4 @@ def generation(
     specs = studies.explored(study, parents, len(state.members[study_id]) + 1, exploration, name)
     begins = tuple(each for winner in winners if (each := winner.checkpoint) is not None)
     losers = tuple(each.loser for each in exploits)
-    return Added(study_id, specs, key, begins, searcher=name, instead=losers)
+    return Added(study_id, specs, key, begins, counts_on=True, searcher=name, instead=losers)
