@@ -130,7 +130,7 @@ class Claim:
     reason: str
     #: Only for devices that would stand idle: a policy that gives trials up would have ended it.
     held_back: bool = False
-    #: On how many devices, of those that its study allows; 0: as is decided for all (see `Widths`).
+    #: On how many devices, of as many as its study allows; 0: that is decided for all together.
     width: int = 0
 
 
@@ -149,11 +149,6 @@ class ElasticJob:
     max: int
     #: Hardly begun, so that its steps left are a guess.
     young: bool = False
-
-
-# How many devices each of these jobs is to have, of so many that are theirs in all; the most
-# deserving comes first. Pure, like a policy.
-Widths: TypeAlias = Callable[[Sequence[ElasticJob], int], Mapping[TrialId, int]]
 
 
 @runtime_checkable
@@ -249,6 +244,31 @@ class Remembering(Protocol):
         Args:
             earlier: those that its owner may use, the latest first.
             specs: all trials of the study, by number.
+        """
+        ...
+
+
+@runtime_checkable
+class Widening(Protocol):
+    """A policy that says how many devices each trial is to have, where its study leaves that open.
+
+    Without one, what nobody waits for goes to the first of its order that becomes faster by it.
+    """
+
+    def widths(
+        self, trials: Sequence[Trial], jobs: Sequence[ElasticJob], devices: int
+    ) -> Mapping[TrialId, int]:
+        """Divide the devices.
+
+        Args:
+            trials: those that run, or may, and could have more devices or fewer, the most deserving
+                first.
+            jobs: what is known of each of them, as long: its steps ahead are to the planned end,
+                its speed is as measured or as foreseen from that.
+            devices: theirs in all.
+
+        Returns:
+            A width from `min` to `max` of each; one that is left out stays as it is.
         """
         ...
 

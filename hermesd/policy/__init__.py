@@ -18,7 +18,7 @@ from hermesd.policy.published.flowcon import FlowCon
 from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
 from hermesd.policy.published.median import Median
-from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.optimus import Optimus, OptimusWidth1
 from hermesd.policy.published.pbt import Pbt
 from hermesd.policy.published.slaq import Slaq
 from hermesd.policy.published.successive_halving import SuccessiveHalving
@@ -35,6 +35,7 @@ SHIPPED: tuple[type[Policy], ...] = (
     Hermes,
     Hyperband,
     Median,
+    Optimus,
     OptimusWidth1,
     Pbt,
     RoundRobin,

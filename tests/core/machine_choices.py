@@ -39,6 +39,7 @@ PLUGINS = [
     Plugin("best_first"),
     Plugin("slaq", (("reading", "predicted_reduction"),)),
     Plugin("asha", (("eta", 2), ("min_rung", 2.0))),
+    Plugin("optimus"),
     Plugin("moody"),
 ]
 NODES = ("n", "m", "k")

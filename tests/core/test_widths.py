@@ -192,6 +192,15 @@ def test_a_policy_may_say_on_how_many_devices_a_trial_runs() -> None:
     book.expect("launch s/0#1 on n/0, n/1, n/2 for 30 s")
 
 
+def test_optimus_gives_a_device_to_the_one_that_gains_most_and_not_to_the_first() -> None:
+    book = play(2, 3, most_devices=2, policy=Plugin("optimus"))
+    trains(book, "s/0#1", 0, 30, 1.0, planned=100_000)
+    trains(book, "s/1#1", 0, 30, 1.0, planned=1_000).heard()
+    book.at(30).tell(quantum_ended("s/1#1", 0, 30)).expect("renew s/1#1.1 for 30 s")
+    book.tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
+    book.tell(written("s/0#1", 30)).expect("launch s/0#2 on n/0, n/2 for 30 s from s/0#1@30")
+
+
 # The parts.
 
 

@@ -24,6 +24,7 @@ WORDS = {
     "hermes": "loss falls by 0.611 an iteration",
     "hyperband": "bracket 1 of 4: rung 1 (step 12), loss 0.8709",
     "median": "lowest loss 3.267 by step 10",
+    "optimus": "trains, about 7.33 s left",
     "optimus_width1": "trains, about 7.33 s left",
     "pbt": "ready at step 1000",
     "round_robin": "turns so far: 1",

@@ -18,7 +18,7 @@ from hermesd.policy.published.flowcon import FlowCon
 from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
 from hermesd.policy.published.median import Median
-from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.optimus import Optimus, OptimusWidth1
 from hermesd.policy.published.pbt import Pbt
 from hermesd.policy.published.slaq import Slaq
 from hermesd.policy.published.successive_halving import SuccessiveHalving
@@ -44,6 +44,7 @@ VARIANTS: list[Policy] = [
     Hyperband(eta=2, min_rung=3.0, max_rung=50.0),
     Median(),
     Median(grace=7.0, every=3.0, min_trials=1),
+    Optimus(),
     OptimusWidth1(),
     OptimusWidth1(threshold=0.1, epoch=4.0, epochs=1),
     Pbt(),

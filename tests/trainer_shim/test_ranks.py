@@ -94,12 +94,11 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("width", "tier", "epochs", "count"),
     [
-        (2, "park", 60, 10),
-        (2, "checkpoint", 60, 1),
+        pytest.param(2, "park", 60, 10, marks=pytest.mark.timeout(300)),
+        pytest.param(2, "checkpoint", 60, 1, marks=pytest.mark.timeout(300)),
         pytest.param(3, "park", 4000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
         pytest.param(
             3, "checkpoint", 20000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]

@@ -30,7 +30,6 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.policy import Widths
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
@@ -116,11 +115,10 @@ Free: TypeAlias = OrderedDict[DeviceId, None]
 class Matching:
     """Who gets the open devices, in the order of the policies, as launches and suspends."""
 
-    def __init__(self, state: State, queues: Queues, allocate: Widths) -> None:
+    def __init__(self, state: State, queues: Queues) -> None:
         self.state = state
         self.queues = queues
         self._gangs = Gangs(state, queues, self._launch, self._give_back)
-        self._allocate = allocate
         # None of these is launched before that time.
         self.held: frozenset[TrialId] = frozenset()
         self.held_until: Time = -math.inf
@@ -261,7 +259,7 @@ class Matching:
         have = [t for study in elastic for t in self.state.active[study] if trials[t].run]
         ranked = self._merged(elastic, len(order), have, eligible, now)
         waiting = [trials[t] for t in order if self._available(trials[t], now)]
-        resizing = Resizing(self.state, self.queues, quotas, self._allocate, now)
+        resizing = Resizing(self.state, self.queues, quotas, now)
         resizing.plan([trials[each] for each in ranked], occupants, waiting, free)
         return resizing
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -24,6 +24,7 @@ from hermesd.core.policy import (
     Adaptive,
     Breeding,
     Earlier,
+    ElasticJob,
     Exploit,
     Field,
     Following,
@@ -36,6 +37,7 @@ from hermesd.core.policy import (
     Remembering,
     Score,
     View,
+    Widening,
     first_of,
     raised_where,
 )
@@ -492,6 +494,13 @@ class StudyQueue:
         """Which trials of a population are to be replaced now."""
         return () if self.breeder is None else self.breeder.exploits(self.view(now))
 
+    def widths(
+        self, trials: Sequence[Trial], jobs: Sequence[ElasticJob], devices: int
+    ) -> Mapping[TrialId, int] | None:
+        """How many devices each trial is to have; None if the policy has no rule of its own."""
+        policy = self.policy
+        return policy.widths(trials, jobs, devices) if isinstance(policy, Widening) else None
+
     def words(self, trial: Trial) -> str:
         """What the policy sees in a trial, as it was at the last decision."""
         return (self._current or self.policy).words(trial)
@@ -653,6 +662,17 @@ class Queues:
     def choice(self, trial: Trial, now: Time) -> Choice | None:
         """What the trial would get now; None if its policy leaves it out."""
         return self.ask(trial.spec.study, lambda queue: queue.choice(trial, now))
+
+    def widths(
+        self, study_id: StudyId, jobs: Sequence[ElasticJob], devices: int
+    ) -> Mapping[TrialId, int] | None:
+        """See `StudyQueue.widths`."""
+        trials = [self.state.trials[job.trial] for job in jobs]
+        return self.ask(study_id, lambda queue: queue.widths(trials, jobs, devices))
+
+    def widens(self, study_id: StudyId) -> bool:
+        """Whether the study's policy has a rule of its own for them."""
+        return self.ask(study_id, lambda queue: isinstance(queue.policy, Widening))
 
     def words(self, trial: Trial) -> str:
         """What its policy sees in the trial."""

@@ -8,13 +8,14 @@ checkpoint with another number of them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from hermesd.core.decide.queue import Queues
-from hermesd.core.model import DeviceId, NodeId, Phase, Time, TrialId
-from hermesd.core.policy import ElasticJob, Widths
+from hermesd.core.model import DeviceId, NodeId, Phase, StudyId, Time, TrialId
+from hermesd.core.policy import ElasticJob
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -48,7 +49,7 @@ def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId,
 
 
 class Resize(NamedTuple):
-    """A running trial is to go on on so many devices, and why."""
+    """On how many devices a running trial is to go on, and why."""
 
     width: int
     reason: str
@@ -66,13 +67,11 @@ class Resizing:
         state: State,
         queues: Queues,
         quotas: DeviceQuotas,
-        allocate: Widths,
         now: Time,
     ) -> None:
         self._state = state
         self._queues = queues
         self._quotas = quotas
-        self._allocate = allocate
         self._now = now
         self._wanted: dict[TrialId, int] = {}
         self._jobs: dict[TrialId, ElasticJob] = {}
@@ -111,12 +110,27 @@ class Resizing:
             for trial in ranked
             if trial.run is not None and trial.phase is Phase.SUSPENDING
         )
-        self._wanted = dict(self._allocate(jobs, devices)) if jobs else {}
+        self._divide(jobs, devices)
         for trial in ranked:
             if trial.run is None or trial.id in occupants:
                 choice = self._queues.choice(trial, self._now)
                 if choice is not None and choice.width:
                     self._wanted[trial.id] = choice.width
+
+    def _divide(self, jobs: Sequence[ElasticJob], devices: int) -> None:
+        """Among the studies in the order of their first trials: each has what those before it
+        leave, and its policy, or the rule for all, divides that."""
+        trials = self._state.trials
+        studies = dict.fromkeys(trials[job.trial].spec.study for job in jobs)
+        spare = devices - sum(job.min for job in jobs)
+        for study in studies:
+            theirs = [job for job in jobs if trials[job.trial].spec.study == study]
+            least = sum(job.min for job in theirs)
+            given = self._queues.widths(study, theirs, least + max(spare, 0))
+            if given is None:
+                given = spare_to_first(theirs, least + max(spare, 0))
+            self._wanted.update(given)
+            spare -= sum(given.get(job.trial, job.min) for job in theirs) - least
 
     def _job(self, trial: Trial, is_open: bool, free: Collection[DeviceId]) -> ElasticJob | None:
         """What may be decided about a trial; None if it has as many as it can have by now."""
@@ -137,7 +151,8 @@ class Resizing:
             has = len(trial.run.devices)
             if is_open:
                 most = min(most, self._room(trial, free))
-            least = least if self._crowd and is_open else has
+            # By the rule for all, nobody gives a device back but to those that have none.
+            least = least if self._queues.widens(study.id) or (self._crowd and is_open) else has
         steps = float(remaining_steps(trial, study))
         return ElasticJob(trial.id, steps, speed, least, max(least, most))
 
@@ -173,19 +188,34 @@ class Resizing:
         if width == has or (width > has and self._crowd):
             return None
         words = f"it goes on on {_devices(width)} instead of {has}"
+        if width < has and self._crowd:
+            return Resize(width, f"{words}: {self._crowd} waiting")
         if width < has:
-            why = f"{self._crowd} waiting" if self._crowd else "its policy has it so"
-            return Resize(width, f"{words}: {why}")
-        saved = job.remaining_steps * (1.0 / job.speed(has) - 1.0 / job.speed(width))
+            words, saved = f"{words}, which others use better", self._saved(study.id)
+        else:
+            times = job.speed(width) / job.speed(has)
+            words = f"{words}, which nobody waits for: {times:.2g} times as fast"
+            saved = _seconds(job, has) - _seconds(job, width)
         cost = resize_seconds(trial, self._state.facts[study.id])
-        if saved <= WORTH * cost:
+        if not saved > WORTH * cost:
             return None
-        times = job.speed(width) / job.speed(has)
-        return Resize(
-            width,
-            f"{words}, which nobody waits for: {times:.2g} times as fast would save {saved:.3g} s"
-            f" for {cost:.2g} s",
-        )
+        return Resize(width, f"{words}, to save {saved:.3g} s for {cost:.2g} s")
+
+    def _saved(self, study: StudyId) -> float:
+        """Seconds that the trials of a study are sooner over, together, by all that is wanted."""
+        saved = 0.0
+        for job in self._jobs.values():
+            trial = self._state.trials[job.trial]
+            if trial.spec.study == study and trial.run is not None:
+                has = len(trial.run.devices)
+                saved += _seconds(job, has) - _seconds(job, self._wanted.get(job.trial, has))
+        return saved
+
+
+def _seconds(job: ElasticJob, width: int) -> float:
+    """Until its end, at the speed of a width."""
+    speed = job.speed(width)
+    return job.remaining_steps / speed if speed > 0 else math.inf
 
 
 def _devices(count: int) -> str:

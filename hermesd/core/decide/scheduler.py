@@ -41,7 +41,6 @@ from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
-from hermesd.core.decide.resizing import spare_to_first
 from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
 from hermesd.core.going_on import hopeless_image, image_given_up_at
@@ -61,7 +60,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.node.messages import Upcoming
 from hermesd.core.placement import Placement
-from hermesd.core.policy import Exploit, Exploration, Policy, Widths
+from hermesd.core.policy import Exploit, Exploration, Policy
 from hermesd.core.requirements import look
 from hermesd.core.state import State
 from hermesd.core.trial import Strike, Trial
@@ -251,7 +250,6 @@ class Scheduler:
         lease: LeaseTerms = LeaseTerms(),
         half_life_seconds: float = HALF_LIFE_SECONDS,
         none_lost_before: Time = -math.inf,
-        allocate: Widths = spare_to_first,
     ) -> None:
         self.state = state
         self.lease = lease
@@ -259,7 +257,7 @@ class Scheduler:
         self.none_lost_before = none_lost_before
         self._judged: object = None
         self._queues = Queues(state, make_policy, make_placement)
-        self._assignment = Matching(state, self._queues, allocate)
+        self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
         self._copy_at: Time | None = None

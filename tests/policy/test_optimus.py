@@ -10,7 +10,7 @@ from hermesd.core.losses import Chunk
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import InverseFit, fit_inverse
 from hermesd.policy.elastic.loss import settles_at, without_outliers
-from hermesd.policy.published.optimus_width1 import OptimusWidth1
+from hermesd.policy.published.optimus import OptimusWidth1
 from tests.policy.trials import curve, trained, trial
 
 POLICY = OptimusWidth1()

@@ -1,4 +1,5 @@
-"""Optimus (EuroSys 2018) for trials of one device: the shortest estimated time left goes first.
+"""Optimus (EuroSys 2018): the shortest estimated time left goes first, and what is spare to those
+that gain most by it.
 
 Optimus gives workers and servers to the job with the largest marginal gain in Q / f, steps left
 by speed; where each trial has exactly one device there is nothing to divide, and what remains of
@@ -8,14 +9,17 @@ it is Q / f itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts, Score, require
+from hermesd.core.model import Quantum, TrialId
+from hermesd.core.policy import ElasticJob, Facts, Score, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import check_length, own_step_seconds
+from hermesd.policy.elastic.gain import Split, widths
 from hermesd.policy.elastic.loss import steps_left
+from hermesd.policy.elastic.speed import Exchange, Observed, fit_speed
 
 UNEXPLORED, TRAINS, CONVERGED = 0.0, 1.0, 2.0
 
@@ -67,3 +71,33 @@ class OptimusWidth1:
             return "unexplored"
         left = f"about {seconds:.3g} s left" if seconds < math.inf else "nobody knows how long"
         return f"{'converged' if kind == CONVERGED else 'trains'}, {left}"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimus(OptimusWidth1):
+    """The same order; devices that trials may have or not go where their marginal gain is largest.
+
+    The speed by width is that of an all-reduce, fitted to what the trial has shown.
+    """
+
+    name: ClassVar[str] = "optimus"
+
+    def widths(
+        self, trials: Sequence[Trial], jobs: Sequence[ElasticJob], devices: int
+    ) -> Mapping[TrialId, int]:
+        known = []
+        for trial, job in zip(trials, jobs, strict=True):
+            left = steps_left(trial, self.threshold, self.epoch, self.epochs)
+            steps = left.steps if left.steps < math.inf else job.remaining_steps
+            young = left.young(trial.step)
+            known.append(
+                replace(job, remaining_steps=steps, speed=_speed(trial) or job.speed, young=young)
+            )
+        return widths(known, devices)
+
+
+def _speed(trial: Trial) -> Callable[[int], float] | None:
+    """Steps a second by width, as far as it was measured on several."""
+    seen = [Observed(Split(w, 0), 1.0 / s) for w, s in sorted(trial.width_seconds.items())]
+    model = fit_speed(Exchange.ALL_REDUCE, seen) if len(seen) > 1 else None
+    return None if model is None else lambda width: model(width)
