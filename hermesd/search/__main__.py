@@ -15,7 +15,7 @@ from hermesd.search.ask import ASK, REPLY, Ask, Proposal, SearchReply, Standing
 from hermesd.study import space
 from hermesd.study.coordinates import Coordinates, place
 from hermesd.study.searchers import population, startup
-from hermesd.study.space import Axis, Point
+from hermesd.study.space import Point, Space
 from hermesd.study.spec import StudySection, read
 
 # A search does not wait for one core less than the trials have.
@@ -27,14 +27,14 @@ def answer(ask: Ask) -> SearchReply:
     """What is proposed; or, with nothing, what went wrong."""
     try:
         section = read(pb.StudySpec.FromString(ask.source))
-        axes = space.axes(section.parameters)
+        axes = space.axes(section.parameters, section.where)
         return SearchReply(tuple(_proposals(ask, section, axes)))
     except Exception as error:  # whatever a library raises
         words = " ".join(str(error).split())[:_ERROR_LENGTH]
         return SearchReply((), f"{type(error).__name__}: {words}")
 
 
-def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterator[Proposal]:
+def _proposals(ask: Ask, section: StudySection, axes: Space) -> Iterator[Proposal]:
     seed = int(np.random.SeedSequence([section.seed, ask.number, 1]).generate_state(1)[0])
     if section.method in ("tpe", "gp", "cmaes", "nsgaii"):
         from hermesd.search.samplers import proposals
@@ -53,13 +53,15 @@ def _proposals(ask: Ask, section: StudySection, axes: dict[str, Axis]) -> Iterat
                 point = evolution.child(axes, ranked, population(section), random)
             else:
                 point = evolution.step(axes, ranked, random)
-            if _key(point) not in taken:
+            if _key(point) not in taken and axes.allows(point):
                 break
+        if not axes.allows(point):
+            point = space.drawn(axes, section.seed, number)
         taken.add(_key(point))
         yield Proposal(point)
 
 
-def _ranked(ask: Ask, axes: dict[str, Axis]) -> list[Point]:
+def _ranked(ask: Ask, axes: Space) -> list[Point]:
     """The points of the space that have a value, best first: those that break no constraint, then
     by how many others surpass them in all objectives (Fonseca and Fleming 1993)."""
     lies = {name: Coordinates(axis) for name, axis in axes.items()}

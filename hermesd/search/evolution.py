@@ -14,13 +14,15 @@ import numpy as np
 
 from hermesd.core.model import Setting
 from hermesd.study.coordinates import Coordinates
-from hermesd.study.space import Axis, Point
+from hermesd.study.space import Axis, Point, Space, drawn
 
 TOURNAMENT = 3
 # How far a step on an axis of endlessly many values goes, as a share of all draws.
 STRIDE = 0.1
 # Where a space is small, a child is soon one that was there before.
 TRIES = 20
+# Of so many points of a sequence those are looked for that meet the conditions of a study.
+SOBOL_TRIES = 20_000
 
 
 def child(
@@ -87,15 +89,27 @@ def _drawn(axes: Mapping[str, Axis], random: np.random.Generator) -> Point:
     return tuple(made.items())
 
 
-def sobol(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
-    """The point of this number in a scrambled Sobol sequence.
+def sobol(axes: Space, seed: int, number: int) -> Point:
+    """The point of this number in a scrambled Sobol sequence, of those that meet the conditions.
 
-    Owen 1998, "Scrambling Sobol' and Niederreiter-Xing points".
+    Owen 1998, "Scrambling Sobol' and Niederreiter-Xing points". Raises Refused where none does.
     """
     from scipy.stats import qmc
 
     sequence = qmc.Sobol(max(1, len(axes)), scramble=True, rng=np.random.default_rng(seed))
-    shares = sequence.fast_forward(number - 1).random(1)[0]
+    if not axes.where:
+        return _at(axes, sequence.fast_forward(number - 1).random(1)[0])
+    left = number
+    for _ in range(SOBOL_TRIES):
+        point = _at(axes, sequence.random(1)[0])
+        left -= axes.allows(point)
+        if not left:
+            return point
+    return drawn(axes, seed, number)
+
+
+def _at(axes: Mapping[str, Axis], shares: Sequence[float]) -> Point:
+    """The point that lies at these shares of the draws of each axis."""
     point: dict[str, Setting] = {}
     for (name, axis), share in zip(axes.items(), shares, strict=False):
         lie = Coordinates(axis)

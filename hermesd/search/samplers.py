@@ -23,15 +23,17 @@ from optuna.distributions import (
 from hermesd.core.model import Goal, Setting
 from hermesd.search.ask import Ask, Known, Proposal, Standing
 from hermesd.study.coordinates import Coordinates, place
-from hermesd.study.space import Axis
+from hermesd.study.space import Axis, Space, drawn
 
+# So often a sampler is asked for a point that meets the conditions of a study.
+TRIES = 50
 _SAID = re.compile("relative_params|constraints")
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def proposals(
-    ask: Ask, axes: Mapping[str, Axis], method: str, startup: int, population: int, seed: int
+    ask: Ask, axes: Space, method: str, startup: int, population: int, seed: int
 ) -> Iterator[Proposal]:
     """Points for so many trials, each knowing of those before it."""
     with warnings.catch_warnings():
@@ -42,12 +44,19 @@ def proposals(
         sampler = _sampler(method, startup, population, seed, constrained)
         study = optuna.create_study(directions=directions, sampler=sampler)
         _tell(study, ask, axes, lies)
-        for _ in range(ask.count):
-            trial = study.ask()
-            point: dict[str, Setting] = {}
-            for name, axis in axes.items():
-                if axis.is_in(point):
-                    point[name] = lies[name].value(_suggested(trial, name, lies[name]))
+        for number in range(ask.number, ask.number + ask.count):
+            for _ in range(TRIES if axes.where else 1):
+                trial = study.ask()
+                point: dict[str, Setting] = {}
+                for name, axis in axes.items():
+                    if axis.is_in(point):
+                        point[name] = lies[name].value(_suggested(trial, name, lies[name]))
+                if axes.allows(tuple(point.items())):
+                    break
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                yield Proposal(drawn(axes, seed, number))
+                continue
             noted = study.get_trials(deepcopy=False)[-1].system_attrs
             # Those with the point say again what the point does, and constraints what is measured.
             note = {key: value for key, value in noted.items() if not _SAID.search(key)}

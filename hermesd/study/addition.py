@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hermesd.core.model import Study, TrialSpec
@@ -53,7 +53,7 @@ def addition(
     section = read(spec)
     chosen = {each.name for each in changed}
     points, notes = _points(
-        space.axes(section.parameters),
+        space.axes(section.parameters, section.where),
         chosen if section.method != "grid" else None,
         section.seed,
         trials,
@@ -82,7 +82,7 @@ def proposed(
 def drawn(study: Study, first: int, count: int) -> list[space.Point]:
     """Points drawn at random for so many trials from number `first` on."""
     section = read(spec_of(study))
-    return space.draws(space.axes(section.parameters), count, section.seed, first)
+    return space.draws(space.axes(section.parameters, section.where), count, section.seed, first)
 
 
 def axes_of(trial: TrialSpec) -> space.Point:
@@ -92,7 +92,7 @@ def axes_of(trial: TrialSpec) -> space.Point:
 
 
 def _points(
-    axes: Mapping[str, space.Axis],
+    axes: space.Space,
     chosen: Collection[str] | None,
     seed: int,
     trials: Sequence[TrialSpec],

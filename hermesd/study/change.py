@@ -106,7 +106,7 @@ def _redrawn(
     study: Study, before: StudySection, after: StudySection, trials: Sequence[TrialSpec]
 ) -> tuple[TrialSpec, ...]:
     """Those of the trials whose draw is another one now, at that."""
-    old, new = space.axes(before.parameters), space.axes(after.parameters)
+    old, new = (space.axes(each.parameters, each.where) for each in (before, after))
     space.see_that_it_fits(new, len(trials))
     environment = dict(study.program.environment)
     found = []

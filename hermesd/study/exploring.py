@@ -17,6 +17,9 @@ from hermesd.study.populations import explorable
 from hermesd.study.spec import read
 from hermesd.study.submission import TRIALS_LIMIT, spec_of
 
+# So often values are explored that are to meet a study's conditions; else they stay as they are.
+_TRIES = 100
+
 
 def explored(
     study: Study,
@@ -31,13 +34,15 @@ def explored(
     if first + len(parents) > TRIALS_LIMIT:
         expected = f"a study of at most {TRIALS_LIMIT} trials"
         raise Refused(FieldError("schedule.policy", searcher, expected))
-    axes = space.axes(section.parameters)
+    axes = space.axes(section.parameters, section.where)
     names = exploration.names or explorable(section)
     found = []
     for number, parent in enumerate(parents, first):
         random = np.random.default_rng([section.seed, number, 2])
         had = dict(parent.parameters)
-        near = dict(neighbor(axes, had, names, exploration, random))
+        tries = (dict(neighbor(axes, had, names, exploration, random)) for _ in range(_TRIES))
+        known = {name: value for name, value in had.items() if name in axes}
+        near = next((each for each in tries if axes.allows((*each.items(),))), known)
         left = {name: value for name, value in had.items() if name in near or name not in axes}
         spec = going_on(study, section, parent, number, {**left, **near})
         found.append(replace(spec, proposal=searcher))

@@ -7,11 +7,11 @@ earlier points.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from itertools import islice, product
-from typing import Annotated, TypeAlias
+from typing import Annotated, NoReturn, TypeAlias
 
 import numpy as np
 from pydantic import (
@@ -28,6 +28,7 @@ from pydantic import (
 
 from hermesd.core.model import Scalar, Setting
 from hermesd.refusal import FieldError, Refused, from_pydantic, nearest, one_of, under
+from hermesd.study.conditions import PointCondition, conditions
 
 # Multiples of a step, as the values of a quantized axis.
 #
@@ -344,9 +345,23 @@ def kind_of(axis: Axis) -> str:
 Point: TypeAlias = tuple[tuple[str, Setting], ...]
 
 
-def axes(parameters: Mapping[str, Mapping[str, object]]) -> dict[str, Axis]:
-    """The axes that a study's `parameters` describe. Raises Refused, listing every error."""
-    found: dict[str, Axis] = {}
+class Space(dict[str, Axis]):
+    """The axes by name, and the conditions on the values of a point together."""
+
+    where: tuple[PointCondition, ...] = ()
+
+    def allows(self, point: Point) -> bool:
+        """Whether a point meets all conditions. Raises Refused where they can't be calculated."""
+        values = dict(point) if self.where else {}
+        return all(condition.holds(values) for condition in self.where)
+
+
+def axes(parameters: Mapping[str, Mapping[str, object]], where: Iterable[str] = ()) -> Space:
+    """The axes that a study's `parameters` describe, and the conditions on them.
+
+    Raises Refused, listing every error.
+    """
+    found = Space()
     errors: list[FieldError] = []
     for name, given in parameters.items():
         path = f"parameters.{name}"
@@ -365,6 +380,7 @@ def axes(parameters: Mapping[str, Mapping[str, object]]) -> dict[str, Axis]:
             errors += under(path, _short(from_pydantic(invalid, known), AXES[kind].model_fields))
     if errors:
         raise Refused(*errors)
+    found.where = conditions(where, found)
     return found
 
 
@@ -432,6 +448,8 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
 # This is known before the first point is made.
 
 COST_LIMIT = 1_000_000
+# So often a point is drawn that is to meet a study's conditions.
+DRAWS_LIMIT = 1_000
 # So much text costs as much as a number.
 _TEXT_LETTERS = 32
 
@@ -468,10 +486,10 @@ def _cost(value: Setting) -> int:
             return 1
 
 
-def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
+def grid(axes: Space, cap: int | None, limit: int) -> list[Point]:
     """The points of the full grid, the last axis fastest; the first `cap` of them.
 
-    Raises Refused for an axis without a finite grid and for more than `limit` points.
+    Raises Refused for an axis without a finite grid, for more than `limit` points, and for none.
     """
     errors = []
     size = 1
@@ -484,35 +502,72 @@ def grid(axes: Mapping[str, Axis], cap: int | None, limit: int) -> list[Point]:
             errors.append(FieldError(f"parameters.{name}", f"{axis.size} values", expected))
         size *= axis.size or 1
     count = min(size, cap or size)
-    if count > limit:
+    if count > limit and not axes.where:
         expected = f"at most {limit}, or a run_cap"
         errors.append(FieldError("parameters", f"a grid of {size} points", expected))
     if errors:
         raise Refused(*errors)
-    see_that_it_fits(axes, count)
-    columns = [axis.grid() for axis in axes.values()]
-    points = (tuple(zip(axes, point, strict=True)) for point in product(*columns))
-    if not any(axis.when for axis in axes.values()):
-        return list(islice(points, cap))
+    if not axes.where and not any(axis.when for axis in axes.values()):
+        see_that_it_fits(axes, count)
+        return list(islice(_product(axes), cap))
     if size > COST_LIMIT:
-        expected = f"at most {COST_LIMIT:,} points, those counted that `when` makes equal"
+        what = "`where` takes away" if axes.where else "`when` makes equal"
+        expected = f"at most {COST_LIMIT:,} points, those counted that {what}"
         raise Refused(FieldError("parameters", f"a grid of {size:,} points", expected))
-    return list(islice(dict.fromkeys(_without_absent(axes, point) for point in points), cap))
+    left = _distinct(axes)
+    found = list(islice(filter(axes.allows, left), min(cap or limit + 1, limit + 1)))
+    if not found:
+        _refuse_all(axes, f"none of the {len(left):,} points of the grid does")
+    if len(found) > limit:
+        expected = f"at most {limit}, or a run_cap"
+        raise Refused(FieldError("parameters", f"a grid of more than {limit} points", expected))
+    see_that_it_fits(axes, len(found))
+    return found
 
 
-def draws(axes: Mapping[str, Axis], count: int, seed: int, first: int = 1) -> list[Point]:
+def _product(axes: Space) -> Iterator[Point]:
+    columns = [axis.grid() for axis in axes.values()]
+    return (tuple(zip(axes, point, strict=True)) for point in product(*columns))
+
+
+def _distinct(axes: Space) -> dict[Point, None]:
+    """The points of a grid, each once, whatever the conditions."""
+    return dict.fromkeys(_without_absent(axes, point) for point in _product(axes))
+
+
+def fallen_out(axes: Space) -> tuple[int, int]:
+    """How many points of a grid do not meet the conditions, and of how many."""
+    points = _distinct(axes)
+    return sum(not axes.allows(point) for point in points), len(points)
+
+
+def draws(axes: Space, count: int, seed: int, first: int = 1) -> list[Point]:
     """`count` random points, those of the trials from number `first` on.
 
-    Raises Refused for more values than a study may have.
+    Raises Refused for more values than a study may have, and where no point is found.
     """
     see_that_it_fits(axes, count)
     return [drawn(axes, seed, number) for number in range(first, first + count)]
 
 
-def drawn(axes: Mapping[str, Axis], seed: int, number: int) -> Point:
-    """The random point of the trial of this number."""
+def drawn(axes: Space, seed: int, number: int) -> Point:
+    """The random point of the trial of this number. Raises Refused where none is found."""
+    for point in islice(attempts(axes, seed, number), DRAWS_LIMIT):
+        if axes.allows(point):
+            return point
+    _refuse_all(axes, f"of {DRAWS_LIMIT:,} that were drawn none does")
+
+
+def attempts(axes: Space, seed: int, number: int) -> Iterator[Point]:
+    """The points that are drawn for the trial of this number, until one meets the conditions."""
     random = np.random.default_rng([seed, number])
-    return _without_absent(axes, [(name, axis.draw(random)) for name, axis in axes.items()])
+    while True:
+        yield _without_absent(axes, [(name, axis.draw(random)) for name, axis in axes.items()])
+
+
+def _refuse_all(axes: Space, why: str) -> NoReturn:
+    texts = "; ".join(condition.text for condition in axes.where)
+    raise Refused(FieldError("where", texts, f"conditions that some point meets: {why}"))
 
 
 def _without_absent(axes: Mapping[str, Axis], full: Iterable[tuple[str, Setting]]) -> Point:

@@ -39,6 +39,7 @@ from hermesd.core.model import (
 )
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.refusal import FieldError, Refused, from_pydantic, shown
+from hermesd.study.conditions import CONDITIONS_LIMIT
 
 AXES_LIMIT = 1_000
 # What `re` itself parses with; there is no public name for it since Python 3.11.
@@ -315,6 +316,8 @@ class StudySection(Section):
     constraints: Annotated[dict[Name, ConstraintSection], Field(max_length=20)] = Field(
         default_factory=dict
     )
+    # Conditions on parameters, which `conditions` reads.
+    where: Annotated[tuple[Text, ...], Field(max_length=CONDITIONS_LIMIT)] = ()
     run_cap: Count | None = None
     early_terminate: EarlyTerminateSection | None = None
     schedule: ScheduleSection = ScheduleSection()

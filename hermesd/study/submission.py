@@ -375,7 +375,7 @@ def _axis_errors(spec: pb.StudySpec) -> tuple[FieldError, ...]:
 
 
 def _points(section: StudySection) -> list[space.Point]:
-    axes = space.axes(section.parameters)
+    axes = space.axes(section.parameters, section.where)
     if section.method == "grid":
         return space.grid(axes, section.run_cap, TRIALS_LIMIT)
     if section.method in searchers.METHODS:
@@ -391,6 +391,27 @@ def _points(section: StudySection) -> list[space.Point]:
         raise Refused(FieldError("run_cap", "", expected))
     _see_that_it_is_no_more_than_the_limit(section.run_cap)
     return space.draws(axes, section.run_cap, section.seed)
+
+
+def _fallen_out(section: StudySection) -> Iterable[str]:
+    """How many points the conditions take away, for who submits the study."""
+    if not section.where:
+        return
+    axes = space.axes(section.parameters, section.where)
+    if section.method == "grid":
+        fell, points = space.fallen_out(axes)
+        yield f"where: {fell:,} of the {points:,} points of the grid fall out"
+        return
+    is_search = section.method in searchers.METHODS
+    count = searchers.startup(section) if is_search else section.run_cap or 0
+    drawn = sum(
+        1
+        + next(
+            n for n, p in enumerate(space.attempts(axes, section.seed, number)) if axes.allows(p)
+        )
+        for number in range(1, count + 1)
+    )
+    yield f"where: {drawn - count:,} of {drawn:,} points that were drawn fell out"
 
 
 def _see_that_it_is_no_more_than_the_limit(run_cap: int) -> None:
@@ -439,6 +460,7 @@ def _notes(section: StudySection) -> Iterable[str]:
             "command has no ${args}: the program is not given the parameters, but for the"
             " variable HERMES_PARAMETERS"
         )
+    yield from _fallen_out(section)
     yield from searchers.notes(section)
     if section.method == "random" and not section.seed:
         yield "the points are those of seed 0; give another `seed` for others"

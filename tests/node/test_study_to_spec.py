@@ -51,6 +51,7 @@ retry:
   rules: [{match: out of memory, do: not_here}]
   hung_seconds: 120
   stalled: retry
+where: [lr < 1]
 stop: {max_steps: 100, max_seconds: 1000, target: 0.9, on_nan: false}
 pool: ours
 priority: 3

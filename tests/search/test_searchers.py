@@ -136,9 +136,9 @@ AXIS = st.sampled_from(
 def test_a_value_and_where_it_lies_are_the_same(
     settings: dict[str, Any], number: int, share: float
 ) -> None:
-    (axis,) = space.axes({"x": settings}).values()
-    lie = Coordinates(axis)
-    drawn = dict(space.drawn({"x": axis}, 0, number))["x"]
+    axes = space.axes({"x": settings})
+    lie = Coordinates(axes["x"])
+    drawn = dict(space.drawn(axes, 0, number))["x"]
     at = lie.of(drawn)
     assert at is not None
     again = lie.value(at)
@@ -148,7 +148,7 @@ def test_a_value_and_where_it_lies_are_the_same(
     else:
         assert isinstance(again, int | float)
         assert isinstance(drawn, int | float)
-        near = getattr(axis, "q", 1.0 if isinstance(drawn, int) else 0.0)
+        near = getattr(axes["x"], "q", 1.0 if isinstance(drawn, int) else 0.0)
         assert math.isclose(again, drawn, rel_tol=1e-6, abs_tol=near + 1e-9)
     there = lie.value(share if lie.size is None else min(int(share * lie.size), lie.size - 1))
     assert lie.of(there) is not None
