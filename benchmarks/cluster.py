@@ -99,7 +99,7 @@ def enrol_all(head: Daemons, count: int) -> Path:
         key = ec.generate_private_key(ec.SECP256R1())
         request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
         signed = authority.issue(Identity(Role.NODE, name), request.sign(key, hashes.SHA256()))
-        (folder / "authority.crt").write_bytes(authority.certificate_pem)
+        (folder / "authority.crt").write_bytes(authority.roots_pem)
         write_private(folder / "member.key", key_pem(key))
         (folder / "member.crt").write_bytes(signed)
     return members

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.commands import (
+    authority,
     checkpoint,
     cluster,
     local,
@@ -65,6 +66,7 @@ app.add_typer(local.app, name="local", rich_help_panel=_SETUP)
 app.add_typer(cluster.app, name="cluster", rich_help_panel=_SETUP)
 app.add_typer(user.app, name="user", rich_help_panel=_SETUP)
 app.add_typer(token.app, name="token", rich_help_panel=_SETUP)
+app.add_typer(authority.app, name="authority", rich_help_panel=_SETUP)
 app.command(rich_help_panel=_SETUP)(user.login)
 app.command(rich_help_panel=_SETUP)(user.logout)
 app.command(rich_help_panel=_SETUP)(user.context)

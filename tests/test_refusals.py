@@ -201,7 +201,7 @@ def joined(folder: Path) -> Membership:
     membership = folder / "node" / "membership"
     membership.mkdir(parents=True)
     for name, content in (
-        ("authority.crt", authority.certificate_pem),
+        ("authority.crt", authority.roots_pem),
         ("member.key", key_pem(key)),
         ("member.crt", signed),
         ("membership.json", b'{"head": "127.0.0.1:7411", "role": "node", "name": "box"}'),

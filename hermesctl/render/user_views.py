@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hermesctl.render.grid import Grid
 from hermesctl.render.tables import cell, grid, moment
-from hermesctl.sdk.records import AuditEntry, IssuedToken, Member, User
+from hermesctl.sdk.records import AuditEntry, AuthorityStatus, IssuedToken, Member, User
 from hermesctl.text import count, duration, number, percent
 
 
@@ -33,6 +33,19 @@ def tokens_table(tokens: Sequence[IssuedToken]) -> Grid:
         times = (moment(one.made_unix_seconds), moment(one.expires_unix_seconds))
         table.add_row(*map(cell, (one.name, one.user, str(one.role), one.by, *times)))
     return table
+
+
+def authority_facts(status: AuthorityStatus) -> list[tuple[str, str]]:
+    """What there is to know of a head's authority."""
+    if not status.ends_unix_seconds:
+        return [("authority", status.roots), ("rotation", "none is under way")]
+    behind = ", ".join(f"{one.role} {one.name}" for one in status.behind)
+    return [
+        ("authority", status.roots),
+        ("new key signs", f"from {moment(status.signs_unix_seconds)} on"),
+        ("old key ends", moment(status.ends_unix_seconds)),
+        ("not heard yet", behind or "nobody"),
+    ]
 
 
 def _shares(user: User, wide: bool) -> list[str]:

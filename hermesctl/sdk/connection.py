@@ -30,6 +30,7 @@ from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
 from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceStub
 from hermesd.security.enrolment import channel_options
+from hermesd.security.identity import MARK_KEY
 from hermesd.security.token import Token
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Connection:
         self._channel: aio.Channel | None = None
         # Whether there ever was a head: then one that is away may be a head that restarts.
         self.has_answered = False
+        # The mark of the roots of the authority that count at the head, as it said last.
+        self._authority_mark = ""
 
     @property
     def stub(self) -> ControlServiceAsyncStub:
@@ -97,16 +100,17 @@ class Connection:
         return EnrolServiceStub(self._opened())
 
     async def keep_renewed(self) -> None:
-        """Renew this user's certificate if it is time; what fails now is tried the next time."""
-        membership = self.address.membership
+        """Renew this user's certificate if it is time, or as the head's authority is replaced; what
+        fails now is tried the next time."""
+        membership, mark = self.address.membership, self._authority_mark
         now = datetime.datetime.now(datetime.UTC)
         if membership is None:
             return
         with reading_login():
-            due = membership.seconds_to_renewal(now) == 0
+            due = membership.seconds_to_renewal(now) == 0 or not membership.is_of(mark)
         if due:
             with contextlib.suppress(aio.AioRpcError, OSError), reading_login():
-                await membership.renew(now, lambda: _channel(self.address, None))
+                await membership.renew(now, lambda: _channel(self.address, None), mark)
 
     def _opened(self) -> aio.Channel:
         if self._channel is None:
@@ -115,6 +119,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close the channel; the next call would open another."""
+        if self._authority_mark:
+            await self.keep_renewed()
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -131,8 +137,12 @@ class Connection:
         while True:
             self.refuse_absent_socket()
             try:
-                answer = await method(request, timeout=timeout_seconds, metadata=self._metadata)
+                call = method(request, timeout=timeout_seconds, metadata=self._metadata)
+                answer = await call
                 self.has_answered = True
+                if isinstance(call, aio.Call):
+                    told = dict(await call.trailing_metadata() or ())
+                    self._authority_mark = str(told.get(MARK_KEY, ""))
                 return answer
             except aio.AioRpcError as error:
                 if not is_outage(error) or not await backoff.wait():

@@ -24,7 +24,7 @@ from hermesd.codec import Codec, MessageForm
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.security.identity import ROLES
+from hermesd.security.identity import ROLES, root_mark
 
 R = TypeVar("R")
 
@@ -148,6 +148,9 @@ FORMS: Mapping[type, MessageForm] = {
     records.AuditEntry: MessageForm(pb.AuditEntry),
     records.Invited: MessageForm(enrol_pb2.InviteResponse),
     records.Member: MessageForm(enrol_pb2.Identity, derived={"role": _role}),
+    records.AuthorityStatus: MessageForm(
+        enrol_pb2.AuthorityStatus, derived={"roots": lambda status: root_mark(status.roots)}
+    ),
     records.IssuedToken: MessageForm(enrol_pb2.IssuedToken, derived={"role": _role}),
     Event: MessageForm(pb.PublicEvent, derived={"kind": _kind, "tier": _word("tier")}),
 }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hermesctl.errors import NotFound
 from hermesctl.sdk.connection import Connection
 from hermesctl.sdk.from_wire import record
-from hermesctl.sdk.records import AuditEntry, Invited, IssuedToken, Member, User
+from hermesctl.sdk.records import AuditEntry, AuthorityStatus, Invited, IssuedToken, Member, User
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
 from hermesd.security.identity import ROLES, Role
 
@@ -118,6 +118,22 @@ async def revoke_token(connection: Connection, name: str) -> None:
     """End a token. Raises NotFound."""
     request = enrol_pb2.RevokeTokenRequest(name=name)
     await connection.call(connection.enrol_stub.RevokeToken, request)
+
+
+async def authority(connection: Connection) -> AuthorityStatus:
+    """By what the head is known, and who has not heard of a change. Raises Forbidden."""
+    answer = await connection.call(
+        connection.enrol_stub.GetAuthority, enrol_pb2.GetAuthorityRequest()
+    )
+    return record(AuthorityStatus, answer.authority)
+
+
+async def rotate_authority(connection: Connection, overlap_seconds: float) -> AuthorityStatus:
+    """Begin to replace its key by one that counts beside it for so long. Raises Refused,
+    Forbidden."""
+    request = enrol_pb2.RotateAuthorityRequest(overlap_seconds=overlap_seconds)
+    answer = await connection.call(connection.enrol_stub.RotateAuthority, request)
+    return record(AuthorityStatus, answer.authority)
 
 
 async def users(connection: Connection) -> list[User]:

@@ -694,6 +694,20 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthorityStatus:
+    """By what a head is known, and whether that is being replaced."""
+
+    #: What tells these certificates from others.
+    roots: str
+    #: When the new key begins to sign, as far as one is to; 0: none is.
+    signs_unix_seconds: float
+    #: When the old one counts no more.
+    ends_unix_seconds: float
+    #: Who has not come since the last of these steps.
+    behind: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedToken:
     """A person's token, without its secret."""
 

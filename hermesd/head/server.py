@@ -74,6 +74,7 @@ GRACE_SECONDS = 2.0
 # Code that was uploaded and never submitted goes after so long; it is looked for now and then.
 ORPHAN_SECONDS = 6 * 3600.0
 SWEEP_SECONDS = 1800.0
+ROTATION_STEP_SECONDS = 1.0
 
 # How many more values than before make the collector look at the youngest, and how often that
 # makes it look at the older ones.
@@ -137,6 +138,7 @@ class Running:
     audit: Audit
     health: health.HealthServicer
     blobs: Blobs
+    authority: Authority | None
 
     async def start(self) -> None:
         """Answer from here on."""
@@ -193,6 +195,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),
                         tasks.create_task(_keep_forgetting(whole)),
+                        tasks.create_task(_keep_rotating(whole.authority)),
                     ]
                     try:
                         await _tell_terms(config, whole.head)
@@ -297,8 +300,9 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     except BaseException:
         await server.stop(None)
         raise
+    asked = _health_of(server)
     return Running(
-        head, sessions, searching, server, reception, leasing, audit, _health_of(server), blobs
+        head, sessions, searching, server, reception, leasing, audit, asked, blobs, authority
     )
 
 
@@ -329,11 +333,21 @@ async def _keep_forgetting(whole: Running) -> None:
         _forget_code(whole.blobs, head.state, head.clock() - ORPHAN_SECONDS)
 
 
+async def _keep_rotating(authority: Authority | None) -> None:
+    """Have a new authority take over when it is due."""
+    while authority is not None:
+        await asyncio.sleep(ROTATION_STEP_SECONDS)
+        try:
+            authority.advance()
+        except OSError as error:  # a full disk, for example: it is tried again
+            log.error("the authority is not replaced yet", reason=str(error))
+
+
 def _tokens(config: HeadConfig, authority: Authority | None, clock: Clock) -> Tokens | None:
     """Those of people; None for a head that asks nobody for one."""
     if config.embedded:
         return None
-    known_by = authority.certificate_pem if authority is not None else b""
+    known_by = authority.roots_pem if authority is not None else b""
     return Tokens(config.state_dir / "tokens.json", clock, known_by)
 
 

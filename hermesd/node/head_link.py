@@ -109,6 +109,7 @@ _PARTING_SECONDS = 1.0
 _RENEWAL_PAUSE_SECONDS = 3600.0
 # What could not be renewed, or not be written down, is tried again so much later.
 _RENEWAL_AGAIN_SECONDS = 300.0
+_ROTATION_AGAIN_SECONDS = 5.0
 _OPTIONS = [
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
@@ -163,6 +164,9 @@ class Link:
         self._heard_head, self._heard_sequence = "", 0
         self._machine = marks_of_machine()
         self._renew_after = 0.0
+        # By the mark of the roots that count at the head: whether it may have changed them.
+        self._authority_mark = ""
+        self._rotated = asyncio.Event()
         self._ended = asyncio.Event()
         self._outage = Outage()
 
@@ -267,6 +271,9 @@ class Link:
         if response.HasField("lease"):
             self._heard_head = response.lease.head
             self._heard_sequence = response.lease.journal_sequence
+            if self._authority_mark != response.lease.authority_mark:
+                self._authority_mark = response.lease.authority_mark
+                self._rotated.set()
         said.hear(response)
 
     async def _write(self, call: _Call) -> None:
@@ -289,24 +296,25 @@ class Link:
                 self._outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))
 
     async def _keep_renewed(self, call: _Call) -> None:
-        """Come again with a newer certificate before this one ends; runs go on meanwhile."""
+        """Come again with a newer certificate before this one ends, or as the head's authority is
+        replaced; runs go on meanwhile."""
         membership = self._membership
         if membership is None:
             return
         while True:
+            rotated = False
             try:
-                await asyncio.sleep(self._renew_after - boottime())
-                # A file that is damaged has to wait for its next turn, too.
-                self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
-                now = datetime.datetime.now(datetime.UTC)
-                await asyncio.sleep(membership.seconds_to_renewal(now))
-                self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
-                now = datetime.datetime.now(datetime.UTC)
-                await membership.renew(now, lambda: _channel(self._config, membership))
-                renewed = _channel(self._config, membership)
+                rotated = await self._renewal_due(membership)
+                now, mark = datetime.datetime.now(datetime.UTC), self._authority_mark
+                if not await membership.renew(now, self._opened, mark):
+                    continue
+                renewed = self._opened()
             except (grpc.aio.AioRpcError, OSError, StateRefused, StateAway) as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.error("certificate not renewed", head=self._target, reason=reason)
+                if rotated:
+                    self._rotated.set()
+                    await asyncio.sleep(_ROTATION_AGAIN_SECONDS)
             else:
                 break
         self._renew_after = boottime() + _RENEWAL_PAUSE_SECONDS
@@ -315,6 +323,33 @@ class Link:
         self._stub = node_pb2_grpc.NodeServiceStub(self._channel)
         await call.done_writing()
         await retired.close(_PARTING_SECONDS)
+
+    async def _renewal_due(self, membership: Membership) -> bool:
+        """Wait until the certificate is due, or the head's authority has changed: True for that."""
+        while await self._rotated_within(self._renew_after - boottime()):
+            if not membership.is_of(self._authority_mark):
+                return True
+        # A file that is damaged has to wait for its next turn, too.
+        self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
+        now = datetime.datetime.now(datetime.UTC)
+        while await self._rotated_within(membership.seconds_to_renewal(now)):
+            if not membership.is_of(self._authority_mark):
+                return True
+        self._renew_after = boottime() + _RENEWAL_AGAIN_SECONDS
+        return False
+
+    async def _rotated_within(self, seconds: float) -> bool:
+        """Wait so long for the head to tell of other roots."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._rotated.wait()
+        except TimeoutError:
+            return False
+        self._rotated.clear()
+        return True
+
+    def _opened(self) -> grpc.aio.Channel:
+        return _channel(self._config, self._membership)
 
     @property
     def attached(self) -> bool:

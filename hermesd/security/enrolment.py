@@ -28,7 +28,15 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import enrol_pb2_grpc
 from hermesd.security import pem
 from hermesd.security.accounts import account
-from hermesd.security.identity import ROLES, SERVER_NAME, Identity, Invitation, NotEnrolled, Role
+from hermesd.security.identity import (
+    ROLES,
+    SERVER_NAME,
+    Identity,
+    Invitation,
+    NotEnrolled,
+    Role,
+    root_mark,
+)
 
 CALL_SECONDS = 20.0
 # An answer that is lost is asked for again; then it is for whoever enrols to do so.
@@ -107,9 +115,20 @@ class Membership:
         this one's certificate. Raises as `files` does."""
         return pem.server_credentials(self.files, members_only=True)
 
-    async def renew(self, now: datetime.datetime, opened: Callable[[], grpc.aio.Channel]) -> None:
+    def is_of(self, mark: str) -> bool:
+        """Whether what is known of the head's authority is what counts there now, by its mark; so
+        it is where the head says nothing of it. Raises as `files` does."""
+        return mark in ("", root_mark(self.files().authority))
+
+    async def renew(
+        self,
+        now: datetime.datetime,
+        opened: Callable[[], grpc.aio.Channel],
+        mark: str = "",
+    ) -> bool:
         """Have a newer certificate given, for a new key, over a channel that `opened` opens with
-        the present one; unless it is too early by now, as another process has.
+        the present one, and with it the authority's own, which has this `mark` at the head. False
+        where neither is due by now, as another process has them.
 
         To the head, a renewal for another key is one by another holder: so it is asked for by one
         process at a time, and by the same key until there is an answer. Raises AioRpcError,
@@ -118,8 +137,8 @@ class Membership:
         lock = os.open(self.folder / "renewal.lock", os.O_CREAT | os.O_RDWR, 0o600)
         with os.fdopen(lock, "wb"):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self.seconds_to_renewal(now) > 0:
-                return
+            if self.seconds_to_renewal(now) > 0 and self.is_of(mark):
+                return False
             asking = self.folder / _NEXT_KEY
             if not asking.exists():
                 write_private(asking, key_pem(ec.generate_private_key(ec.SECP256R1())))
@@ -130,6 +149,9 @@ class Membership:
                 response = await stub.Renew(request, timeout=CALL_SECONDS)
             write_private(self.folder / "member.crt", response.certificate)
             replace_file(asking, self.folder / "member.key")
+            if response.authority:  # last: by it one sees that the others are of its time
+                write_private(self.folder / "authority.crt", response.authority)
+        return True
 
     def files(self) -> pem.Files:
         """What was given at the enrolment. Raises StateRefused for damaged files, StateAway for
@@ -303,11 +325,17 @@ def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolRe
 
 
 def _authority_pem(der: bytes) -> bytes:
+    """Of one certificate or more, one after the other: a DER sequence says how long it is."""
+    found = b""
     try:
-        certificate = x509.load_der_x509_certificate(der)
+        while der or not found:
+            whole = 4 + int.from_bytes(der[2:4], "big")
+            certificate = x509.load_der_x509_certificate(der[:whole])
+            found += certificate.public_bytes(serialization.Encoding.PEM)
+            der = der[whole:]
     except ValueError:
         raise NotEnrolled("the token holds no certificate of a head") from None
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    return found
 
 
 def _signing_request(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -18,6 +18,8 @@ from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 
 # What every head of its own authority is called in its certificate, whatever its address is.
 SERVER_NAME = "head.hermes"
+# With what an answer tells the mark of the authority's roots that count (`root_mark`).
+MARK_KEY = "hermes-authority"
 SECRET_BYTES = 16
 _CHECK_BYTES = 4
 # A token must not look like an option: what follows may begin with a hyphen.
@@ -82,7 +84,8 @@ def said_token(word: str | None, file: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a token says: the secret, the port where it is redeemed, the head's authority (DER)."""
+    """What a token says: the secret, the port where it is redeemed, the roots of the head's
+    authority (DER, one after the other)."""
 
     secret: bytes
     port: int
@@ -107,6 +110,11 @@ class Invitation:
             raise NotEnrolled("the token is not whole: copy the command that printed it again")
         secret = content[2 : 2 + SECRET_BYTES]
         return cls(secret, int.from_bytes(content[:2], "big"), content[2 + SECRET_BYTES :])
+
+
+def root_mark(pem: bytes) -> str:
+    """What tells the certificates by which a head is known from others."""
+    return hashlib.sha256(pem).hexdigest()[:16]
 
 
 def server_name(node: str) -> str:

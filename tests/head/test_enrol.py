@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 import hermesd
 from hermesd.config.schema import NodeConfig
-from hermesd.head.security import authority
+from hermesd.head.security import roots
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import token
 from hermesd.head.security.listen import reached_at
@@ -201,7 +201,7 @@ async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -
     with pytest.raises(NotEnrolled, match="not whole"):
         enrol(head.address, token[:-3], "box", tmp_path / "a")
     read = Invitation.of(token)
-    stranger = Authority(tmp_path / "stranger").certificate_pem
+    stranger = Authority(tmp_path / "stranger").roots_pem
     der = x509.load_pem_x509_certificate(stranger).public_bytes(Encoding.DER)
     other = Invitation(read.secret, read.port, der).token()
     with pytest.raises(NotEnrolled, match="not the one that the token is from"):
@@ -468,8 +468,8 @@ def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as past:
-        past.setattr(authority, "_BEFORE", datetime.timedelta(days=30))
-        born = Authority(tmp_path).certificate.not_valid_before_utc
+        past.setattr(roots, "_BEFORE", datetime.timedelta(days=30))
+        born = x509.load_pem_x509_certificate(Authority(tmp_path).roots_pem).not_valid_before_utc
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     signed = Authority(tmp_path).issue(BOX, request.sign(key, hashes.SHA256()))

@@ -130,7 +130,7 @@ def test_a_token_goes_to_no_port_that_it_cannot_know(tmp_path: Path) -> None:
     for environment in ({}, {"HERMES_TOKEN_FILE": str(path)}):
         with pytest.raises(UsageError, match="any account may listen at a port"):
             find_token(environment, port)
-    authority = Authority(tmp_path).certificate_pem
+    authority = Authority(tmp_path).roots_pem
     path.write_text(f"hermes_abc\n{authority.decode()}")
     assert find_token({"HERMES_TOKEN_FILE": str(path)}, port).token == Token(
         "hermes_abc", authority

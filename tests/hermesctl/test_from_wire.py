@@ -20,6 +20,7 @@ MESSAGES: list[tuple[type, Any]] = [(kind, form.message) for kind, form in FORMS
 UNTOLD = {"Checkpoint.trial", "Checkpoint.attempt", "Quantum.exact", "Quantum.milestones"}
 _VALUES: dict[int, Any] = {
     FieldDescriptor.TYPE_STRING: "word",
+    FieldDescriptor.TYPE_BYTES: b"word",
     FieldDescriptor.TYPE_BOOL: True,
     FieldDescriptor.TYPE_DOUBLE: 0.5,
     FieldDescriptor.TYPE_ENUM: 2,

@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.config.values import NODE_NAME
@@ -22,7 +21,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.refusals import NotFound, NotNow, TooMuch
 from hermesd.head.security.access import asker
 from hermesd.head.security.admission import Admission
-from hermesd.head.security.authority import NOTHING, Authority, Grant, Stolen, key_mark
+from hermesd.head.security.authority import NOTHING, Authority, Grant, Issued, Stolen, key_mark
 from hermesd.head.security.guard import LOCAL, Certified, Forbidden, about, caller, credential
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.security.tokens import KnownToken, Tokens
@@ -161,6 +160,9 @@ LONGEST_SECONDS = 30 * 86_400.0
 USUAL_SECONDS = 86_400.0
 TOKENS_LONGEST_SECONDS = 366 * 86_400.0
 TOKENS_USUAL_SECONDS = 90 * 86_400.0
+# Of nodes that are connected each comes within seconds; of people, those who call meanwhile.
+OVERLAP_SHORTEST_SECONDS = 10.0
+OVERLAP_LONGEST_SECONDS = 366 * 86_400.0
 MOST_USES = 10_000
 MOST_USES_OF_ONE = 256
 # A request for a P-256 key takes some 300 bytes.
@@ -216,10 +218,9 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
             secret = self._invitations.invite(role, request.name, seconds, uses, grant)
         except OverflowError as error:
             raise TooMuch(str(error)) from None
-        der = authority.certificate.public_bytes(serialization.Encoding.DER)
         about.set(_mark(secret))
         log.info("invited", role=role, name=request.name or "any", uses=uses)
-        token = Invitation(secret, self._port, der).token()
+        token = Invitation(secret, self._port, authority.roots_der).token()
         return pb.InviteResponse(token=token, address=reached_at(self._address))
 
     def _checked_grant(self, role: Role, request: pb.InviteRequest) -> Grant:
@@ -328,7 +329,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         except Stolen:
             raise shown.two_holders() from None
         log.info("renewed", role=shown.identity.role, name=shown.identity.name)
-        return pb.RenewResponse(certificate=certificate)
+        return pb.RenewResponse(certificate=certificate, authority=authority.roots_pem)
 
     async def Revoke(self, request: pb.RevokeRequest, context: Any) -> pb.RevokeResponse:
         if request.token:
@@ -376,16 +377,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         known = self._authority.identities() if self._authority is not None else {}
         if not asker().everything:
             known = {one: issued for one, issued in known.items() if one == caller.get()}
-        return pb.ListIdentitiesResponse(
-            identities=[
-                pb.Identity(
-                    role=_NUMBERS[identity.role],
-                    name=identity.name,
-                    expires_unix_seconds=issued.expires_unix_seconds,
-                )
-                for identity, issued in sorted(known.items(), key=lambda item: item[0].name)
-            ]
-        )
+        return pb.ListIdentitiesResponse(identities=_told_identities(known))
 
     async def IssueToken(
         self, request: pb.IssueTokenRequest, context: Any
@@ -428,6 +420,37 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         log.info("token revoked", name=request.name)
         return pb.RevokeTokenResponse()
 
+    async def RotateAuthority(
+        self, request: pb.RotateAuthorityRequest, context: Any
+    ) -> pb.RotateAuthorityResponse:
+        authority, seconds = self._needed(), request.overlap_seconds
+        if not OVERLAP_SHORTEST_SECONDS <= seconds <= OVERLAP_LONGEST_SECONDS:
+            expected = f"from {OVERLAP_SHORTEST_SECONDS:g} to {OVERLAP_LONGEST_SECONDS:g} seconds"
+            raise Refused(FieldError("overlap_seconds", f"{seconds:g}", expected))
+        if authority.rotation is not None:
+            raise NotNow("the authority is being replaced already: that has to end first")
+        authority.rotate(seconds)
+        log.warning("a new authority takes over", overlap_seconds=seconds)
+        return pb.RotateAuthorityResponse(authority=self._authority_status(authority))
+
+    async def GetAuthority(
+        self, request: pb.GetAuthorityRequest, context: Any
+    ) -> pb.GetAuthorityResponse:
+        return pb.GetAuthorityResponse(authority=self._authority_status(self._needed()))
+
+    def _authority_status(self, authority: Authority) -> pb.AuthorityStatus:
+        rotation = authority.rotation
+        if rotation is None:
+            return pb.AuthorityStatus(roots=authority.roots_pem)
+        known = authority.identities()
+        behind = {one: issued for one, issued in known.items() if issued.roots != authority.mark}
+        return pb.AuthorityStatus(
+            roots=authority.roots_pem,
+            signs_unix_seconds=rotation.signs_unix_seconds,
+            ends_unix_seconds=rotation.ends_unix_seconds,
+            behind=_told_identities(behind),
+        )
+
     def _needed_tokens(self) -> Tokens:
         if self._tokens is None:
             raise NotNow("an embedded head asks nobody for a token: only its own user reaches it")
@@ -437,6 +460,17 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if self._authority is None:
             raise NotNow(f"this head gives out no certificates: {_why_none(self._address)}")
         return self._authority
+
+
+def _told_identities(known: Mapping[Identity, Issued]) -> list[pb.Identity]:
+    return [
+        pb.Identity(
+            role=_NUMBERS[identity.role],
+            name=identity.name,
+            expires_unix_seconds=issued.expires_unix_seconds,
+        )
+        for identity, issued in sorted(known.items(), key=lambda item: item[0].name)
+    ]
 
 
 def _why_none(listen_address: str) -> str:

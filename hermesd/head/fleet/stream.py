@@ -311,6 +311,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             left_behind=left_behind(state, node) if parting else None,
             head=self._setback.head,
             journal_sequence=self._head.committed,
+            authority_mark=self._admission.authority_mark,
         )
 
     async def _held(self, session: NodeSession, holdings: pb.Holdings) -> None:

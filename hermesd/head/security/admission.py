@@ -25,6 +25,11 @@ class Admission:
         self._authority = authority
         self._pools = {pool.name: pool for pool in pools}
 
+    @property
+    def authority_mark(self) -> str:
+        """By which nodes see whether they know the authority's roots; empty where there is none."""
+        return self._authority.mark if self._authority is not None else ""
+
     def admitted(self, holder: Identity | None, joined: NodeJoined) -> NodeJoined:
         """The node that who calls says it is, as it was invited. Raises Forbidden."""
         if holder is None or holder.role is not Role.NODE:

@@ -12,28 +12,25 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from hermesd.core.model import PoolId
-from hermesd.head.statedir import StateRefused, expecting
+from hermesd.head.security.roots import RootRotation, Roots
+from hermesd.head.statedir import expecting
 from hermesd.security import pem
 from hermesd.security.enrolment import key_pem, write_private
-from hermesd.security.identity import SERVER_NAME, Identity, Role, server_name, uri_of
+from hermesd.security.identity import SERVER_NAME, Identity, Role, root_mark, server_name, uri_of
 
-AUTHORITY_LIFE = datetime.timedelta(days=3650)
 SERVER_LIFE = datetime.timedelta(days=365)
 CERTIFICATE_LIFE = datetime.timedelta(days=90)
-# Clocks of other machines may be behind.
-_BEFORE = datetime.timedelta(hours=1)
 # For one key: no more are asked for by who gets none of them.
 _RENEWALS_COUNTED = 16
 _SUPERSEDED_KNOWN = 16
@@ -71,12 +68,14 @@ class Keyed(NamedTuple):
 class Issued:
     """What is known of an identity: the certificates that count, of the key in use and of the one
     that it was renewed for, if it was; when the newest ends; what was granted by the invitation;
-    and the last certificates that count no more, as a renewal of theirs was renewed."""
+    the last certificates that count no more, as a renewal of theirs was renewed; and the mark of
+    the roots that counted when the newest was given."""
 
     keyed: tuple[Keyed, ...]
     expires_unix_seconds: float
     grant: Grant = NOTHING
     superseded: tuple[int, ...] = ()
+    roots: str = ""
 
     def renewed(self, used: int, key: str, serial: int) -> Issued:
         """With the renewal `serial` for this key of the certificate `used`, which counts; what was
@@ -110,28 +109,53 @@ class Authority:
         self._ledger_path = folder / "issued.json"
         with expecting(folder, "the directory of the authority", _RESTORE, secret=True):
             folder.mkdir(mode=0o700, exist_ok=True)
-        self._key, self.certificate = _own(folder)
+        self._roots = Roots(folder)
+        self._know()
         with expecting(self._ledger_path, "the certificates that count", _RESTORE):
             self._ledger = _read_ledger(self._ledger_path)
         self._server: pem.Files | None = None
         self._server_anew = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
+    def _know(self) -> None:
+        trusted = [root.certificate for root in self._roots.trusted]
+        #: The authority's own certificate; two while it changes, the one that signs first. Likewise
+        #: `roots_der`, one after the other.
+        self.roots_pem = b"".join(one.public_bytes(serialization.Encoding.PEM) for one in trusted)
+        self.roots_der = b"".join(one.public_bytes(serialization.Encoding.DER) for one in trusted)
+        #: What tells these from others: who knows those is to renew.
+        self.mark = root_mark(self.roots_pem)
+
     @property
-    def certificate_pem(self) -> bytes:
-        """The authority's own certificate."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+    def rotation(self) -> RootRotation | None:
+        """The change to a new root that is under way, if one is."""
+        return self._roots.rotation
+
+    def rotate(self, overlap_seconds: float) -> None:
+        """Begin such a change; none may be under way. Raises OSError."""
+        self._roots.begin(overlap_seconds)
+        self._know()
+
+    def advance(self) -> None:
+        """Go on with it, as far as is due by now. Raises OSError."""
+        if self._roots.advance():
+            self._know()
+
+    def trusts(self, issuer: str) -> bool:
+        """Whether certificates of this root still count."""
+        return any(issuer == root.name for root in self._roots.trusted)
 
     def server_files(self) -> pem.Files:
         """For the head's own ports. The key and the certificate are kept nowhere, and made anew
         long before they end."""
-        now = datetime.datetime.now(datetime.UTC)
-        if self._server is None or now >= self._server_anew:
+        now, roots = datetime.datetime.now(datetime.UTC), self.roots_pem
+        if self._server is None or now >= self._server_anew or self._server.authority != roots:
             key = ec.generate_private_key(ec.SECP256R1())
             names = [x509.DNSName(SERVER_NAME)]
             usages = [ExtendedKeyUsageOID.SERVER_AUTH]
-            signed = self._sign(key.public_key(), SERVER_NAME, names, usages, SERVER_LIFE)
+            root = self._roots.server
+            signed = root.sign(key.public_key(), SERVER_NAME, names, usages, SERVER_LIFE)
             certificate = signed.public_bytes(serialization.Encoding.PEM)
-            self._server = pem.Files(self.certificate_pem, key_pem(key), certificate)
+            self._server = pem.Files(roots, key_pem(key), certificate)
             self._server_anew = now + SERVER_LIFE / 2
         return self._server
 
@@ -144,7 +168,8 @@ class Authority:
         """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
         certificate, serial, expires = self._signed(identity, request)
         keyed = Keyed(key_mark(request), (serial,))
-        self._keep({**self._ledger, identity: Issued((keyed,), expires, grant)})
+        issued = Issued((keyed,), expires, grant, roots=self.mark)
+        self._keep({**self._ledger, identity: issued})
         return certificate
 
     def renew(
@@ -162,7 +187,8 @@ class Authority:
         except Stolen:
             self.revoke(identity)
             raise
-        self._keep({**self._ledger, identity: replace(issued, expires_unix_seconds=expires)})
+        issued = replace(issued, expires_unix_seconds=expires, roots=self.mark)
+        self._keep({**self._ledger, identity: issued})
         return certificate
 
     def revoke(self, identity: Identity) -> bool:
@@ -204,27 +230,9 @@ class Authority:
         if identity.role is Role.NODE:  # other nodes fetch checkpoints from it
             names.append(x509.DNSName(server_name(identity.name)))
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        signed = self._sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
+        signed = self._roots.signing.sign(key, identity.name, names, usages, CERTIFICATE_LIFE)
         expires = signed.not_valid_after_utc.timestamp()
         return signed.public_bytes(serialization.Encoding.PEM), signed.serial_number, expires
-
-    def _sign(
-        self,
-        key: ec.EllipticCurvePublicKey,
-        subject: str,
-        names: Sequence[x509.GeneralName],
-        usages: Sequence[x509.ObjectIdentifier],
-        life: datetime.timedelta,
-    ) -> x509.Certificate:
-        """It begins with the authority: a clock of the head that is ahead locks nobody out."""
-        begin = self.certificate.not_valid_before_utc
-        return (
-            _builder(subject, self.certificate.subject, key, begin, life)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
 
     def _keep(self, ledger: dict[Identity, Issued]) -> None:
         """Have this ledger, once it is on the disk. Raises OSError."""
@@ -232,7 +240,7 @@ class Authority:
             [identity.role, identity.name,
              [[key, [str(serial) for serial in serials]] for key, serials in issued.keyed],
              issued.expires_unix_seconds, issued.grant,
-             [str(serial) for serial in issued.superseded]]
+             [str(serial) for serial in issued.superseded], issued.roots]
             for identity, issued in ledger.items()
         ]  # fmt: skip
         write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
@@ -255,7 +263,11 @@ def _read_ledger(path: Path) -> dict[Identity, Issued]:
 
 
 def _issued(
-    keyed: Sequence[Any], expires: float, grant: Any = (), superseded: Sequence[str] = ()
+    keyed: Sequence[Any],
+    expires: float,
+    grant: Any = (),
+    superseded: Sequence[str] = (),
+    roots: str = "",
 ) -> Issued:
     if not isinstance(keyed[0], list):  # before 0.1.0: serial numbers, and then the one key
         keyed, grant = [[grant or "", keyed]], ()
@@ -264,49 +276,5 @@ def _issued(
         expires,
         Grant(*grant),
         tuple(map(int, superseded)),
-    )
-
-
-def _own(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """The authority's key and certificate, made at the first start."""
-    key_path, certificate_path = folder / "authority.key", folder / "authority.crt"
-    if not certificate_path.exists():  # it is written last
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Hermes")])
-        begin = datetime.datetime.now(datetime.UTC) - _BEFORE
-        certificate = (
-            _builder("Hermes", name, key.public_key(), begin, AUTHORITY_LIFE)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        write_private(key_path, key_pem(key))
-        write_private(certificate_path, certificate.public_bytes(serialization.Encoding.PEM))
-    if key_path.exists() and os.stat(key_path).st_mode & 0o077:
-        raise PermissionError(f"{key_path} can be read by others: chmod 600 {key_path}")
-    with expecting(key_path, "the authority's key", _RESTORE, secret=True):
-        loaded = serialization.load_pem_private_key(key_path.read_bytes(), None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
-    with expecting(certificate_path, "the authority's certificate", _RESTORE):
-        certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
-    if certificate.public_key() != loaded.public_key():
-        raise StateRefused(f"{certificate_path} is not of the key {key_path.name}: {_RESTORE}")
-    return loaded, certificate
-
-
-def _builder(
-    subject: str,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    begin: datetime.datetime,
-    life: datetime.timedelta,
-) -> x509.CertificateBuilder:
-    """`life` counts from now."""
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begin)
-        .not_valid_after(datetime.datetime.now(datetime.UTC) + life)
+        roots,
     )

@@ -39,7 +39,7 @@ from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
 from hermesd.refusal import Refused
 from hermesd.security.enrolment import write_private
-from hermesd.security.identity import Identity, Role, identity_of
+from hermesd.security.identity import MARK_KEY, Identity, Role, identity_of
 from hermesd.security.token import Token
 
 
@@ -86,6 +86,8 @@ METHODS: Mapping[str, frozenset[Role]] = {
     "/hermes.v1.EnrolService/IssueToken": frozenset({Role.ADMIN}),
     "/hermes.v1.EnrolService/ListTokens": PEOPLE,
     "/hermes.v1.EnrolService/RevokeToken": PEOPLE,
+    "/hermes.v1.EnrolService/RotateAuthority": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrolService/GetAuthority": frozenset({Role.ADMIN}),
     **dict.fromkeys(methods_of(health_pb2.DESCRIPTOR), EVERYBODY),
     **dict.fromkeys(methods_of(reflection_pb2.DESCRIPTOR), PEOPLE),
 }
@@ -96,6 +98,7 @@ READS = frozenset(
         "/hermes.v1.NodeService/GetBlob",
         "/hermes.v1.EnrolService/ListIdentities",
         "/hermes.v1.EnrolService/ListTokens",
+        "/hermes.v1.EnrolService/GetAuthority",
         *methods_of(health_pb2.DESCRIPTOR),
         *methods_of(reflection_pb2.DESCRIPTOR),
     }
@@ -191,6 +194,7 @@ class Certified:
     identity: Identity
     serial: int
     ends: datetime.datetime
+    issuer: str
 
     def see(self) -> None:
         """See that it counts: a connection outlives what it was opened with. Raises Denied."""
@@ -201,6 +205,11 @@ class Certified:
             raise self.two_holders() from None
         if not counts:
             raise Denied(f"the certificate of {who} counts no more")
+        if not self.authority.trusts(self.issuer):
+            raise Denied(
+                f"the certificate of {who} is of an authority that was replaced: it takes a new"
+                " token"
+            )
         if self.ends <= datetime.datetime.now(datetime.UTC):
             raise Denied(f"the certificate of {who} ended {self.ends:%Y-%m-%d %H:%M:%SZ}")
 
@@ -335,7 +344,8 @@ class Guard(grpc.aio.ServerInterceptor):
             handler = grpc.stream_stream_rpc_method_handler(_unreached)
         else:
             shown, admit = "certificate", functools.partial(self._certified, roles)
-        return _guarded(handler, _Door(method, shown, admit, self._calls, self._audit))
+        door = _Door(method, shown, admit, self._calls, self._audit, self._authority)
+        return _guarded(handler, door)
 
     def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | Bearing | None:
         """Who holds one of the head's own tokens; or one that was made for a person."""
@@ -351,11 +361,11 @@ class Guard(grpc.aio.ServerInterceptor):
     def _certified(self, roles: frozenset[Role], context: Any) -> Identity:
         """Whom the connection's certificate is for. Raises Denied, Forbidden."""
         known = context.auth_context().get("x509_pem_cert", ())
-        identity, serial, ends = _bearer(known[0]) if known else (None, 0, _ENDED)
         assert self._authority is not None
+        identity, serial, ends, issuer = _bearer(known[0]) if known else (None, 0, _ENDED, "")
         if identity is None:
             raise Denied("a valid token, or a certificate of this head, is needed")
-        shown = Certified(self._authority, identity, serial, ends)
+        shown = Certified(self._authority, identity, serial, ends, issuer)
         # The audit has who it was, refused or not.
         caller.set(identity)
         credential.set(shown)
@@ -367,17 +377,18 @@ _ENDED = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _bearer(pem: bytes) -> tuple[Identity | None, int, datetime.datetime]:
-    """Who a certificate is for, its number and its end; the connection has verified its
-    signature."""
+def _bearer(pem: bytes) -> tuple[Identity | None, int, datetime.datetime, str]:
+    """Who a certificate is for, its number, its end and who signed it; the connection has verified
+    its signature."""
     certificate = x509.load_pem_x509_certificate(pem)
     number, ends = certificate.serial_number, certificate.not_valid_after_utc
+    issuer = certificate.issuer.rfc4514_string()
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
-        return None, number, ends
+        return None, number, ends, issuer
     uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-    return (identity_of(uris[0]) if len(uris) == 1 else None), number, ends
+    return (identity_of(uris[0]) if len(uris) == 1 else None), number, ends, issuer
 
 
 def _by_token(shown: Bearing, roles: frozenset[Role], context: Any) -> Identity:
@@ -415,12 +426,15 @@ class _Door:
     admit: Callable[[Any], Identity | None]
     calls: Calls
     audit: Audit | None
+    authority: Authority | None
 
     @contextmanager
     def admitted(self, context: Any, lasts: bool) -> Iterator[None]:
         """Let a call in for the block. Raises Denied, Forbidden, TooMuch."""
         caller.set(None)
         caller.set(who := self.admit(context))
+        if self.authority is not None:
+            context.set_trailing_metadata(((MARK_KEY, self.authority.mark),))
         with self.calls.counted(who, lasts):
             yield
 

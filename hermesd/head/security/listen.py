@@ -153,7 +153,7 @@ async def make_enrol_server(
 def _tokens(config: HeadConfig, authority: Authority | None) -> Mapping[Role, str] | None:
     if config.embedded:
         return None
-    known = authority.certificate_pem if authority is not None else b""
+    known = authority.roots_pem if authority is not None else b""
     return {
         Role.ADMIN: token(config.state_dir / "token", known),
         Role.NODE: token(config.state_dir / "node-token", known),

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hermes/v1/enrol.proto\x12\thermes.v1\"\x9a\x01\n\rInviteRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\x0c\n\x04uses\x18\x04 \x01(\x05\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x14\n\x0cmost_devices\x18\x06 \x01(\x05\x12\x0b\n\x03own\x18\x07 \x01(\x08\"0\n\x0eInviteResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"g\n\x0c\x45nrolRequest\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\x12\x14\n\x07machine\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\n\n\x08_machine\"Y\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x03 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"S\n\rRevokeRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"\x10\n\x0eRevokeResponse\"\x17\n\x15ListIdentitiesRequest\"A\n\x16ListIdentitiesResponse\x12\'\n\nidentities\x18\x01 \x03(\x0b\x32\x13.hermes.v1.Identity\"]\n\x08Identity\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x03 \x01(\x01\"m\n\x11IssueTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12%\n\x04role\x18\x03 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x15\n\rvalid_seconds\x18\x04 \x01(\x01\"I\n\x12IssueTokenResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12%\n\x05token\x18\x02 \x01(\x0b\x32\x16.hermes.v1.IssuedToken\"\x95\x01\n\x0bIssuedToken\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12%\n\x04role\x18\x03 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x19\n\x11made_unix_seconds\x18\x04 \x01(\x01\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x05 \x01(\x01\x12\n\n\x02\x62y\x18\x06 \x01(\t\"\x13\n\x11ListTokensRequest\"<\n\x12ListTokensResponse\x12&\n\x06tokens\x18\x01 \x03(\x0b\x32\x16.hermes.v1.IssuedToken\"\"\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13RevokeTokenResponse*\x92\x01\n\x0cIdentityRole\x12\x1d\n\x19IDENTITY_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12IDENTITY_ROLE_NODE\x10\x01\x12\x16\n\x12IDENTITY_ROLE_USER\x10\x02\x12\x17\n\x13IDENTITY_ROLE_ADMIN\x10\x03\x12\x1a\n\x16IDENTITY_ROLE_OPERATOR\x10\x04\x32\xbf\x04\n\x0c\x45nrolService\x12=\n\x06Invite\x12\x18.hermes.v1.InviteRequest\x1a\x19.hermes.v1.InviteResponse\x12:\n\x05\x45nrol\x12\x17.hermes.v1.EnrolRequest\x1a\x18.hermes.v1.EnrolResponse\x12:\n\x05Renew\x12\x17.hermes.v1.RenewRequest\x1a\x18.hermes.v1.RenewResponse\x12=\n\x06Revoke\x12\x18.hermes.v1.RevokeRequest\x1a\x19.hermes.v1.RevokeResponse\x12U\n\x0eListIdentities\x12 .hermes.v1.ListIdentitiesRequest\x1a!.hermes.v1.ListIdentitiesResponse\x12I\n\nIssueToken\x12\x1c.hermes.v1.IssueTokenRequest\x1a\x1d.hermes.v1.IssueTokenResponse\x12I\n\nListTokens\x12\x1c.hermes.v1.ListTokensRequest\x1a\x1d.hermes.v1.ListTokensResponse\x12L\n\x0bRevokeToken\x12\x1d.hermes.v1.RevokeTokenRequest\x1a\x1e.hermes.v1.RevokeTokenResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hermes/v1/enrol.proto\x12\thermes.v1\"\x9a\x01\n\rInviteRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x15\n\rvalid_seconds\x18\x03 \x01(\x01\x12\x0c\n\x04uses\x18\x04 \x01(\x05\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x14\n\x0cmost_devices\x18\x06 \x01(\x05\x12\x0b\n\x03own\x18\x07 \x01(\x08\"0\n\x0eInviteResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"g\n\x0c\x45nrolRequest\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x17\n\x0fsigning_request\x18\x03 \x01(\x0c\x12\x14\n\x07machine\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\n\n\x08_machine\"Y\n\rEnrolResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x03 \x01(\t\"\'\n\x0cRenewRequest\x12\x17\n\x0fsigning_request\x18\x01 \x01(\x0c\"7\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\x12\x11\n\tauthority\x18\x02 \x01(\x0c\"S\n\rRevokeRequest\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\t\"\x10\n\x0eRevokeResponse\"\x17\n\x15ListIdentitiesRequest\"A\n\x16ListIdentitiesResponse\x12\'\n\nidentities\x18\x01 \x03(\x0b\x32\x13.hermes.v1.Identity\"]\n\x08Identity\x12%\n\x04role\x18\x01 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x03 \x01(\x01\"m\n\x11IssueTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12%\n\x04role\x18\x03 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x15\n\rvalid_seconds\x18\x04 \x01(\x01\"I\n\x12IssueTokenResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12%\n\x05token\x18\x02 \x01(\x0b\x32\x16.hermes.v1.IssuedToken\"\x95\x01\n\x0bIssuedToken\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12%\n\x04role\x18\x03 \x01(\x0e\x32\x17.hermes.v1.IdentityRole\x12\x19\n\x11made_unix_seconds\x18\x04 \x01(\x01\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x05 \x01(\x01\x12\n\n\x02\x62y\x18\x06 \x01(\t\"\x13\n\x11ListTokensRequest\"<\n\x12ListTokensResponse\x12&\n\x06tokens\x18\x01 \x03(\x0b\x32\x16.hermes.v1.IssuedToken\"\"\n\x12RevokeTokenRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13RevokeTokenResponse\"1\n\x16RotateAuthorityRequest\x12\x17\n\x0foverlap_seconds\x18\x01 \x01(\x01\"H\n\x17RotateAuthorityResponse\x12-\n\tauthority\x18\x01 \x01(\x0b\x32\x1a.hermes.v1.AuthorityStatus\"\x15\n\x13GetAuthorityRequest\"E\n\x14GetAuthorityResponse\x12-\n\tauthority\x18\x01 \x01(\x0b\x32\x1a.hermes.v1.AuthorityStatus\"|\n\x0f\x41uthorityStatus\x12\r\n\x05roots\x18\x01 \x01(\x0c\x12\x1a\n\x12signs_unix_seconds\x18\x02 \x01(\x01\x12\x19\n\x11\x65nds_unix_seconds\x18\x03 \x01(\x01\x12#\n\x06\x62\x65hind\x18\x04 \x03(\x0b\x32\x13.hermes.v1.Identity*\x92\x01\n\x0cIdentityRole\x12\x1d\n\x19IDENTITY_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12IDENTITY_ROLE_NODE\x10\x01\x12\x16\n\x12IDENTITY_ROLE_USER\x10\x02\x12\x17\n\x13IDENTITY_ROLE_ADMIN\x10\x03\x12\x1a\n\x16IDENTITY_ROLE_OPERATOR\x10\x04\x32\xea\x05\n\x0c\x45nrolService\x12=\n\x06Invite\x12\x18.hermes.v1.InviteRequest\x1a\x19.hermes.v1.InviteResponse\x12:\n\x05\x45nrol\x12\x17.hermes.v1.EnrolRequest\x1a\x18.hermes.v1.EnrolResponse\x12:\n\x05Renew\x12\x17.hermes.v1.RenewRequest\x1a\x18.hermes.v1.RenewResponse\x12=\n\x06Revoke\x12\x18.hermes.v1.RevokeRequest\x1a\x19.hermes.v1.RevokeResponse\x12U\n\x0eListIdentities\x12 .hermes.v1.ListIdentitiesRequest\x1a!.hermes.v1.ListIdentitiesResponse\x12I\n\nIssueToken\x12\x1c.hermes.v1.IssueTokenRequest\x1a\x1d.hermes.v1.IssueTokenResponse\x12I\n\nListTokens\x12\x1c.hermes.v1.ListTokensRequest\x1a\x1d.hermes.v1.ListTokensResponse\x12L\n\x0bRevokeToken\x12\x1d.hermes.v1.RevokeTokenRequest\x1a\x1e.hermes.v1.RevokeTokenResponse\x12X\n\x0fRotateAuthority\x12!.hermes.v1.RotateAuthorityRequest\x1a\".hermes.v1.RotateAuthorityResponse\x12O\n\x0cGetAuthority\x12\x1e.hermes.v1.GetAuthorityRequest\x1a\x1f.hermes.v1.GetAuthorityResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hermes.v1.enrol_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_IDENTITYROLE']._serialized_start=1289
-  _globals['_IDENTITYROLE']._serialized_end=1435
+  _globals['_IDENTITYROLE']._serialized_start=1653
+  _globals['_IDENTITYROLE']._serialized_end=1799
   _globals['_INVITEREQUEST']._serialized_start=37
   _globals['_INVITEREQUEST']._serialized_end=191
   _globals['_INVITERESPONSE']._serialized_start=193
@@ -44,31 +44,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENEWREQUEST']._serialized_start=439
   _globals['_RENEWREQUEST']._serialized_end=478
   _globals['_RENEWRESPONSE']._serialized_start=480
-  _globals['_RENEWRESPONSE']._serialized_end=516
-  _globals['_REVOKEREQUEST']._serialized_start=518
-  _globals['_REVOKEREQUEST']._serialized_end=601
-  _globals['_REVOKERESPONSE']._serialized_start=603
-  _globals['_REVOKERESPONSE']._serialized_end=619
-  _globals['_LISTIDENTITIESREQUEST']._serialized_start=621
-  _globals['_LISTIDENTITIESREQUEST']._serialized_end=644
-  _globals['_LISTIDENTITIESRESPONSE']._serialized_start=646
-  _globals['_LISTIDENTITIESRESPONSE']._serialized_end=711
-  _globals['_IDENTITY']._serialized_start=713
-  _globals['_IDENTITY']._serialized_end=806
-  _globals['_ISSUETOKENREQUEST']._serialized_start=808
-  _globals['_ISSUETOKENREQUEST']._serialized_end=917
-  _globals['_ISSUETOKENRESPONSE']._serialized_start=919
-  _globals['_ISSUETOKENRESPONSE']._serialized_end=992
-  _globals['_ISSUEDTOKEN']._serialized_start=995
-  _globals['_ISSUEDTOKEN']._serialized_end=1144
-  _globals['_LISTTOKENSREQUEST']._serialized_start=1146
-  _globals['_LISTTOKENSREQUEST']._serialized_end=1165
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=1167
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=1227
-  _globals['_REVOKETOKENREQUEST']._serialized_start=1229
-  _globals['_REVOKETOKENREQUEST']._serialized_end=1263
-  _globals['_REVOKETOKENRESPONSE']._serialized_start=1265
-  _globals['_REVOKETOKENRESPONSE']._serialized_end=1286
-  _globals['_ENROLSERVICE']._serialized_start=1438
-  _globals['_ENROLSERVICE']._serialized_end=2013
+  _globals['_RENEWRESPONSE']._serialized_end=535
+  _globals['_REVOKEREQUEST']._serialized_start=537
+  _globals['_REVOKEREQUEST']._serialized_end=620
+  _globals['_REVOKERESPONSE']._serialized_start=622
+  _globals['_REVOKERESPONSE']._serialized_end=638
+  _globals['_LISTIDENTITIESREQUEST']._serialized_start=640
+  _globals['_LISTIDENTITIESREQUEST']._serialized_end=663
+  _globals['_LISTIDENTITIESRESPONSE']._serialized_start=665
+  _globals['_LISTIDENTITIESRESPONSE']._serialized_end=730
+  _globals['_IDENTITY']._serialized_start=732
+  _globals['_IDENTITY']._serialized_end=825
+  _globals['_ISSUETOKENREQUEST']._serialized_start=827
+  _globals['_ISSUETOKENREQUEST']._serialized_end=936
+  _globals['_ISSUETOKENRESPONSE']._serialized_start=938
+  _globals['_ISSUETOKENRESPONSE']._serialized_end=1011
+  _globals['_ISSUEDTOKEN']._serialized_start=1014
+  _globals['_ISSUEDTOKEN']._serialized_end=1163
+  _globals['_LISTTOKENSREQUEST']._serialized_start=1165
+  _globals['_LISTTOKENSREQUEST']._serialized_end=1184
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=1186
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1246
+  _globals['_REVOKETOKENREQUEST']._serialized_start=1248
+  _globals['_REVOKETOKENREQUEST']._serialized_end=1282
+  _globals['_REVOKETOKENRESPONSE']._serialized_start=1284
+  _globals['_REVOKETOKENRESPONSE']._serialized_end=1305
+  _globals['_ROTATEAUTHORITYREQUEST']._serialized_start=1307
+  _globals['_ROTATEAUTHORITYREQUEST']._serialized_end=1356
+  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_start=1358
+  _globals['_ROTATEAUTHORITYRESPONSE']._serialized_end=1430
+  _globals['_GETAUTHORITYREQUEST']._serialized_start=1432
+  _globals['_GETAUTHORITYREQUEST']._serialized_end=1453
+  _globals['_GETAUTHORITYRESPONSE']._serialized_start=1455
+  _globals['_GETAUTHORITYRESPONSE']._serialized_end=1524
+  _globals['_AUTHORITYSTATUS']._serialized_start=1526
+  _globals['_AUTHORITYSTATUS']._serialized_end=1650
+  _globals['_ENROLSERVICE']._serialized_start=1802
+  _globals['_ENROLSERVICE']._serialized_end=2548
 # @@protoc_insertion_point(module_scope)

@@ -75,10 +75,12 @@ class RenewRequest(_message.Message):
     def __init__(self, signing_request: _Optional[bytes] = ...) -> None: ...
 
 class RenewResponse(_message.Message):
-    __slots__ = ("certificate",)
+    __slots__ = ("certificate", "authority")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
     certificate: bytes
-    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+    authority: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., authority: _Optional[bytes] = ...) -> None: ...
 
 class RevokeRequest(_message.Message):
     __slots__ = ("role", "name", "token")
@@ -169,3 +171,37 @@ class RevokeTokenRequest(_message.Message):
 class RevokeTokenResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class RotateAuthorityRequest(_message.Message):
+    __slots__ = ("overlap_seconds",)
+    OVERLAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    overlap_seconds: float
+    def __init__(self, overlap_seconds: _Optional[float] = ...) -> None: ...
+
+class RotateAuthorityResponse(_message.Message):
+    __slots__ = ("authority",)
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    authority: AuthorityStatus
+    def __init__(self, authority: _Optional[_Union[AuthorityStatus, _Mapping]] = ...) -> None: ...
+
+class GetAuthorityRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetAuthorityResponse(_message.Message):
+    __slots__ = ("authority",)
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    authority: AuthorityStatus
+    def __init__(self, authority: _Optional[_Union[AuthorityStatus, _Mapping]] = ...) -> None: ...
+
+class AuthorityStatus(_message.Message):
+    __slots__ = ("roots", "signs_unix_seconds", "ends_unix_seconds", "behind")
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    SIGNS_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    roots: bytes
+    signs_unix_seconds: float
+    ends_unix_seconds: float
+    behind: _containers.RepeatedCompositeFieldContainer[Identity]
+    def __init__(self, roots: _Optional[bytes] = ..., signs_unix_seconds: _Optional[float] = ..., ends_unix_seconds: _Optional[float] = ..., behind: _Optional[_Iterable[_Union[Identity, _Mapping]]] = ...) -> None: ...

@@ -74,6 +74,16 @@ class EnrolServiceStub(object):
                 request_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
+        self.RotateAuthority = channel.unary_unary(
+                '/hermes.v1.EnrolService/RotateAuthority',
+                request_serializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.FromString,
+                _registered_method=True)
+        self.GetAuthority = channel.unary_unary(
+                '/hermes.v1.EnrolService/GetAuthority',
+                request_serializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.FromString,
+                _registered_method=True)
 
 
 class EnrolServiceServicer(object):
@@ -134,6 +144,19 @@ class EnrolServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RotateAuthority(self, request, context):
+        """Begin to replace the authority's key. Both roots count until the rotation ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetAuthority(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EnrolServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -176,6 +199,16 @@ def add_EnrolServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.FromString,
                     response_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'RotateAuthority': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateAuthority,
+                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.SerializeToString,
+            ),
+            'GetAuthority': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAuthority,
+                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -394,6 +427,60 @@ class EnrolService(object):
             '/hermes.v1.EnrolService/RevokeToken',
             hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
             hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateAuthority(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.EnrolService/RotateAuthority',
+            hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.SerializeToString,
+            hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAuthority(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hermes.v1.EnrolService/GetAuthority',
+            hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.SerializeToString,
+            hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,9 @@ class EnrolServiceStub:
     """A user is told their own."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.RevokeTokenRequest, _enrol_pb2.RevokeTokenResponse]
     """A user may end their own."""
+    RotateAuthority: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.RotateAuthorityRequest, _enrol_pb2.RotateAuthorityResponse]
+    """Begin to replace the authority's key. Both roots count until the rotation ends."""
+    GetAuthority: _grpc.UnaryUnaryMultiCallable[_enrol_pb2.GetAuthorityRequest, _enrol_pb2.GetAuthorityResponse]
 
 @_typing.type_check_only
 class EnrolServiceAsyncStub(EnrolServiceStub):
@@ -65,6 +68,9 @@ class EnrolServiceAsyncStub(EnrolServiceStub):
     """A user is told their own."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_enrol_pb2.RevokeTokenRequest, _enrol_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     """A user may end their own."""
+    RotateAuthority: _aio.UnaryUnaryMultiCallable[_enrol_pb2.RotateAuthorityRequest, _enrol_pb2.RotateAuthorityResponse]  # type: ignore[assignment]
+    """Begin to replace the authority's key. Both roots count until the rotation ends."""
+    GetAuthority: _aio.UnaryUnaryMultiCallable[_enrol_pb2.GetAuthorityRequest, _enrol_pb2.GetAuthorityResponse]  # type: ignore[assignment]
 
 class EnrolServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -129,5 +135,20 @@ class EnrolServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_enrol_pb2.RevokeTokenResponse, _abc.Awaitable[_enrol_pb2.RevokeTokenResponse]]:
         """A user may end their own."""
+
+    @_abc_1.abstractmethod
+    def RotateAuthority(
+        self,
+        request: _enrol_pb2.RotateAuthorityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_enrol_pb2.RotateAuthorityResponse, _abc.Awaitable[_enrol_pb2.RotateAuthorityResponse]]:
+        """Begin to replace the authority's key. Both roots count until the rotation ends."""
+
+    @_abc_1.abstractmethod
+    def GetAuthority(
+        self,
+        request: _enrol_pb2.GetAuthorityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_enrol_pb2.GetAuthorityResponse, _abc.Awaitable[_enrol_pb2.GetAuthorityResponse]]: ...
 
 def add_EnrolServiceServicer_to_server(servicer: EnrolServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
