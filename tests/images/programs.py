@@ -221,6 +221,17 @@ try:
 finally:
     memory.close(); memory.unlink()
 """),
+    "System V": python("""
+import ctypes
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+segment, semaphore = libc.shmget(1234, 4096, 0o1600), libc.semget(77, 1, 0o1600)
+libc.semctl(semaphore, 0, 16, 5)
+cell = ctypes.c_int.from_address(libc.shmat(segment, None, 0))
+for step in range(60):
+    cell.value += step; print(cell.value, libc.semctl(semaphore, 0, 12), flush=True); rest()
+libc.shmctl(segment, 0, None); libc.semctl(semaphore, 0, 0)
+"""),
     "subprocess": python("""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-u", "-c", "import sys\\nt=0\\nfor l in sys.stdin:\\n t+=int(l); print(t)"],

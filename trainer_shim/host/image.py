@@ -80,12 +80,6 @@ class Source:
     laid_out: Mapping[str, list[int]]
 
 
-def is_root() -> bool:
-    """Whether this root is the machine's: the users here are all that there are."""
-    with open("/proc/self/uid_map") as file:
-        return file.read().split() == ["0", "0", str(2**32 - 1)]
-
-
 def features() -> list[str]:
     """What a program finds on this machine, and may have come to need: where it is brought back all
     of it must be there, too."""
@@ -229,7 +223,7 @@ def why_not(scratch: str, status: int) -> str:
 def _command(words: list[str], scratch: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(scratch, _LOG))
-    rootless = () if is_root() else ("--unprivileged",)
+    rootless = () if world.is_root() else ("--unprivileged",)
     return [*words, *rootless, *_COMMON, "-W", scratch, "-o", _LOG]
 
 

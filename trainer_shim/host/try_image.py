@@ -54,7 +54,7 @@ def main(criu: str, folder: str) -> dict[str, Any]:
     except ProcessLookupError:
         raise ImageError("CRIU brought nothing back") from None
     os.waitpid(source.pid, 0)
-    return {"version": words[1], "features": image.features(), "is_root": image.is_root()}
+    return {"version": words[1], "features": image.features(), "is_root": world.is_root()}
 
 
 def _sleeper() -> int:

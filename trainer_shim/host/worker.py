@@ -147,6 +147,7 @@ def fork_worker(
     ours.close()
     os.close(read_end)
     if outside is not None:
+        world.own_ipc()
         outside.close()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
