@@ -22,7 +22,7 @@ from trainer_shim.channel.frames import Message, number
 from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.reporting import REPORT_SECONDS, MetricNames, Metrics, Reporter
-from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay
+from trainer_shim.rerun import temporary_paths, wallclock_replay
 from trainer_shim.saver import (
     CannotCapture,
     CannotCaptureNow,
@@ -608,7 +608,6 @@ class Agent:
             "framework": self.framework,
             "fidelity": self.level,
             "reason": self.reason,
-            "seeds": seed_replay.given(),
             "clock": wallclock_replay.given(),
             "temporary": temporary_paths.given(),
             "parameters": self.parameters,

@@ -19,7 +19,6 @@ from typing import Any, Callable
 from trainer_shim import checkpoint_dir, child_interpreters
 from trainer_shim.agent import Agent, CannotCaptureNow
 from trainer_shim.reporting import LONGEST_NAME, is_name
-from trainer_shim.rerun import seed_replay
 
 Save = Callable[[str], object]
 
@@ -53,7 +52,6 @@ class Trial:
         self._checks = _Checks("trial.report")
         if agent is None:
             return
-        seed_replay.leave_out(lambda: True)  # what is run again is the author's affair
         agent.hello("explicit")
         if agent.restore is not None:
             self.resume = Resume(agent.restore_step, agent.restore)

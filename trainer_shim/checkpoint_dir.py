@@ -249,7 +249,7 @@ class Builder:
     def finish(self, fields: Mapping[str, Any]) -> Fields:
         """Write the manifest, make everything durable, rename.
 
-        `fields` are trial, attempt, step, framework, fidelity, reason, parameters, seeds and clock;
+        `fields` are trial, attempt, step, framework, fidelity, reason, parameters and clock;
         `form` is `image` or `result` of what no program restores by itself, and `result_step` the
         step of the files for people where it is another.
         The answer is {id, path, step, bytes, sha256}, where sha256 is the manifest's.

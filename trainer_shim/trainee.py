@@ -18,7 +18,7 @@ from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import ControlPage
 from trainer_shim.channel.pipes import ByteStream
 from trainer_shim.metrics.files import GrowingFiles
-from trainer_shim.rerun import seed_replay, temporary_paths, wallclock_replay, workdir_rollback
+from trainer_shim.rerun import temporary_paths, wallclock_replay, workdir_rollback
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback
 from trainer_shim.saver import Capture, Saver
 from trainer_shim.side_metrics import SAMPLED
@@ -48,15 +48,13 @@ class Trainee(Agent):
 
     def begin(self) -> None:
         """The program's first line comes next. Ends the process if its checkpoint is damaged."""
-        told: seed_replay.Seeds = {}
         times: wallclock_replay.Readings = {}
         names: temporary_paths.Names = {}
         if self.restore is not None:
             try:
                 manifest = checkpoint_dir.verify(self.restore)
                 self.restore_step = int(manifest["step"])
-                told, times = manifest.get("seeds", {}), manifest.get("clock", {})
-                names = manifest.get("temporary", {})
+                times, names = manifest.get("clock", {}), manifest.get("temporary", {})
                 self.reporter.side.sources.update(manifest.get("metrics", {}))
                 if "parameters" in manifest:  # older ones have none
                     self.changed_from(manifest["parameters"])
@@ -67,7 +65,6 @@ class Trainee(Agent):
             except OSError as error:
                 self.failed("not_started", f"its checkpoint can't be read: {error.strerror}", "")
                 os._exit(1)
-        seed_replay.begin(told, self.doubt)
         wallclock_replay.begin(times, self.restore is not None)
         temporary_paths.begin(names, self.checkpoints)
         self.files.begin(self.restore)
@@ -85,7 +82,6 @@ class Trainee(Agent):
         """The program trains, or has passed what it had trained before its checkpoint."""
         if self.is_aside:
             return
-        seed_replay.trains()
         wallclock_replay.trains()
         self.files.training()
 
@@ -97,7 +93,6 @@ class Trainee(Agent):
             self._growing.begin()
             if self.files.others:
                 self.doubt(_ANOTHER_FOLDER.format(min(self.files.others)))
-            seed_replay.returned()
             wallclock_replay.returned()
             temporary_paths.returned()
         super().restored()

@@ -1,4 +1,4 @@
-"""Random numbers that nobody seeded, or the clock did, are the same in each process of a trial."""
+"""Random numbers that nobody seeded, or the clock did before the first step, are the same again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import random
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Trial, Zygote, environment
-from tests.trainer_shim.suspending import QUIET
-from trainer_shim.rerun import seed_replay
+from tests.trainer_shim.driving import Trial
 
 DRAWING = """
-import copy, importlib.util, os, pickle, random, time
+import importlib.util, random, time
 assert importlib.util.find_spec("numpy"), "to ask for it is not to import it"
 import numpy as np
 import trainer_shim
@@ -34,7 +32,6 @@ np.random.seed(now())
 clock["global"] = np.random.rand()
 clock["default"] = np.random.default_rng(now()).random()
 clock["own"] = random.Random(now()).random()
-clock["bytes"] = random.Random(os.urandom(8)).random()
 clock["old"] = np.random.RandomState(now()).rand()
 clock["array"] = np.random.RandomState(np.array([now(), 1])).rand()
 clock["bits"] = np.random.Generator(np.random.Philox(now())).random()
@@ -42,7 +39,6 @@ clock["sequence"] = np.random.default_rng([now(), 1]).random()
 again = np.random.RandomState(1)
 again.seed(now())
 clock["again"] = again.rand()
-assert pickle.loads(pickle.dumps(again)).rand() == copy.deepcopy(again).rand() == again.rand()
 {more}
 trial = trainer_shim.attach()
 step = trial.resume.step if trial.resume else 0
@@ -148,107 +144,3 @@ def test_numpy_may_be_loaded_when_it_is_first_used(make_trial: MakeTrial) -> Non
         printed.add((trial.directory / "output.log").read_text())
     assert len(printed) == 1
     assert "DRAWN [0.]" in printed.pop()
-
-
-BETWEEN_FITS = """
-import time
-import keras
-import numpy as np
-x = np.arange(60, dtype="float32").reshape(60, 1) / 60
-layers = [keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")]
-model = keras.Sequential(layers)
-model.compile(keras.optimizers.SGD(0.0), "mse")
-for _ in range(2):
-    keras.utils.set_random_seed(time.time_ns() % 2**31)
-    model.fit(x, x * 2, batch_size=10, verbose=0)
-"""
-BETWEEN_PASSES = """
-import time
-import torch
-x = torch.arange(60.0).reshape(60, 1) / 60
-model = torch.nn.Linear(1, 1, bias=False)
-model.weight.data.fill_(1.0)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-for _ in range(2):
-    generator = torch.Generator().manual_seed(time.time_ns())
-    order = torch.randperm(60, generator=generator).tolist()
-    for batch in torch.utils.data.DataLoader(x, batch_size=10, sampler=order):
-        loss = ((model(batch) - batch * 2) ** 2).mean()
-        loss.backward()
-        optimizer.step()
-"""
-BETWEEN_STEPS = """
-import time
-import numpy as np
-import tensorflow as tf
-x = np.arange(60, dtype="float32").reshape(60, 1) / 60
-weight = tf.Variable([[1.0]])
-@tf.function
-def step(batch):
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((batch @ weight - batch * 2) ** 2)
-    weight.assign_sub(0.0 * tape.gradient(loss, weight))
-    return loss
-for _ in range(2):
-    order = np.random.RandomState(time.time_ns() % 2**32).permutation(60)
-    for begin in range(0, 60, 10):
-        step(x[order[begin : begin + 10]])
-"""
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(BETWEEN_FITS, id="fits", marks=pytest.mark.tensorflow),
-        pytest.param(BETWEEN_PASSES, id="passes", marks=pytest.mark.torch),
-        pytest.param(BETWEEN_STEPS, id="steps", marks=pytest.mark.tensorflow),
-    ],
-)
-@pytest.mark.timeout(300)
-def test_a_seed_of_the_clock_after_the_first_step_is_the_same_again(
-    make_trial: MakeTrial, program: str, request: pytest.FixtureRequest
-) -> None:
-    """Each row is read once in each half, whatever order the clock has drawn."""
-    zygote = None if program is BETWEEN_PASSES else request.getfixturevalue("zygote")
-    trial = make_trial(program, seed=7, env=environment(**QUIET)).launch(zygote)
-    trial.start(limit=9)
-    trial.until("parked")
-    trial.suspend("checkpoint")
-    trial.start(restore=trial.until("suspended")["checkpoint"]["path"])
-    trial.until("completed")
-    losses = trial.losses()
-    rows = [(row / 60) ** 2 for row in range(60)]
-    for half in (range(1, 7), range(7, 13)):
-        assert sum(losses[step] for step in half) == pytest.approx(sum(rows) / 10, rel=1e-5)
-
-
-SOWING = """
-import random, trainer_shim
-for turn in range({turns}):
-    random.seed(turn)
-import tensorflow as tf
-weight = tf.Variable(1.0)
-@tf.function
-def step():
-    with tf.GradientTape() as tape:
-        loss = weight * weight
-    weight.assign_sub(0.1 * tape.gradient(loss, weight))
-    return loss
-for _ in range(2):
-    step()
-"""
-
-
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("turns", [seed_replay.MOST // 2, seed_replay.MOST + 1])
-def test_what_sets_more_seeds_than_are_kept_is_not_called_exact(
-    make_trial: MakeTrial, zygote: Zygote, turns: int
-) -> None:
-    program = SOWING.replace("{turns}", str(turns))
-    trial = make_trial(program, seed=7, env=environment(**QUIET)).launch(zygote)
-    trial.start()
-    trial.until("completed")
-    (told,) = [event for event in trial.events if event["kind"] == "fidelity"][-1:]
-    many = turns > seed_replay.MOST
-    assert told["level"] == ("exact-if-deterministic" if many else "exact")
-    assert ("sets more than 10000 seeds" in told["reason"]) == many

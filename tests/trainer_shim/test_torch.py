@@ -243,6 +243,7 @@ def test_another_program_than_at_the_checkpoint_is_refused(
             "a generator of random numbers was made inside of a loop: Generator in",
         ),
         ("GATHERED", "gathered, which has changed and holds a Decimal"),
+        ("TAKEN_INSIDE", "rates, a cycle, and a pass has taken from it"),
     ],
 )
 def test_what_cannot_be_copied_is_said_at_the_first_step(

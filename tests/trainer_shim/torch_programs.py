@@ -544,6 +544,19 @@ run()
 """
 )
 
+TAKEN_INSIDE = (
+    _SMALL
+    + """
+import itertools
+rates = itertools.cycle([0.1, 0.2, 0.3])
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=10):
+        optimizer.param_groups[0]["lr"] = next(rates)
+        step(*batch)
+final(digest(model))
+"""
+)
+
 NESTED_DEEP = (
     _SMALL
     + """
@@ -601,30 +614,26 @@ for epoch in range(3):
 final(seen, digest(model), counts)
 """
 
-# What only the lines between the passes take from may be of any kind.
+# What only the lines before the passes and between them take from, they take again.
 ITERATED = """
 import itertools
-class Noise:
-    def __init__(self):
-        self.numbers = itertools.count(1)
-    def __call__(self):
-        return next(self.numbers) / 100
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data, batch_size=8, shuffle=True)
-noise, rates, turns = Noise(), itertools.cycle([0.1, 0.2, 0.3]), iter(range(60, 0, -1))
-weights, tops = iter([n / 30 for n in range(1, 30)]), (top / 10 for top in range(9, 0, -1))
-seen = []
+first, _ = next(before := iter(loader))
+probes = iter(DataLoader(TensorDataset(x), batch_size=4, shuffle=True))
+rates, weights = itertools.cycle([0.1, 0.2]), iter([n / 30 for n in range(1, 30)])
+tops, seen = (top / 10 for top in range(9, 0, -1)), []
 for epoch in range(3):
-    top = next(tops)
+    optimizer.param_groups[0]["lr"] = next(rates) * next(weights) * next(tops)
+    (probe,) = next(probes)
     for inputs, target in loader:
-        optimizer.param_groups[0]["lr"] = next(rates) * next(weights) * top
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs) + noise(), target)
+        loss = nn.functional.cross_entropy(model(inputs), target)
         loss.backward()
         optimizer.step()
-        seen.append([loss.item(), next(turns)])
-final(seen, digest(model))
+        seen.append([loss.item(), probe.sum().item()])
+final(seen, digest(model), first.sum().item())
 """
 
 

@@ -13,7 +13,6 @@ import sys
 from trainer_shim.adapters.private_names import first_missing, first_unused
 
 BIT_GENERATOR = "numpy.random.bit_generator"
-MTRAND = "numpy.random.mtrand"
 CONTEXT = "tensorflow.python.eager.context"
 OPS = "tensorflow.python.framework.ops"
 RANDOM_SEED = "tensorflow.python.framework.random_seed"
@@ -21,11 +20,7 @@ GENERATORS = "tensorflow.python.ops.stateful_random_ops"
 DATASETS = "tensorflow.python.data.ops.dataset_ops"
 
 NAMES: dict[str, tuple[tuple[str, str], ...]] = {
-    "numpy": (
-        (BIT_GENERATOR, "randbits"),
-        (BIT_GENERATOR, "_coerce_to_uint32_array"),
-        (MTRAND, "_MT19937._legacy_seeding"),
-    ),
+    "numpy": ((BIT_GENERATOR, "randbits"),),
     "tensorflow": (
         (CONTEXT, "context"),
         (CONTEXT, "executing_eagerly"),
@@ -33,8 +28,6 @@ NAMES: dict[str, tuple[tuple[str, str], ...]] = {
         (CONTEXT, "internal_operation_seed"),
         (OPS, "get_default_graph"),
         (RANDOM_SEED, "get_seed"),
-        (RANDOM_SEED, "set_random_seed"),
-        (GENERATORS, "create_rng_state"),
         (GENERATORS, "non_deterministic_ints"),
         # What shuffles a pipeline is among what it is made of.
         (DATASETS, "DatasetV2._inputs"),

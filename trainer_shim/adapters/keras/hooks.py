@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from trainer_shim.adapters import seeds
 from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import fallback_callback, private
 from trainer_shim.adapters.keras.backend import here
 from trainer_shim.adapters.keras.fit import KerasSession
 from trainer_shim.adapters.keras.losses import hook_losses
 from trainer_shim.agent import Agent
-from trainer_shim.rerun import seed_replay
 
 
 def install(agent: Agent) -> None:
@@ -34,9 +32,7 @@ def install(agent: Agent) -> None:
             fallback_callback.install(agent)
         return
     agent.hello(private.framework(), trains=False)
-    seeds.seed_keras()
     session = KerasSession(agent)
-    seed_replay.leave_out(lambda: session.fit is not None)
     hook_losses()
     here().hook(session)
     _hook_data(session)

@@ -23,7 +23,7 @@ from trainer_shim.adapters.torch.objects import Inventory
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.program_state import note
 from trainer_shim.adapters.torch.random import copy_random, set_random
-from trainer_shim.adapters.torch.side_iterators import SideIterator
+from trainer_shim.adapters.torch.side_iterators import FrameworkPass
 from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.agent import CannotCapture
@@ -120,9 +120,8 @@ class FrameworkRun:
         """An iterator over `loader`, where `make` would make one."""
         beside = self._session.beside
         if not self.driver.trains_on(loader):
-            taken = SideIterator(beside, loader)
             iterator = make(loader)
-            beside.add(iterator, taken)
+            beside.add(iterator, FrameworkPass(beside))
             return iterator
         number = len(self._passes)
         if self._past is not None:
@@ -258,11 +257,8 @@ class FrameworkRun:
 class Read:
     """A pass over the training data."""
 
-    is_beside = has_ended = False
-
     def __init__(self, run: FrameworkRun, loader: Any) -> None:
         self.taken = 0
-        self.loader = weakref.ref(loader)
         self.newest: Any = None
         self.before = begun_with(loader, run._session.objects.large, run._session.obstacle)
         sized = loader if loader.batch_size is not None else loader.batch_sampler

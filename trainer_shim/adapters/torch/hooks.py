@@ -13,7 +13,6 @@ from typing import Any, Callable
 from trainer_shim.adapters.torch import private, random
 from trainer_shim.adapters.torch.loop import TorchSession, open_session
 from trainer_shim.agent import Agent
-from trainer_shim.rerun import seed_replay
 
 
 def install(agent: Agent) -> None:
@@ -33,7 +32,6 @@ def install(agent: Agent) -> None:
     _hook_loaders(session)
     _hook_files(session)
     random.install(session.is_in_a_pass)
-    seed_replay.leave_out(session.is_left_out)
 
 
 def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:

@@ -1,9 +1,8 @@
-"""Python's own iterators that variables and attributes of the program hold, and where they are.
+"""Python's own iterators that variables and attributes of the program hold, and whether a pass over
+the data has taken from them.
 
-One over a list, a tuple or a range, a `count` and a `cycle` are known by their place, and
-moved there in the process that makes them again. What only goes forward unseen (a generator, a
-`map`) is compared with what it was when the pass over the data began: the lines between passes
-are run again and take from it as before, the lines in one are not.
+Each is compared with what it was when the pass began: the lines between passes are run again
+and take from it as before, the lines in one are not.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ import gc
 import itertools
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from trainer_shim.adapters.torch.frame_locals import of_program
-from trainer_shim.adapters.torch.tensor_bytes import Unplain
-from trainer_shim.saver import OtherProgram
 
 _PLACED: dict[type, str] = {
     type(iter([])): "list",
@@ -29,7 +25,6 @@ _PLACED: dict[type, str] = {
 _RANGE = type(iter(range(0)))
 _FEW = 64  # values of a list that is looked into
 _DEEP = 6  # iterators that read from one another
-_NOT_THERE = "the {} that the program holds is further than it was"
 _PLAIN = (type(None), bool, int, float, str)
 
 Place = list[Any]
@@ -60,42 +55,6 @@ def place_of(value: Any) -> Place | None:
     if kind is itertools.count:
         return _count(value)
     return _cycle(value) if kind is itertools.cycle else None
-
-
-def moved(value: Any, to: Place) -> Any:
-    """An iterator in that place: this one, as others may hold it, or where it is too far for that
-    another. Raises Unplain for one of another kind, OtherProgram if there is no such place."""
-    now = place_of(value)
-    if now is None or now[0] != to[0]:
-        raise Unplain(f"a {type(value).__name__} in the place of an iterator of {to[0]}")
-    if now == to:
-        return value
-    if to[0] == "range":
-        left = range(*to[1:])
-        more = len(range(*now[1:])) - len(left)
-        return _after(value, more) if more >= 0 else iter(left)
-    if to[0] == "count":
-        (start, step), (end, _) = now[1:], to[1:]
-        more = round((end - start) / step) if step else 0
-        return _after(value, more) if more >= 0 else itertools.count(*to[1:])
-    if to[0] == "cycle":
-        (had, again), (has, more) = now[1:], to[1:]
-        moves = 0 if again else has - had
-        if moves < 0 or (again and had != has):
-            raise OtherProgram(_NOT_THERE.format("cycle()"))
-        return _after(value, moves + (more - again) % max(1, has))
-    if to[1] is None:
-        deque(value, maxlen=0)
-    elif now[1] is None:
-        raise OtherProgram(_NOT_THERE.format(f"iterator of {to[0]}"))
-    else:
-        value.__setstate__(to[1])
-    return value
-
-
-def _after(value: Any, count: int) -> Any:
-    deque(itertools.islice(value, count), maxlen=0)
-    return value
 
 
 def _count(value: Any) -> Place | None:
@@ -133,7 +92,7 @@ def _state(value: Any, deep: int = 0) -> Any:
 
 
 class PythonIterators:
-    """Those that cannot be moved and were there when a pass began, each with its state then."""
+    """Those that were there when a pass began, each with its state then."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[Callable[[], Any], Any]] = {}
@@ -142,8 +101,7 @@ class PythonIterators:
     def note(self, name: str, value: Any) -> None:
         """A variable or an attribute has this value, or holds it, where a pass begins."""
         for one in _of(value):
-            if place_of(one) is None:
-                self._known[name, id(one)] = (_reference(one), _state(one))
+            self._known[name, id(one)] = (_reference(one), _state(one))
 
     def pass_begins(self, frame: types.FrameType) -> None:
         """What lines before it have taken is taken by them again."""

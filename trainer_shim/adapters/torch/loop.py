@@ -75,15 +75,14 @@ class Pass:
         self.moved_to = 0  # as many batches were not trained on here, but before the checkpoint
         self.is_planned = False
         self.is_statement: bool | None = None
+        self.other_way: for_loop_bytecode.OtherWay | None = None
         self.made_before = 0
         self.loaders = 0  # that had been made when a batch was last asked for
         self.before = begun_with(loader, session.objects.large, session.obstacle)
         self.obstacle = obstacle(loader)
         self.batch_size = getattr(loader, "batch_size", None) or 0
         self._counted = 0
-        self._is_made_inside = session.is_in_a_pass()
         self._session = session
-        self.has_ended = False
         self.loader = weakref.ref(loader)
         self._past = past
         self._since = since
@@ -114,21 +113,15 @@ class Pass:
         self.loaders = session.objects.loaders
         if self.is_statement is None:
             self._begin(iterator, frame)
+        if self.other_way is not None and session.is_left_out():
+            session.beside.took(iterator, self.other_way)
         if self.is_statement and session.is_inside(self) and self.stepped:
             self.stepped = False
             session.boundary(self, frame)
 
-    @property
-    def is_beside(self) -> bool:
-        """Whether no `for` statement reads it, nor will one when the program is run again."""
-        return self.is_statement is False or (self.is_statement is None and self._is_made_inside)
-
     def ended(self, iterator: Any, frame: types.FrameType) -> None:
         """There is no batch left."""
-        self.has_ended = True
         self.loaders = self._session.objects.loaders
-        if not self.is_statement:
-            self._session.beside.ended(iterator)
         if self.is_statement and self._session.is_inside(self):
             if self.trained:
                 self._session.may_end(self, frame)
@@ -144,7 +137,7 @@ class Pass:
         except for_loop_bytecode.OtherWay as error:
             self.is_statement = False
             self._session.other_way = str(error)
-            self._session.beside.begins(iterator, self, self.obstacle, error)
+            self.other_way = error
             return
         self._code, self._at = where.f_code, where.f_lasti
         self.is_statement = True
@@ -517,8 +510,7 @@ class TorchSession:
         self.obstacle = self.standing.obstacle
         self.left = PassVariables(self.objects.large)
         self.between = PassWeights(self.objects, self.obstacle)
-        self.beside = SideIterators(self.objects, lambda one: self.next_batch(one), self.obstacle)
-        self.objects.beside = self.beside
+        self.beside = SideIterators(lambda one: self.next_batch(one), self.obstacle)
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
         agent.is_midway, agent.put = self._is_midway, self._put
@@ -834,7 +826,7 @@ class TorchSession:
         then, now = self._past["parameters"], self.agent.parameters
         raised = [(then[name], now[name]) for name in then if name in now]
         others = [(one, other) for one, other in raised if one != other]
-        return Unpacker(tensors, others, self.beside)
+        return Unpacker(tensors, others)
 
     def restoring(self) -> AbstractContextManager[None]:
         """End the process if the checkpoint turns out not to be this program's."""

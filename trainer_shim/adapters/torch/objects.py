@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.loaders import copy_loader, put_back_loader
-from trainer_shim.adapters.torch.pack import Packer, Places, TooLargeToPack, Unpacker
+from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.state import State, Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.adapters.torch.unchanged_values import UnchangedValues
@@ -39,7 +39,6 @@ class Objects:
         self.made = 0
         self.loaders = 0  # that were made, those among them that are gone
         self.large = UnchangedValues()
-        self.beside: Places | None = None
         self.inside: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that a re-run does not make
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._made: dict[str, dict[int, tuple[weakref.ref[Any], int]]] = {k: {} for k in KINDS}
@@ -109,7 +108,6 @@ class Inventory:
         gc.collect()  # what is no longer used must not depend on when that is found out
         objects.forget()
         self.large = objects.large
-        self.beside = objects.beside
         self.models = objects.models(until)
         self.optimizers = objects.alive("optimizer", until=until)
         self.schedulers = objects.alive("scheduler", until=until)
@@ -169,7 +167,7 @@ class Inventory:
         }
 
     def _packer(self) -> Packer:
-        return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large, beside=self.beside)
+        return Packer(self.known, _ATTRIBUTE_BYTES, _LONGEST, large=self.large)
 
     def copy(self, with_gradients: bool) -> State:
         """All of it. Raises TooLargeToPack, and CannotCapture for a tensor that is more than its

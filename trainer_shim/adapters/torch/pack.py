@@ -13,11 +13,11 @@ import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 from trainer_shim.adapters.torch.classes import HOLDING, class_name, class_of, is_walked, slots_of
-from trainer_shim.adapters.torch.iterators import is_iterator, moved, place_of
-from trainer_shim.adapters.torch.state import State, Tree
+from trainer_shim.adapters.torch.iterators import is_iterator
+from trainer_shim.adapters.torch.state import Tree
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain, check
 from trainer_shim.adapters.torch.unchanged_values import UnchangedValues, digest
 from trainer_shim.saver import OtherProgram
@@ -56,22 +56,6 @@ class TooLargeToPack(Unplain):
         return TooLargeToPack(self._said, name, *self._names)
 
 
-class Places(Protocol):
-    """Iterators over loaders that a checkpoint holds by their place: see `side_iterators`."""
-
-    def begin(self) -> None:
-        """All that is packed from here on is one checkpoint's, or put back from one."""
-
-    def pack(self, value: Any) -> State | None:
-        """The place of such an iterator; None for any other value."""
-
-    def lost(self) -> str | None:
-        """Why what was packed is not enough to go on from; None if it is."""
-
-    def unpack(self, tree: State, current: Any) -> Any:
-        """An iterator in that place. Raises OtherProgram."""
-
-
 class Packer:
     """Packs values; tensors that `known` lists by id are packed as references to them.
 
@@ -91,10 +75,8 @@ class Packer:
         longest: int = 1 << 62,
         walked: tuple[type, ...] = (),
         large: UnchangedValues | None = None,
-        beside: Places | None = None,
     ) -> None:
         self._known = known
-        self._beside = beside
         self._walked = walked
         self._large = large
         self._largest = largest
@@ -164,8 +146,6 @@ class Packer:
         if kind is bytes:
             return {"bytes": value.hex()}
         packed = self._of_torch(kind, value) or pack_generator(value) or self._of_numpy(value)
-        if packed is None and is_iterator(value) and (place := place_of(value)) is not None:
-            return {"place": self.pack(place)}
         return packed if packed is not None else self._object(kind, value)
 
     def _is_large(self, value: Any) -> bool:
@@ -204,7 +184,7 @@ class Packer:
             return {"Size": list(value)}
         if kind in (torch.dtype, torch.device):
             return {kind.__name__: str(value)}
-        return None if self._beside is None else self._beside.pack(value)
+        return None
 
     def _copy(self, tensor: Any) -> Raw:
         where = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
@@ -290,11 +270,9 @@ class Unpacker:
         self,
         known: list[Any],
         raised: Sequence[tuple[Any, Any]] = (),
-        beside: Places | None = None,
     ) -> None:
         self._tensors = known
         self._raised = raised
-        self._beside = beside
         self._ids = {id(tensor) for tensor in known}
 
     def unpack(self, tree: Tree, current: Any = None) -> Any:
@@ -316,7 +294,9 @@ class Unpacker:
             return self._collection(LISTS[tag], content, current)
         if tag in _GENERATORS:
             return self._generator(tag, content, current)
-        handler: Callable[[Any, Tree, Any], Any] = getattr(self, f"_{tag}")
+        handler: Callable[[Any, Tree, Any], Any] | None = getattr(self, f"_{tag}", None)
+        if handler is None:
+            raise OtherProgram(f"the checkpoint is of another version of Hermes: it holds a {tag}")
         return handler(content, tree, current)
 
     def put_some(self, trees: dict[str, Tree], values: dict[str, Any]) -> None:
@@ -394,14 +374,6 @@ class Unpacker:
             with torch.no_grad():
                 return current.copy_(raw.data)
         return raw.tensor().requires_grad_(tree["leaf"])
-
-    def _iterator(self, number: int, tree: Tree, current: Any) -> Any:
-        if self._beside is None:
-            raise Unplain("an iterator over a DataLoader")
-        return self._beside.unpack(tree, current)
-
-    def _place(self, place: Tree, tree: Tree, current: Any) -> Any:
-        return moved(current, place)
 
     def _Size(self, sizes: list[int], tree: Tree, current: Any) -> Any:
         import torch

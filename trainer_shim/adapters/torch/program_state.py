@@ -53,8 +53,7 @@ def note(frame: types.FrameType, objects: Objects, is_outermost: bool = True) ->
 
 def packer_of(inventory: Inventory) -> Packer:
     """What packs the program's variables."""
-    large, beside = inventory.large, inventory.beside
-    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=large, beside=beside)
+    return Packer(inventory.known, _VARIABLE_BYTES, _VARIABLE_ITEMS, large=inventory.large)
 
 
 def copy(
@@ -67,12 +66,9 @@ def copy(
     """The variables of the functions that `frame` is in, the random numbers, and what `more`
     copies of the objects up to the `until`-th. `files` are those that a framework writes besides
     if it is the end of the training. Raises CannotCapture."""
-    beside = objects.beside
-    assert beside is not None
     try:
         inventory = Inventory(objects, until)
         packer = packer_of(inventory)
-        beside.begin()
         state = {"variables": copy_variables(frame, packer), "random": copy_random()}
         whole = {**state, **more(inventory, packer)}
         extras = map(extra_state, inventory.models)
@@ -85,10 +81,7 @@ def copy(
             if files is not None:
                 yield from framework_files(whole, models, files)
 
-        snapshot = TorchSnapshot(whole, at_end)
-        if lost := beside.lost():
-            raise CannotCapture(lost)
-        return snapshot
+        return TorchSnapshot(whole, at_end)
     except CannotCapture:
         raise
     except TooLargeToPack as error:
@@ -111,8 +104,6 @@ def put_back(
     if not fit(frame, past["variables"]):
         raise OtherProgram("other functions are run than at the checkpoint")
     unpacker = unpacker_of(inventory.tensors)
-    if inventory.beside is not None:
-        inventory.beside.begin()
     inventory.put_back(past["objects"], unpacker)
     put_back_variables(frame, past["variables"], unpacker)
     if put is not None:

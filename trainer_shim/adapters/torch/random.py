@@ -20,7 +20,6 @@ from trainer_shim.adapters.torch.pack import Packer, Unpacker, pack_generator
 from trainer_shim.adapters.torch.state import State
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
 from trainer_shim.program.source_files import is_programs_own
-from trainer_shim.rerun import seed_replay
 
 # Every generator of random numbers that the program makes, wherever it keeps it.
 #
@@ -134,12 +133,6 @@ def _hook_numpy(module: Any, add: Callable[[Any], None]) -> None:
 
 
 def _seeding(kind: Any) -> dict[str, Any]:
-    def manual_seed(self: Any, seed: Any) -> Any:
-        is_its_own = _package(sys._getframe(1)) in _OTHERS
-        return kind.manual_seed(
-            self, seed if is_its_own else seed_replay.seed("torch.Generator", seed)
-        )
-
     def reseed(self: Any) -> int:
         drawn = seeds.drawn(63)
         if drawn is None:
@@ -147,7 +140,7 @@ def _seeding(kind: Any) -> dict[str, Any]:
         kind.manual_seed(self, drawn)
         return drawn
 
-    return {"manual_seed": manual_seed, "seed": reseed}
+    return {"seed": reseed}
 
 
 def _replaced(
