@@ -1,17 +1,21 @@
 """Files compressed by the system's own libzstd, which package managers bring nearly everywhere.
 
 They are what the `zstd` command reads and writes: pieces, several of which are worked on at a time,
-each a frame of its own.
+each a frame of its own. A file is worked on where the system has it in memory, and each thread
+writes into one buffer of its own: to copy and clear memory took as long as to compress it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import mmap
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO
+from typing import Any, Callable
 
 SUFFIX = ".zst"
 _LIBRARY = "libzstd.so.1"
@@ -19,6 +23,7 @@ _LIBRARY = "libzstd.so.1"
 _LEVEL = 1
 _PIECE_BYTES = 4 << 20
 _THREADS = 4
+_own = threading.local()
 
 
 class NotZstd(OSError):
@@ -36,13 +41,13 @@ def _library() -> Any:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
         return None
-    size, text = ctypes.c_size_t, ctypes.c_char_p
+    size, memory = ctypes.c_size_t, ctypes.c_void_p
     for name, kinds, result in (
         ("ZSTD_compressBound", [size], size),
-        ("ZSTD_compress", [text, size, text, size, ctypes.c_int], size),
-        ("ZSTD_findFrameCompressedSize", [text, size], size),
-        ("ZSTD_getFrameContentSize", [text, size], ctypes.c_ulonglong),
-        ("ZSTD_decompress", [text, size, text, size], size),
+        ("ZSTD_compress", [memory, size, memory, size, ctypes.c_int], size),
+        ("ZSTD_findFrameCompressedSize", [memory, size], size),
+        ("ZSTD_getFrameContentSize", [memory, size], ctypes.c_ulonglong),
+        ("ZSTD_decompress", [memory, size, memory, size], size),
         ("ZSTD_isError", [size], ctypes.c_uint),
     ):
         function = getattr(library, name)
@@ -52,56 +57,79 @@ def _library() -> Any:
 
 def compressed(path: str) -> Iterator[bytes]:
     """The content of a file, compressed. Raises OSError."""
-    with open(path, "rb") as file:
-        yield from _in_turn(_compress, iter(lambda: file.read(_PIECE_BYTES), b""))
+    with _content(path) as (start, size):
+        pieces = range(0, size, _PIECE_BYTES)
+        works = ((start + at, min(_PIECE_BYTES, size - at)) for at in pieces)
+        yield from _in_turn(_compress, works)
 
 
 def restore(path: str, target: str) -> None:
     """Write the file whose compressed content is at `path`. Raises NotZstd, OSError."""
-    with open(path, "rb") as file, open(target, "xb") as out:
-        for piece in _in_turn(_decompress, _frames(file)):
-            out.write(piece)
+    with _content(path) as (start, size), open(target, "xb", buffering=0) as out:
+        for _ in _in_turn(functools.partial(_decompress, out.fileno()), _frames(start, size)):
+            pass
 
 
-def _in_turn(work: Any, pieces: Iterator[bytes]) -> Iterator[bytes]:
+@contextlib.contextmanager
+def _content(path: str) -> Iterator[tuple[int, int]]:
+    """Where the content of a file is in memory, and its size; it cannot be changed there."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            yield 0, 0
+            return
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as content:
+            first = ctypes.c_char.from_buffer(content)
+            try:
+                yield ctypes.addressof(first), size
+            finally:
+                del first
+
+
+def _in_turn(work: Callable[..., bytes], pieces: Iterator[tuple[int, ...]]) -> Iterator[bytes]:
     """What becomes of the pieces, in their order; some are worked on ahead."""
     threads = min(_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads) as pool:
         waiting: list[Future[bytes]] = []
         for piece in pieces:
-            waiting.append(pool.submit(work, piece))
+            waiting.append(pool.submit(work, *piece))
             if len(waiting) > threads:
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()
 
 
-def _compress(piece: bytes) -> bytes:
-    library = _library()
-    room = library.ZSTD_compressBound(len(piece))
-    target = ctypes.create_string_buffer(room)
-    size = _checked(library.ZSTD_compress(target, room, piece, len(piece), _LEVEL))
+def _buffer() -> Any:
+    """This thread's, which has room for a piece in either form."""
+    if not hasattr(_own, "buffer"):
+        _own.buffer = ctypes.create_string_buffer(_library().ZSTD_compressBound(_PIECE_BYTES))
+    return _own.buffer
+
+
+def _compress(start: int, size: int) -> bytes:
+    target = _buffer()
+    size = _checked(_library().ZSTD_compress(target, len(target), start, size, _LEVEL))
     return ctypes.string_at(target, size)
 
 
-def _frames(file: BinaryIO) -> Iterator[bytes]:
-    most = _library().ZSTD_compressBound(_PIECE_BYTES)
-    rest = file.read(most)
-    while rest:
-        size = _checked(_library().ZSTD_findFrameCompressedSize(rest, len(rest)))
-        yield rest[:size]
-        rest = rest[size:] + file.read(size)
+def _frames(start: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Each frame's place and size, and the place of its content."""
+    library, end, offset = _library(), start + size, 0
+    while start < end:
+        size = _checked(library.ZSTD_findFrameCompressedSize(start, end - start))
+        content = library.ZSTD_getFrameContentSize(start, size)
+        if content > _PIECE_BYTES:
+            raise NotZstd(f"a piece is of {content} bytes, expected {_PIECE_BYTES} at the most")
+        yield start, size, offset
+        start, offset = start + size, offset + content
 
 
-def _decompress(frame: bytes) -> bytes:
-    library = _library()
-    size = library.ZSTD_getFrameContentSize(frame, len(frame))
-    if size > _PIECE_BYTES:
-        raise NotZstd(f"a piece is of {size} bytes, expected {_PIECE_BYTES} at the most")
-    target = ctypes.create_string_buffer(size)
-    return ctypes.string_at(
-        target, _checked(library.ZSTD_decompress(target, size, frame, len(frame)))
-    )
+def _decompress(fd: int, start: int, size: int, offset: int) -> bytes:
+    target = _buffer()
+    written, size = 0, _checked(_library().ZSTD_decompress(target, _PIECE_BYTES, start, size))
+    while written < size:
+        written += os.pwrite(fd, memoryview(target)[written:size], offset + written)
+    return b""
 
 
 def _checked(size: int) -> int:
