@@ -125,7 +125,9 @@ def _raise_refusal(said: Said, prepared: Prepared) -> None:
 
 
 def _option(field_path: str) -> str:
-    return {"trial": "--trial", "suspend_at": "--suspend-at"}.get(field_path, field_path)
+    return {"trial": "--trial", "suspend_at": "--suspend-at", "tree": "--tree"}.get(
+        field_path, field_path
+    )
 
 
 def _log_end(folder: Path) -> str:
@@ -157,6 +159,16 @@ def verify_resume(
         ),
     ] = None,
     trial: Annotated[int, typer.Option(min=1, help="Which trial of the study.")] = 1,
+    tree: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Of a study with `share: tree`: compare each of its first N trials, as they go on "
+            "from each other's checkpoints, with the same trial run alone.",
+            show_default=False,
+        ),
+    ] = None,
     settings: SetOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -173,11 +185,18 @@ def verify_resume(
         arguments += ["--steps", str(steps)]
     if suspend_at is not None:
         arguments += ["--suspend-at", _steps(suspend_at)]
+    if tree is not None:
+        arguments += ["--tree", str(tree)]
     try:
         said = asyncio.run(_run(prepared, arguments))
     except KeyboardInterrupt:
         say("\ninterrupted; nothing of it runs any more")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if tree is not None:
+        rows = [_branch(each) for each in said["trials"]]
+        document = {"identical": said["equal"], "trials": rows}
+        emit(stdout(), output, document, [_flat(each) for each in rows], lambda _: _tree(said))
+        raise typer.Exit(0 if said["equal"] else 1)
     tiers = [_tier(tier) for tier in said["tiers"]]
     rest = {key: value for key, value in said.items() if key not in ("kind", "equal", "tiers")}
     document = {"identical": said["equal"], **rest, "tiers": tiers}
@@ -238,6 +257,30 @@ def _picture(said: Said, file: Path) -> RenderableType:
             why = f"why: {tier['why']}".splitlines()
             lines.setdefault(tier["why"], Group(*(cell(line, "dim") for line in why)))
     return Group(cell(heading, "bold"), cell(facts), "", table, *lines.values())
+
+
+def _branch(found: Said) -> dict[str, Any]:
+    """A trial of a tree in the words that scripts rely on."""
+    branch, difference = found["branch"], found["difference"]
+    rest = {key: value for key, value in found.items() if key not in ("branch", "difference")}
+    begins = {"carrier": branch["carrier"] or None, "from_step": branch["step"]}
+    return {"trial": branch["trial"], **begins, **rest, "first_difference": difference}
+
+
+def _tree(said: Said) -> RenderableType:
+    table = grid(">trial", "goes on from", "verdict", "compared with itself alone")
+    lines: list[RenderableType] = []
+    for each in said["trials"]:
+        branch, style = each["branch"], _STYLES.get(each["verdict"], "bold red")
+        begins = f"trial {branch['carrier']} at step {branch['step']}" if branch["step"] else ""
+        compared = _compared(each) or each["why"].splitlines()[0]
+        row = (begins, each["verdict"], compared)
+        table.add_row(cell(str(branch["trial"])), cell(row[0]), cell(row[1], style), cell(row[2]))
+        if each["difference"] is not None:
+            where = _where(each["difference"]).replace("undisturbed", "alone")
+            words = where.replace("suspended", "in the tree")
+            lines += [cell(f"trial {branch['trial']} parts at {words}"), cell(each["why"], "dim")]
+    return Group(table, *lines)
 
 
 def _compared(tier: Said) -> str:

@@ -28,7 +28,8 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
 from hermesd.study.submission import Draft, Submission, draft
 from hermesd.verify.arm import ArmFailed, Bench
-from hermesd.verify.certificate import Certificate, certify
+from hermesd.verify.branches import BranchVerdict, certify_tree
+from hermesd.verify.certificate import Certificate, ResumeVerdict, certify
 
 _TRIAL = "verify/1"
 
@@ -40,10 +41,11 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--trial", type=int, required=True)
     parser.add_argument("--suspend-at", type=lambda text: [int(one) for one in text.split(",")])
+    parser.add_argument("--tree", type=int)
     given = parser.parse_args(arguments)
     logs.configure()
     try:
-        asyncio.run(_serve(given.folder, given.steps, given.trial, given.suspend_at))
+        asyncio.run(_serve(given))
     except Refused as refused:
         errors = [dataclasses.asdict(error) for error in refused.errors]
         _tell("refused", errors=errors)
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         _tell("failed", reason=str(error))
 
 
-async def _serve(folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None) -> None:
+async def _serve(given: argparse.Namespace) -> None:
     """Certify until done, or until whoever started this is gone or wants no more of it."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
@@ -65,14 +67,13 @@ async def _serve(folder: Path, steps: int | None, trial: int, suspend_at: list[i
 
     loop.add_reader(0, closed)
     try:
-        await _certify(folder, steps, trial, suspend_at)
+        await _certify(given)
     except asyncio.CancelledError:
         _tell("failed", reason="it was interrupted")
 
 
-async def _certify(
-    folder: Path, steps: int | None, trial: int, suspend_at: list[int] | None
-) -> None:
+async def _certify(given: argparse.Namespace) -> None:
+    folder: Path = given.folder
     request = pb.SubmitStudyRequest.FromString((folder / "request.pb").read_bytes())
     study = draft(_submission(request))
     snapshot = await code.fetch(request.code_sha256, _parts(folder / "code.tar"), folder / "code")
@@ -82,17 +83,26 @@ async def _certify(
     made = await images.detect(os.environ.get("HERMES_NODE_CRIU", "criu"), folder, shim)
     zygotes = Zygotes(folder, shim, worlds=bool(made.criu))
     place = TrialFolder(folder / "trials", folder, _TRIAL)
-    work = _work(study, trial)
+
+    def bench(number: int) -> Bench:
+        work = _work(study, number)
+        return Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu)
+
+    def said(run: str, step: int, of: int) -> None:
+        _tell("progress", run=run, step=step, steps=of)
+
     try:
-        found = await certify(
-            Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu),
-            steps,
-            suspend_at,
-            lambda run, step, of: _tell("progress", run=run, step=step, steps=of),
-        )
+        if given.tree is None:
+            found = await certify(bench(given.trial), given.steps, given.suspend_at, said)
+            _tell_certificate(found, bench(given.trial).work, given.trial)
+        else:
+            specs = study.accepted("verify", "", 0.0)[1][: given.tree]
+            benches = [bench(spec.number) for spec in specs]
+            kept = folder / "kept"
+            kept.mkdir()
+            _tell_tree(await certify_tree(benches, specs, given.steps, kept, said))
     finally:
         await zygotes.close()
-    _tell_certificate(found, work, trial)
 
 
 def _submission(request: pb.SubmitStudyRequest) -> Submission:
@@ -120,6 +130,12 @@ def _tell_certificate(found: Certificate, work: Work, trial: int) -> None:
     _tell(
         "certificate", trial=trial, parameters=dict(work.parameters), equal=found.is_equal, **said
     )
+
+
+def _tell_tree(found: Sequence[BranchVerdict]) -> None:
+    run = [each.verdict for each in found if each.verdict is not ResumeVerdict.NOT_RUN]
+    equal = bool(run) and all(each is ResumeVerdict.EQUAL for each in run)
+    _tell("certificate", equal=equal, trials=[dataclasses.asdict(each) for each in found])
 
 
 def _tell(kind: str, **fields: object) -> None:

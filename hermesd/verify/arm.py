@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hermesd.core.node.messages import Work
+from hermesd.core.tree import ending_at
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
@@ -62,6 +63,8 @@ class Arm:
 
     def __init__(self, bench: Bench, link: HostLink, heard: Callable[[int], None]) -> None:
         self.outcome = TrialOutput(signal=bench.work.signal)
+        # By step, the checkpoints that it wrote in passing for others to go on from.
+        self.forks: dict[int, str] = {}
         self._bench = bench
         self._link = link
         self._heard = heard
@@ -141,6 +144,8 @@ class Arm:
                 self.outcome.hear(event)
                 self._heard(int(event["last_step"]))
                 self._time(int(event["last_step"]))
+            elif kind == "checkpointed" and "-fork-s" in event["id"]:
+                self.forks[int(event["step"])] = str(event["path"])
             elif kind == "failed":
                 raise ArmFailed(f"{event['error_signature']}{self._last_output()}")
             if kind in kinds:
@@ -231,5 +236,9 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
         "cgroup_work": None,
         "cgroup_host": None,
         "parameters": dict(work.parameters),
+        "stages": [
+            [stage.until_step, dict(stage.values), stage.until_step in work.forks]
+            for stage in ending_at(work.stages, work.forks)
+        ],
         "socket": str(folder.socket),
     }
