@@ -80,7 +80,7 @@ from hermesctl.study_file.submission import (
     own_files,
     program_sha256,
 )
-from hermesctl.study_file.trees import tree_of, with_value
+from hermesctl.study_file.trees import keys_on, tree_of, with_value
 from hermesctl.study_file.write import plugin_label, study_data
 from hermesctl.text import count, nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -1296,7 +1296,7 @@ def _changed(original: Study, changes: Mapping[str, object]) -> Prepared:
     tree = tree_of(original.spec, original.id)
     for key, value in changes.items():
         (entry,) = tree_of({key: value}, "changes").entries
-        tree = with_value(tree, key.split("."), entry.node)
+        tree = with_value(tree, keys_on(key, tree), entry.node)
     return from_changed_spec(Document(tree, ()), Path(original.submit_directory))
 
 

@@ -24,8 +24,11 @@ from hermesctl.study_file.load import (
     unfit,
 )
 from hermesctl.text import printable
+from hermesd.pb.hermes.v1.types_pb2 import Parameter
 
 _GOALS = ("minimize", "maximize")
+# What a study file says of a parameter.
+_OF_A_PARAMETER = frozenset(Parameter.DESCRIPTOR.fields_by_name) - {"name"}
 
 
 def tree_of(data: Mapping[str, object], source: str) -> Table:
@@ -77,15 +80,39 @@ def with_flags(
     if metric is not None:
         table = with_value(table, ["metric"], _metric(metric))
     for key, axis in _axes(grid, random).items():
-        table = with_value(table, ["parameters", key], axis)
+        place = _axis_keys(_below(table, "parameters"), key.split("."))
+        table = with_value(table, ["parameters", *place], axis)
     if random:
         table = with_value(table, ["method"], Scalar("random", "random", Place("--random")))
     if trials is not None:
         table = with_value(table, ["run_cap"], Scalar(trials, str(trials), Place("--trials")))
     for flag in settings:
         path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
-        table = with_value(table, path.split("."), _setting(text, f"--set {flag}"))
+        table = with_value(table, keys_on(path, table), _setting(text, f"--set {flag}"))
     return table
+
+
+def keys_on(path: str, table: Table) -> list[str]:
+    """The keys on a path in a study file, where a parameter's own name may have dots."""
+    section, *parts = path.split(".")
+    at = next((at for at, part in enumerate(parts) if at and part in _OF_A_PARAMETER), 0)
+    if section != "parameters" or not at:
+        return [section, *parts]
+    return [section, *_axis_keys(_below(table, section), parts[:at]), *parts[at:]]
+
+
+def _axis_keys(axes: Node | None, name: Sequence[str]) -> list[str]:
+    """Where the parameter stands, or is to: below others, if the file has them nested."""
+    first, *rest = name
+    nested = _below(_below(axes, first), "parameters")
+    if rest and isinstance(nested, Table):
+        return [first, "parameters", *_axis_keys(nested, rest)]
+    return [".".join(name)]
+
+
+def _below(node: Node | None, key: str) -> Node | None:
+    entries = node.entries if isinstance(node, Table) else ()
+    return next((entry.node for entry in entries if entry.key == key), None)
 
 
 def _setting(text: str, source: str) -> Node:

@@ -11,6 +11,7 @@ from hermesctl.study_file.trees import tree_of, with_flags
 from hermesctl.study_file.write import study_data
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.study import Submission, draft
+from hermesd.study.spec import parameters_of
 from tests.study_specs import plugin
 
 
@@ -43,6 +44,29 @@ def test_a_setting_of_a_policy_that_was_named_alone_is_that_policys(
 ) -> None:
     spec = changed(text, *settings)
     assert spec.schedule.policy == plugin("hermes", quantum_seconds=3)
+
+
+NESTED = "parameters: {opt: {parameters: {beta: {value: 1}, a.b: {value: 1}}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("{}", "opt.beta"), (NESTED, "opt.beta"), (NESTED, "opt.a.b"), (NESTED, "opt.other")],
+)
+def test_a_flag_names_a_nested_parameter_by_its_dotted_name(text: str, name: str) -> None:
+    """Whether the file has it by that name, below another, or not at all."""
+    by_set = parameters_of(changed(text, f"parameters.{name}.values=[2, 3]"))
+    root = parse(text.encode(), "study.yaml").root
+    assert isinstance(root, Table)
+    spec, problems, _ = build_spec(with_flags(root, grid=[f"{name}=2,3"]))
+    assert not problems
+    for found in (by_set, parameters_of(spec)):
+        assert found[name]["values"] == [2, 3]
+
+
+def test_a_setting_of_a_parameter_that_is_none_is_told_with_what_was_meant() -> None:
+    with pytest.raises(StudyFileError, match=r"parameters.lr.vaule: unknown key: .*mean value\?"):
+        changed("{}", "parameters.lr.vaule=3")
 
 
 def test_a_policys_list_of_one_item_needs_no_quotes_in_a_flag() -> None:
