@@ -31,6 +31,11 @@ _WORD = r"[A-Za-z_][\w./@-]*"
 _MOST_WORDS = 4
 # One more than a name has, which tells a sentence: to look for all of it takes long.
 _WORDS = re.compile(rf"(?<![\w.%/@?&-])(?:{_WORD} ){{0,{_MOST_WORDS}}}{_WORD}$")
+_ON = r"(?:of|on|for|over)"
+# What is measured, before what it is measured on: `Accuracy of the network on the 100 images`.
+_MEASURED = re.compile(
+    rf"\s*({_WORD}(?: {_WORD})?) {_ON} (?:[A-Za-z ]+ {_ON} )?(?:the )?\d[\d,]* \Z"
+)
 _TRACEBACK = "Traceback (most recent call last):"
 # Before a name that is written `val loss=0.3`.
 _PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
@@ -141,6 +146,8 @@ def number_in(text: str) -> float | None:
 
 def _name(before: str, is_tight: bool) -> str:
     match = _WORDS.search(before)
+    if match and (measured := _MEASURED.match(before, 0, match.start())):
+        return "_".join(measured[1].split(" "))
     words = match[0].split(" ") if match else []
     if is_tight and words:
         has_part = len(words) > 1 and _PARTS.fullmatch(words[-2].lower())
