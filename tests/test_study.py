@@ -202,6 +202,7 @@ def test_the_fingerprint_tells_studies_apart_and_not_what_they_inherit() -> None
         ("", "src/train.py", "train"),
         ("", "", "study"),
         ("日本", "x.py", "study"),
+        ("Übung é", "", "ubung-e"),
         ("a" * 60, "", "a" * 40),
         ("../../etc", "", "etc"),
     ],
@@ -679,6 +680,12 @@ def test_what_is_wrong_in_one_section_hides_no_other_and_one_setting_hides_no_ot
     with pytest.raises(Refused) as caught:
         draft(message)
     assert [error.field_path for error in caught.value.errors] == ["run_cap", "parameters.x"]
+    stop, schedule = pb.Stop(max_steps=-1), pb.Schedule(policy=plugin("asah"))
+    axes, method = {"x": {"min": 2.0, "max": 1.0}}, pb.SEARCH_METHOD_RANDOM
+    with pytest.raises(Refused) as caught:
+        draft(spec(axes, method=method, stop=stop, schedule=schedule))
+    paths = [error.field_path for error in caught.value.errors]
+    assert paths == ["stop.max_steps", "parameters.x", "run_cap", "schedule.policy"]
     policy = plugin("asha", etta=3, min_rung="x", eta="y")
     with pytest.raises(Refused) as caught:
         draft(spec(schedule=pb.Schedule(policy=policy)))

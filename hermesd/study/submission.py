@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -216,6 +217,7 @@ def draft(submission: Submission) -> Draft:
         section = read(submission.spec)
     except Refused as refused:
         found = (*refused.errors, *_axis_errors(submission.spec))
+        found += _further(submission, found)
         raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
     errors: list[FieldError] = []
@@ -351,6 +353,7 @@ def fingerprint(submission: Submission) -> str:
 def proposed_id(spec: pb.StudySpec) -> StudyId:
     """What the study is to be called if nobody else is: its name, else its program's."""
     name = spec.name or spec.program.rpartition("/")[2].removesuffix(".py")
+    name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-")
     return slug or "study"
 
@@ -371,6 +374,28 @@ def _axis_errors(spec: pb.StudySpec) -> tuple[FieldError, ...]:
         space.axes(parameters_of(spec))
     except Refused as refused:
         return refused.errors
+    return ()
+
+
+# What is looked at once all else of a spec is sound by itself.
+_LOOKED_AT_LATER = frozenset({"schedule", "run_cap"})
+
+
+def _further(submission: Submission, found: Sequence[FieldError]) -> tuple[FieldError, ...]:
+    """What else is wrong with a submission, beside the sections in which this was found."""
+    rest = pb.StudySpec()
+    rest.CopyFrom(submission.spec)
+    wrong = {error.field_path.partition(".")[0] for error in found}
+    fields = wrong.intersection(rest.DESCRIPTOR.fields_by_name)
+    for name in fields:
+        rest.ClearField(name)
+    if not fields:
+        return ()
+    try:
+        draft(replace(submission, spec=rest))
+    except Refused as refused:
+        later = _LOOKED_AT_LATER - wrong
+        return tuple(each for each in refused.errors if each.field_path.partition(".")[0] in later)
     return ()
 
 
