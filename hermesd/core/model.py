@@ -305,6 +305,9 @@ class Device:
     memory_bytes: int
     #: A CPU slot's.
     cores: tuple[int, ...] = ()
+    #: Where it sits in its machine, from the outside in: the NUMA node, PCIe bridges. The more
+    #: of it two have in common, the nearer they are to each other.
+    seat: tuple[str, ...] = ()
 
     @property
     def owns_memory(self) -> bool:

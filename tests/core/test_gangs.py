@@ -68,6 +68,17 @@ def test_its_devices_are_near_each_other_where_there_is_a_choice() -> None:
     book.tell(gang(1, 2)).expect("launch g/0#1 on n/2, n/3 for 30 s")
 
 
+def test_its_devices_are_those_that_sit_nearest_to_each_other() -> None:
+    """Two switches of two, on each of two sockets, as the node lists them by turns."""
+    hello = joined(8)
+    seats = [(f"node{n % 2}", f"switch{n % 4}") for n in range(8)]
+    devices = [replace(d, seat=seat) for d, seat in zip(hello.devices, seats, strict=True)]
+    book = Playbook().tell(submitted(1, policy=TURNS), replace(hello, devices=tuple(devices)))
+    book.expect("launch s/0#1 on n/0 for 30 s")
+    book.tell(gang(1, 2)).expect("launch g/0#1 on n/1, n/5 for 30 s")
+    book.tell(gang(1, 3, "h")).expect("launch h/0#1 on n/4, n/2, n/6 for 30 s")
+
+
 def test_what_is_missing_is_gathered_and_the_last_quantum_is_the_longest_wait() -> None:
     book = singles(2)
     book.at(20).tell(quantum_ended("s/0#1")).expect("renew s/0#1.1 for 30 s")

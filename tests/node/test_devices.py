@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,8 +16,9 @@ from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
 from hermesd.core.events import NodeJoined, Reported
 from hermesd.core.model import Device, RunId, Tier
-from hermesd.node.machine.devices.cpu import CpuSlots
+from hermesd.node.machine.devices.cpu import CpuSlots, seat_of
 from hermesd.node.machine.devices.nvml import Gpus, chosen
+from hermesd.node.machine.devices.nvml import seat_of as on_bus
 from hermesd.node.machine.devices.rack import Rack
 
 from .conftest import SHORT, Head, Node
@@ -43,7 +45,7 @@ async def test_a_slots_use_is_that_of_its_cores() -> None:
     assert 0.0 <= use.utilization <= 1.0
 
 
-GPUS = [("GPU-1a", "A100", 1), ("GPU-1b", "A100", 1), ("GPU-2", "H200", 2)]
+GPUS = [("GPU-1a", "A100", 1, ""), ("GPU-1b", "A100", 1, ""), ("GPU-2", "H200", 2, "")]
 
 
 def test_gpus_are_chosen_by_number_or_uuid_each_once() -> None:
@@ -53,6 +55,27 @@ def test_gpus_are_chosen_by_number_or_uuid_each_once() -> None:
     for wrong in ("3", "GPU-1", "GPU-9", "-1"):
         with pytest.raises(LookupError, match=f"visible_gpus has {wrong}"):
             chosen(GPUS, (wrong,))
+
+
+def test_a_gpu_sits_where_its_bus_says(tmp_path: Path) -> None:
+    """Two of them below one switch, as the kernel shows a machine."""
+    for bus, switch in (("0000:c1:00.0", "0000:c0:02.0"), ("0000:c2:00.0", "0000:c0:03.0")):
+        there = tmp_path / "devices" / "pci0000:c0" / "0000:c0:01.1" / switch / bus
+        there.mkdir(parents=True)
+        (there / "numa_node").write_text("1\n")
+        (tmp_path / "bus").mkdir(exist_ok=True)
+        (tmp_path / "bus" / bus).symlink_to(there)
+    seats = [on_bus(f"0000{bus}", tmp_path / "bus") for bus in ("0000:C1:00.0", "0000:C2:00.0")]
+    assert seats[0] == ("node1", "pci0000:c0", "0000:c0:01.1", "0000:c0:02.0")
+    assert seats[0][:3] == seats[1][:3]
+    assert on_bus("0000:D1:00.0", tmp_path / "bus") == on_bus("", tmp_path / "bus") == ()
+
+
+def test_a_slot_sits_on_the_numa_node_of_all_of_its_cores(tmp_path: Path) -> None:
+    for core in range(3):
+        (tmp_path / f"cpu{core}" / f"node{core // 2}").mkdir(parents=True)
+    assert seat_of((0, 1), tmp_path) == ("node0",)
+    assert seat_of((1, 2), tmp_path) == seat_of((7,), tmp_path) == ()
 
 
 async def test_no_driver_means_no_gpu() -> None:

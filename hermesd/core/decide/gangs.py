@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.commands import Gather, Issue, Renew
@@ -41,6 +42,8 @@ class _Candidate(NamedTuple):
     device: DeviceId
     #: The trial that occupies it is of the same user.
     own: bool
+    #: Where it sits in its machine.
+    seat: tuple[str, ...]
 
 
 class _Window(NamedTuple):
@@ -48,6 +51,8 @@ class _Window(NamedTuple):
 
     waits: tuple[tuple[Time, bool], ...]
     cost: tuple[float, ...]
+    #: The fewer levels of their machine they have in common, the more.
+    apart: int
     span: int
     devices: tuple[DeviceId, ...]
 
@@ -254,7 +259,7 @@ class Gangs:
         )
         own = other is not None and state.owner_of(other) == state.owner_of(trial)
         at = self._ends(device.id, now)
-        return _Candidate(at, other is not None, cost, place, device.id, own)
+        return _Candidate(at, other is not None, cost, place, device.id, own, device.seat)
 
     def _fitting(self, trial: Trial) -> Iterator[Device]:
         """The devices that work and could be the trial's, node by node."""
@@ -278,17 +283,21 @@ class Gangs:
 
 
 def _windows(group: Sequence[_Candidate], width: int, left: float) -> Iterator[_Window]:
-    """The ways to take so many of a node's devices, those alone that are soonest to be had, as the
-    node lists them; no more than `left` that its user has not already."""
+    """The ways to take so many of a node's devices, those alone that are soonest to be had, as they
+    sit in their machine; no more than `left` that its user has not already."""
     if len(group) < width:
         return
     last = sorted((each.at, each.occupied) for each in group)[width - 1]
     soonest = [each for each in group if (each.at, each.occupied) <= last]
+    soonest.sort(key=lambda each: (each.seat, each.place))
     for first in range(len(soonest) - width + 1):
         window = soonest[first : first + width]
         if sum(not each.own for each in window) > left:
             continue
         waits = sorted(((each.at, each.occupied) for each in window), reverse=True)
-        span = window[-1].place - window[0].place
+        places = [each.place for each in window]
+        span = max(places) - min(places)
+        shared = zip(window[0].seat, window[-1].seat, strict=False)
+        near = sum(1 for _ in takewhile(lambda both: both[0] == both[1], shared))
         cost = max(each.cost for each in window)
-        yield _Window(tuple(waits), cost, span, tuple(each.device for each in window))
+        yield _Window(tuple(waits), cost, -near, span, tuple(each.device for each in window))

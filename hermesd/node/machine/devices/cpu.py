@@ -21,6 +21,14 @@ def _kind(slot: SlotSetting) -> str:
     return "cpu" if slot.percent == 100 else f"cpu-{slot.percent}%"
 
 
+def seat_of(
+    cores: Sequence[int], system: Path = Path("/sys/devices/system/cpu")
+) -> tuple[str, ...]:
+    """The NUMA node of these cores; nothing if that is not known, or they are of several."""
+    nodes = {path.name for core in cores for path in (system / f"cpu{core}").glob("node*")}
+    return tuple(nodes) if len(nodes) == 1 else ()
+
+
 class CpuSlots:
     """The slots of this machine; a parked trial takes none of a slot's time."""
 
@@ -41,7 +49,7 @@ class CpuSlots:
         if any(slot.percent < 100 for slot in self._slots):
             self.percents = {name: slot.percent for name, slot in named.items()}
         return tuple(
-            Device(name, node, _kind(slot), share, self._cores[name])
+            Device(name, node, _kind(slot), share, self._cores[name], seat_of(self._cores[name]))
             for name, slot in named.items()
         )
 

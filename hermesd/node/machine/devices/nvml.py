@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -61,10 +62,10 @@ class Gpus:
             self._words = f"0 GPUs ({error})"
             return ()
         devices = [
-            Device(f"{node}/gpu{index}", node, kind, memory)
-            for index, (_, kind, memory) in enumerate(found)
+            Device(f"{node}/gpu{index}", node, kind, memory, seat=seat_of(bus))
+            for index, (_, kind, memory, bus) in enumerate(found)
         ]
-        self._uuids = {device.id: uuid for device, (uuid, _, _) in zip(devices, found, strict=True)}
+        self._uuids = {device.id: gpu[0] for device, gpu in zip(devices, found, strict=True)}
         count = len(found)
         self._words = (
             f"{count} GPU{'' if count == 1 else 's'} (driver {driver});"
@@ -158,8 +159,8 @@ class _Driver:
 
 
 def chosen(
-    found: Sequence[tuple[str, str, int]], visible: Sequence[str] | None
-) -> list[tuple[str, str, int]]:
+    found: Sequence[tuple[str, str, int, str]], visible: Sequence[str] | None
+) -> list[tuple[str, str, int, str]]:
     """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said.
 
     Raises LookupError for one that is not there.
@@ -168,7 +169,7 @@ def chosen(
         return list(found)
     there = {}
     for name in visible:
-        named = [i for i, (uuid, _, _) in enumerate(found) if uuid.startswith(name)]
+        named = [i for i, (uuid, *_) in enumerate(found) if uuid.startswith(name)]
         if name.isdigit():
             named = [int(name)] if int(name) < len(found) else []
         if len(named) != 1:
@@ -177,13 +178,35 @@ def chosen(
     return list(there.values())
 
 
-def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int]], str]:
+def seat_of(bus: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
+    """Where a device of the PCIe bus sits: its NUMA node, and the bridges above it."""
+    # The driver writes more digits of the domain than the kernel.
+    path = devices / bus.lower()[-len("0000:00:00.0") :]
+    if not bus or not path.exists():
+        return ()
+    numa = path / "numa_node"
+    node = numa.read_text().strip() if numa.exists() else "-1"
+    bridges = [part for part in path.resolve().parts[:-1] if ":" in part]
+    return (f"node{node}", *bridges)
+
+
+def _bus(nvml: Any, gpu: Any) -> str:
+    """The address of a GPU on its bus; empty if the driver does not tell it."""
+    try:
+        said = nvml.nvmlDeviceGetPciInfo(gpu).busId
+    except Exception:  # as above, the errors have no common type
+        return ""
+    return said.decode() if isinstance(said, bytes) else str(said)
+
+
+def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int, str]], str]:
     nvml.nvmlInit()
     found = []
     for index in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
         memory = nvml.nvmlDeviceGetMemoryInfo(gpu).total
-        found.append((nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu), memory))
+        name = nvml.nvmlDeviceGetName(gpu)
+        found.append((nvml.nvmlDeviceGetUUID(gpu), name, memory, _bus(nvml, gpu)))
     return found, nvml.nvmlSystemGetDriverVersion()
 
 

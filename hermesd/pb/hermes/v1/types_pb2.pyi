@@ -568,18 +568,20 @@ class Checkpoint(_message.Message):
     def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "node", "kind", "memory_bytes", "cores")
+    __slots__ = ("id", "node", "kind", "memory_bytes", "cores", "seat")
     ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     CORES_FIELD_NUMBER: _ClassVar[int]
+    SEAT_FIELD_NUMBER: _ClassVar[int]
     id: str
     node: str
     kind: str
     memory_bytes: int
     cores: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., cores: _Optional[_Iterable[int]] = ...) -> None: ...
+    seat: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., kind: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., cores: _Optional[_Iterable[int]] = ..., seat: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("utilization", "memory_bytes")
