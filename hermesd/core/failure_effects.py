@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from hermesd.core import progress
-from hermesd.core.failures import last_line, one_line
+from hermesd.core.failures import STRICT_RULE, last_line, one_line, strict_failures
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
+    FailureRule,
     OnSameFailure,
     OnThirdFailure,
     Phase,
@@ -127,25 +128,33 @@ def _stop(state: Tables, study: StudyId, alike: Sequence[Trial], detail: str, no
 
 def settle(state: Tables, trial: Trial, now: Time) -> None:
     """Do what the study wants done about the failure with which the trial's last run ended."""
-    _exclude_node(state, trial)
+    _exclude(state, trial)
     _end_study(state, trial, now)
     if alike := _failed_as_others(state, trial, now):
         _stop(state, trial.spec.study, alike, trial.failures[-1].detail, now)
 
 
-def _exclude_node(state: Tables, trial: Trial) -> None:
-    """What a trial met with wherever it was is the fault of none of those nodes."""
+def _exclude(state: Tables, trial: Trial) -> None:
+    """Keep the study from where the trial has failed, if its rules say so. What a trial met with
+    wherever it was is the fault of none of those nodes."""
     failure = trial.failures[-1] if trial.failures else None
-    if failure is None or failure.ruled is not RetryAction.EXCLUDE_NODE:
+    study = state.studies[trial.spec.study]
+    is_strict = study.failure_rule is FailureRule.HOPS and bool(failure and not failure.restores)
+    if failure is None or not (is_strict or failure.ruled is RetryAction.EXCLUDE_NODE):
         return
-    study, node = trial.spec.study, state.slots[failure.device].device.node
     if trial.phase is Phase.FAILED:
         for key in [key for key, why in state.excluded.items() if why.trial == trial.id]:
             del state.excluded[key]
         return
-    state.excluded[study, node] = Exclusion(trial.id, one_line(failure.detail))
-    for other in [state.trials[trial_id] for trial_id in state.active[study]]:
-        if state.node_of(other) == node:
+    node, error = state.slots[failure.device].device.node, one_line(failure.detail)
+    if is_strict:
+        place = failure.device if strict_failures(trial) == 1 else node
+        state.excluded[study.id, place] = Exclusion(trial.id, error, STRICT_RULE)
+    else:
+        place = node
+        state.excluded[study.id, place] = Exclusion(trial.id, error)
+    for other in [state.trials[trial_id] for trial_id in state.active[study.id]]:
+        if place == node and state.node_of(other) == node:
             state.put(other)
 
 
@@ -154,7 +163,9 @@ def _end_study(state: Tables, trial: Trial, now: Time) -> None:
     study = state.studies[trial.spec.study]
     if trial.phase is not Phase.FAILED or study.on_third_failure is not OnThirdFailure.STUDY:
         return
-    ending = Ending(Phase.STOPPED, f"{trial.id} failed for good (retry.on_third_failure: study)")
+    is_strict = study.failure_rule is FailureRule.HOPS
+    rule = STRICT_RULE if is_strict else "retry.on_third_failure: study"
+    ending = Ending(Phase.STOPPED, f"{trial.id} failed for good ({rule})")
     state.searching.pop(study.id, None)
     for other in [state.trials[trial_id] for trial_id in state.active[study.id]]:
         _end(state, other, ending, now)

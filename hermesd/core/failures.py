@@ -11,6 +11,7 @@ from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
     OUT_OF_DEVICE_MEMORY,
     DeviceId,
+    FailureRule,
     OnStall,
     Phase,
     Place,
@@ -284,6 +285,17 @@ class Prospects(NamedTuple):
     owns_memory: bool
 
 
+# The rule of Hops: the first failure of a trial speaks against its device, the second
+# against its node, and the third against the study.
+STRICT_TRIES = 3
+STRICT_RULE = "retry.rule: hops"
+
+
+def strict_failures(trial: Trial) -> int:
+    """How often a trial has failed, but for checkpoints that could not be used."""
+    return sum(not failure.restores for failure in trial.failures)
+
+
 def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: Time) -> Trial:
     """The trial with a failure of its present run noted, and its end if that was the last try.
 
@@ -318,6 +330,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if study.failure_rule is FailureRule.HOPS and not failure.restores:
+        return _ended_if(trial, strict_failures(trial) >= STRICT_TRIES, event.detail, STRICT_RULE)
     if trial.extending and not failure.machines:
         return _ended_if(trial, True, event.detail)
     if failure.error_kind == STALLED and study.stalled is OnStall.FAIL:

@@ -83,6 +83,14 @@ class OnThirdFailure(StrEnum):
     STUDY = "study"
 
 
+class FailureRule(StrEnum):
+    """How failures are judged: by what they say of the trial, its device and its node, or as Hops
+    does, which looks at nothing but their number."""
+
+    EVIDENCE = "evidence"
+    HOPS = "hops"
+
+
 class OnSameFailure(StrEnum):
     """What it ends when the first three trials meet the same failure before their first step."""
 
@@ -409,6 +417,7 @@ class Study(RunTerms):
     max_failures: int = 3
     on_third_failure: OnThirdFailure = OnThirdFailure.TRIAL
     retry_rules: tuple[RetryRule, ...] = ()
+    failure_rule: FailureRule = FailureRule.EVIDENCE
     device_kind: str = ""
     memory_bytes: int = 0
     #: So many each trial has at a time, all of one node and one kind.

@@ -92,6 +92,8 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
         return True
     if lacking(state, state.studies[trial.spec.study], node) and state.parked_on(trial) != node:
         return True
+    if (trial.spec.study, device) in state.excluded:
+        return trial.fidelity.restorable or state.parked_on(trial) != node
     if (trial.spec.study, node) in state.excluded:
         return trial.fidelity.restorable or state.parked_on(trial) != node
     here = (old for old in trial.failures if old.device == device)

@@ -133,14 +133,16 @@ class Quarantined:
 
 
 class Exclusion(NamedTuple):
-    """Why a study is to have no more of a node: the trial that failed there, and its error."""
+    """Why a study is to have no more of a place: the trial that failed there, its error, and what
+    of the study says so."""
 
     trial: TrialId
     error: str
+    rule: str = "retry.rules: exclude_node"
 
     @property
     def reason(self) -> str:
-        return f"{self.trial} failed there (retry.rules: exclude_node): {self.error}"
+        return f"{self.trial} failed there ({self.rule}): {self.error}"
 
 
 @dataclass(frozen=True, slots=True)

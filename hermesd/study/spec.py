@@ -26,6 +26,7 @@ from pydantic import (
 
 from hermesd.core.model import (
     HUNG_SECONDS,
+    FailureRule,
     Goal,
     MetricMode,
     OnSameFailure,
@@ -258,6 +259,20 @@ class RetrySection(Section):
     rules: Annotated[tuple[RetryRuleSection, ...], Field(max_length=100)] = ()
     hung_seconds: Annotated[Seconds, Field(ge=60)] = HUNG_SECONDS
     stalled: OnStall = OnStall.TELL
+    rule: FailureRule = FailureRule.EVIDENCE
+
+    @field_validator("rule")
+    @classmethod
+    def _says_all(cls, rule: FailureRule, info: ValidationInfo) -> FailureRule:
+        usual = cls.model_fields
+        others = [
+            name
+            for name in ("max_failures", "on_third_failure", "on_same_failure", "rules")
+            if name in info.data and info.data[name] != usual[name].default
+        ]
+        if rule is FailureRule.HOPS and others:
+            raise ValueError(f"evidence beside {', '.join(others)}: hops looks at numbers alone")
+        return rule
 
     @field_validator("rules")
     @classmethod

@@ -16,6 +16,9 @@ import numpy as np
 
 from hermesd.config.policy_line import Spelled, placements_with, split
 from hermesd.core.model import (
+    FailureRule,
+    OnSameFailure,
+    OnThirdFailure,
     Plugin,
     Processes,
     Program,
@@ -280,6 +283,7 @@ def _study(
     environment: tuple[tuple[str, str], ...],
 ) -> Study:
     population = populations.breeder(schedule.policy)
+    is_strict = section.retry.rule is FailureRule.HOPS
     return Study(
         id="",
         owner="",
@@ -313,8 +317,9 @@ def _study(
         replicas=section.suspend.replicas,
         required_paths=tuple(dict.fromkeys(section.requires.paths)),
         max_failures=section.retry.max_failures,
-        on_third_failure=section.retry.on_third_failure,
-        on_same_failure=section.retry.on_same_failure,
+        on_third_failure=OnThirdFailure.STUDY if is_strict else section.retry.on_third_failure,
+        on_same_failure=OnSameFailure.GO_ON if is_strict else section.retry.on_same_failure,
+        failure_rule=section.retry.rule,
         hung_seconds=section.retry.hung_seconds,
         stalled=section.retry.stalled,
         retry_rules=tuple(RetryRule(rule.match, rule.do) for rule in section.retry.rules),

@@ -44,19 +44,21 @@ parameters:
   later: {values: [0.125]}
   rate: {sequence: {values: [0.5, later], at: [1]}}
 suspend: {tier: checkpoint, durability_seconds: 90, deadline_seconds: 45, replicas: 2}
-retry:
-  max_failures: 5
-  on_third_failure: study
-  on_same_failure: SAME
-  rules: [{match: out of memory, do: not_here}]
-  hung_seconds: 120
-  stalled: retry
+retry: RETRY
 where: [lr < 1]
 stop: {max_steps: 100, max_seconds: 1000, target: 0.9, on_nan: false}
 pool: ours
 priority: 3
 data: [DATA]
 requires: {paths: [/usr]}
+"""
+USUAL = """
+  max_failures: 5
+  on_third_failure: study
+  on_same_failure: SAME
+  rules: [{match: out of memory, do: not_here}]
+  hung_seconds: 120
+  stalled: retry
 """
 # What excludes another, in one study each.
 OTHERS = {
@@ -98,7 +100,8 @@ LATER = {
 def spec_of(data: Path, other: str) -> types_pb2.StudySpec:
     # Which of the two is the default differs between the file and what older journals meant.
     same = {"conda": "go_on", "venv": "study", "population": "study"}[other]
-    text = TEXT.replace("DATA", data.name).replace("SAME", same) + OTHERS[other]
+    retry = " {rule: hops}" if other == "population" else USUAL.replace("SAME", same)
+    text = TEXT.replace("DATA", data.name).replace(" RETRY", retry) + OTHERS[other]
     document = load.parse(text.encode(), "study.yaml")
     spec, problems, _ = build_spec(document.root)
     assert not problems

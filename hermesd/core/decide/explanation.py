@@ -378,10 +378,11 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
             if kept is not None and place not in told:
                 told.add(place)
                 yield LeftOut(place, kept.reason, kept.until)
-        why = state.excluded.get((trial.spec.study, slot.device.node))
-        if why is not None and slot.device.node not in told:
-            told.add(slot.device.node)
-            yield LeftOut(slot.device.node, why.reason)
+        for place in (slot.device.node, device):
+            why = state.excluded.get((trial.spec.study, place))
+            if why is not None and place not in told:
+                told.add(place)
+                yield LeftOut(place, why.reason)
         if failed := [old for old in trial.failures if old.device == device and not old.restores]:
             yield LeftOut(device, f"it failed there: {one_line(failed[-1].detail)}")
         elif why_small := _too_small(state, trial, slot.device):

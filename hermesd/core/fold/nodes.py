@@ -100,7 +100,9 @@ def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
 def _forgive(state: Tables, place: Place) -> None:
     devices = [d for d, slot in state.slots.items() if place in (d, slot.device.node)]
     state.strikes = {d: strikes for d, strikes in state.strikes.items() if d not in devices}
-    state.excluded = {key: why for key, why in state.excluded.items() if key[1] != place}
+    state.excluded = {
+        key: why for key, why in state.excluded.items() if key[1] not in (place, *devices)
+    }
     for each in (place, *devices):
         state.quarantined.pop(each, None)
 

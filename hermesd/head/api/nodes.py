@@ -45,9 +45,11 @@ def node_view(
         warnings=warnings,
         quarantine=_quarantine(state, node.id),
         exclusions=[
-            pb.Exclusion(study=study, reason=why.reason)
+            pb.Exclusion(
+                study=study, reason=why.reason if name == node.id else f"{name}: {why.reason}"
+            )
             for (study, name), why in state.excluded.items()
-            if name == node.id
+            if name == node.id or name in node.devices
         ],
     )
     view.lacking.extend(lacks(state, node.id))
@@ -164,7 +166,7 @@ class NodesService:
         def compose(state: State, now: Time) -> Event:
             place = names.place(state, request.node, request.device)
             devices = [d for d, s in state.slots.items() if place in (d, s.device.node)]
-            excluded = place in [node for _, node in state.excluded]
+            excluded = not {place, *devices}.isdisjoint(each for _, each in state.excluded)
             if not excluded and state.strikes.keys().isdisjoint(devices):
                 raise NotNow(f"nothing is held against {place}")
             return Forgiven(place, key)

@@ -120,6 +120,12 @@ class RetryAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RETRY_ACTION_EXCLUDE_NODE: _ClassVar[RetryAction]
     RETRY_ACTION_MORE_MEMORY: _ClassVar[RetryAction]
 
+class FailureRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_RULE_UNSPECIFIED: _ClassVar[FailureRule]
+    FAILURE_RULE_EVIDENCE: _ClassVar[FailureRule]
+    FAILURE_RULE_HOPS: _ClassVar[FailureRule]
+
 class Share(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SHARE_UNSPECIFIED: _ClassVar[Share]
@@ -199,6 +205,9 @@ RETRY_ACTION_NOT_HERE: RetryAction
 RETRY_ACTION_NO_RETRY: RetryAction
 RETRY_ACTION_EXCLUDE_NODE: RetryAction
 RETRY_ACTION_MORE_MEMORY: RetryAction
+FAILURE_RULE_UNSPECIFIED: FailureRule
+FAILURE_RULE_EVIDENCE: FailureRule
+FAILURE_RULE_HOPS: FailureRule
 SHARE_UNSPECIFIED: Share
 SHARE_NO: Share
 SHARE_TREE: Share
@@ -372,20 +381,22 @@ class RetryRule(_message.Message):
     def __init__(self, match: _Optional[str] = ..., do: _Optional[_Union[RetryAction, str]] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds", "on_same_failure", "stalled")
+    __slots__ = ("max_failures", "on_third_failure", "rules", "hung_seconds", "on_same_failure", "stalled", "rule")
     MAX_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ON_THIRD_FAILURE_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     HUNG_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ON_SAME_FAILURE_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
     max_failures: int
     on_third_failure: OnThirdFailure
     rules: _containers.RepeatedCompositeFieldContainer[RetryRule]
     hung_seconds: float
     on_same_failure: OnSameFailure
     stalled: OnStall
-    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ..., on_same_failure: _Optional[_Union[OnSameFailure, str]] = ..., stalled: _Optional[_Union[OnStall, str]] = ...) -> None: ...
+    rule: FailureRule
+    def __init__(self, max_failures: _Optional[int] = ..., on_third_failure: _Optional[_Union[OnThirdFailure, str]] = ..., rules: _Optional[_Iterable[_Union[RetryRule, _Mapping]]] = ..., hung_seconds: _Optional[float] = ..., on_same_failure: _Optional[_Union[OnSameFailure, str]] = ..., stalled: _Optional[_Union[OnStall, str]] = ..., rule: _Optional[_Union[FailureRule, str]] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("max_steps", "max_seconds", "target", "on_nan")
