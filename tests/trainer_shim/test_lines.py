@@ -33,6 +33,8 @@ def found(line: str, *left_out: str) -> dict[str, float]:
             {"Average_loss": 0.0521, "Accuracy": 0.983},
         ),
         ("Accuracy of the network on the 10000 test images: 54 %", {"Accuracy": 54.0}),
+        ("Writing shards: 100%|####| 1/1 [00:00<00:00, 9.1it/s, loss=0.5]", {"loss": 0.5}),
+        ("| acc: 98% | loss: 0.5|", {"acc": 98.0, "loss": 0.5}),
         ("Test accuracy on 1,797 samples = 0.93", {"Test_accuracy": 0.93}),
         ("Results for fold 3 accuracy: 0.9", {"accuracy": 0.9}),
         ("Epoch 3 of 10 val loss: 0.5", {"val_loss": 0.5}),

@@ -20,11 +20,12 @@ _LONGEST = 4_000  # characters of a line
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x08")
 _NUMBER = r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 _END = r"(?=[\s,;|)\]}'\"]|\.?(?:\s|$))"
-# How a name ends and a value follows: the value, perhaps as so many of so many and their share.
+# How a name ends and a value follows: the value, perhaps as so many of so many and their share. How
+# far a bar is drawn (`Loading: 40%|###`) is none.
 _PAIR = re.compile(
     rf"(?P<gap>(?:\s?\([^()\s]{{1,12}}\))?\s?)['\"]?(?P<sign>[:=])\s?['\"]?(?:tensor\()?"
     rf"(?P<value>{_NUMBER})"
-    rf"(?:(?P<percent>\s?%)|/(?P<of>\d+)\s?\(\d+(?:\.\d*)?\s?%\))?{_END}",
+    rf"(?:(?P<percent>\s?%(?!\|))|/(?P<of>\d+)\s?\(\d+(?:\.\d*)?\s?%\))?{_END}",
     re.IGNORECASE,
 )
 _WORD = r"[A-Za-z_][\w./@-]*"
