@@ -131,10 +131,15 @@ def others_view(studies: Sequence[Study]) -> RenderableType:
 
 
 def trials_text(detail: StudyDetail) -> str:
-    """Its counts by state, and how many trials a person holds back where it is not all of them."""
-    paused = sum(t.paused and not t.state.final for t in detail.trials)
+    """Its counts by state, and how many trials a person holds back where it is not all of them, or
+    others go on in the places of."""
+    held = [t for t in detail.trials if t.paused and not t.state.final]
+    replaced = sum(bool(t.replaced_by) for t in held)
     words = counts_text(detail.study)
-    return f"{words}; {paused} paused" if paused and not detail.study.paused else words
+    for number, what in ((len(held) - replaced, "paused"), (replaced, "replaced")):
+        if number and not detail.study.paused:
+            words += f"; {number} {what}"
+    return words
 
 
 def best_text(study: Study, trials: Sequence[Trial]) -> str:

@@ -39,13 +39,16 @@ class Populations:
         """Work until cancelled."""
         seq = -1
         while True:
-            for study, exploration in self.head.scheduler.populations():
+            for study, exploration in list(self.head.scheduler.populations()):
                 # What there is no room for is made when a trial has ended.
                 with suppress(ReadOnly, TooMuch, Rejected, _NothingToDo):
-                    if is_over(self.head.state, study):
-                        await self.head.tell(PopulationEnded(study))
-                    else:
-                        await self._breed(study, exploration)
+                    await self._breed(study, exploration)
+            # Whatever policy they have by now.
+            for study in [
+                each for each in self.head.state.active if is_over(self.head.state, each)
+            ]:
+                with suppress(ReadOnly, Rejected):
+                    await self.head.tell(PopulationEnded(study))
             seq = await self.head.beyond(seq)
 
     async def _breed(self, study_id: StudyId, exploration: Exploration) -> None:

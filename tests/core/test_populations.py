@@ -17,8 +17,10 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin, Stage
+from hermesd.core.policy import Exploit, View
 from hermesd.head.journal import replay
 from hermesd.head.populations import generation, is_over
+from hermesd.policy.published.pbt import Pbt
 from tests.core.playbook import (
     Playbook,
     checkpointed,
@@ -152,3 +154,24 @@ def test_of_equals_nobody_is_replaced(one: float, other: float) -> None:
     book = ready(one, other)
     assert not book.scheduler.exploits("s", book.now)
     assert book.trial("s/1").candidate
+
+
+def test_a_population_whose_policy_raises_goes_on_without_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    book = ready()
+    book.tell(bred(book)).tell(Copied("n", "s/3", "s/2#1@10"))
+
+    def broken(policy: Pbt, view: View) -> list[Exploit]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Pbt, "exploits", broken)
+    assert book.scheduler.exploits("s", book.now) == ()
+    for _ in range(2):
+        run_id = next(each.run.id for each in book.state.trials.values() if each.run)
+        if book.trial(run_id.trial).phase is Phase.STARTING:
+            book.tell(started(str(run_id), 10))
+        book.tell(completed(str(run_id), 20))
+    assert "ZeroDivisionError" in book.state.fallen["s"]
+    assert not [*book.scheduler.populations()]
+    assert is_over(book.state, "s"), "and its losers can still be ended"

@@ -522,6 +522,17 @@ def test_a_pause_is_seen_everywhere(head: FakeHead) -> None:
     assert "2: 2 waiting; 1 paused" in hermesctl("status", "half").stdout
 
 
+def test_who_was_replaced_is_not_called_paused(head: FakeHead) -> None:
+    loser = trial(1, "pop", paused=True, replaced_by="pop/3")
+    begin = {"forked_from": "pop/2", "forked_at_step": 40}
+    head.add_study("pop", loser, trial(2, "pop"), trial(3, "pop", **begin))
+    assert "3: 3 waiting; 1 replaced" in hermesctl("status", "pop").stdout
+    assert "replaced by" in hermesctl("trial", "show", "pop/1").stdout
+    shown = " ".join(hermesctl("trial", "show", "pop/3").stdout.split())
+    assert "forked from pop/2 at step 40" in shown
+    assert "lineage pop/2 to step 40: " in shown
+
+
 def test_status_mentions_the_other_unfinished_studies(head: FakeHead) -> None:
     head.add_study("running", trial(1, "running", state=RUNNING))
     head.add_study("over", trial(1, "over", state=COMPLETED), finished=True)

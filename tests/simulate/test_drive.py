@@ -35,6 +35,12 @@ def test_fifo_pays_every_first_start_and_nothing_else() -> None:
     assert (outcome.switches, outcome.overhead_seconds) == (0, 0.0)
 
 
+def test_a_population_trains_in_rounds() -> None:
+    outcome = play(EXAMPLE, Plugin("pbt", (("ready", 2),)))
+    rounds = [(trial, first, last) for trial, first, last, _ in stays(outcome)]
+    assert rounds == [(0, 0, 2), (1, 0, 2), (0, 2, 4), (1, 2, 4)]
+
+
 def test_each_turn_is_left_for_36_and_resumed_for_64_percent_of_a_switch() -> None:
     outcome = play(EXAMPLE, Plugin("round_robin", (("quantum_seconds", 2.0),)))
     assert stays(outcome) == [

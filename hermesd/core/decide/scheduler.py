@@ -12,7 +12,7 @@ import gc
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
@@ -452,18 +452,21 @@ class Scheduler:
         waiting = [t for t in order if self.state.trials[t].phase is Phase.WAITING]
         return tuple(waiting[:count])
 
-    def populations(self) -> list[tuple[StudyId, Exploration]]:
+    def populations(self) -> Iterator[tuple[StudyId, Exploration]]:
         """The unfinished studies whose policy replaces trials by forks of others, and how these
         explore."""
-        return [
-            (study, breeder.exploration)
-            for study, active in self.state.active.items()
-            if active and (breeder := self._queues.ask(study, lambda queue: queue.breeder))
-        ]
+        for study_id in [study for study, active in self.state.active.items() if active]:
+            with suppress(Unanswered):
+                breeder = self._queues.peek(study_id, lambda queue: queue.breeder)
+                if breeder is not None:
+                    yield study_id, breeder.exploration
 
     def exploits(self, study_id: StudyId, now: Time) -> Sequence[Exploit]:
-        """Which trials of a population are to be replaced now."""
-        return self._queues.ask(study_id, lambda queue: queue.exploits(now))
+        """Which trials of a population are to be replaced now; none if its policy raises."""
+        try:
+            return self._queues.peek(study_id, lambda queue: queue.exploits(now))
+        except Unanswered:
+            return ()
 
     def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
         """What each node may prepare for; see `foresight`."""
