@@ -1,6 +1,6 @@
 """The two streams of the command line: results on stdout, everything else on stderr.
 
-Colours, widths and movement follow the terminal (NO_COLOR, TERM=dumb, a pipe); a reader
+Colors, widths and movement follow the terminal (NO_COLOR, TERM=dumb, a pipe); a reader
 who went away ends us quietly; a table in a pipe is never cut.
 """
 

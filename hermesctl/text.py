@@ -55,7 +55,7 @@ def one_line(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """The one of `known` that a misspelt word most likely means, in whatever case; "" for none."""
+    """The one of `known` that a misspelled word most likely means, in any case; "" for none."""
     by_letters = {each.lower(): each for each in known}
     near = get_close_matches(word.lower(), by_letters, 1, likeness)
     return by_letters[near[0]] if near else ""
@@ -118,7 +118,7 @@ def changed(trials: int, selected: int, done: str, otherwise: str) -> str:
 
 # What a trial printed, made fit for a terminal: its text and line ends, no escape sequences.
 
-# Colours and cursor movements (CSI), titles and links (OSC), and the two-character rest.
+# Colors and cursor movements (CSI), titles and links (OSC), and the two-character rest.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?)?\Z")
 _HELD_BACK_MAX = 4096

@@ -166,7 +166,7 @@ def test_a_further_point_of_a_grid_is_told_from_those_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["d", "lr"])
-def test_what_trials_have_learnt_by_is_not_extended(name: str) -> None:
+def test_what_trials_have_learned_by_is_not_extended(name: str) -> None:
     axes = {"d": {"value": 5}, "lr": SHAPED["lr"]}
     known, first = study.draft(study.Submission(spec(axes))).accepted("d", "me", 0.0)
     with pytest.raises(Refused, match="a parameter that is no sequence"):

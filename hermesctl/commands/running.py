@@ -130,7 +130,7 @@ class NounGroup(TyperGroup):
         if words and words[0] in self.commands:
             verb = places[0]
             return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
-        self._refuse_misspelt(words)
+        self._refuse_misspelled(words)
         return super().parse_args(ctx, [self._verb(words), *args])
 
     def _operands(self, args: Sequence[str]) -> list[int]:
@@ -153,7 +153,7 @@ class NounGroup(TyperGroup):
         shows = "show" in self.commands and words and not (lists_inside and "/" not in words[0])
         return "show" if shows else "ls"
 
-    def _refuse_misspelt(self, words: Sequence[str]) -> None:
+    def _refuse_misspelled(self, words: Sequence[str]) -> None:
         # `pasue digits` has two words; `digits` alone is an id.
         if words[1:]:
             near = nearest(words[0], self.commands, 0.7)

@@ -101,7 +101,7 @@ def _number(name: str, word: object, enum: EnumDescriptor) -> int:
 
 
 def _meant(word: object, known: Iterable[str]) -> str:
-    """The word that is begun or misspelt; empty for none."""
+    """The word that is begun or misspelled; empty for none."""
     if not isinstance(word, str) or not word:
         return ""
     begun = [each for each in known if each.startswith(word.lower())]

@@ -1,4 +1,4 @@
-"""What we decided, in the imperative. Journalled before it is sent; idempotent by run."""
+"""What we decided, in the imperative. Journaled before it is sent; idempotent by run."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def is_own_end(outcome: RunEvent) -> bool:
 
 
 def kept_parked(trial: Trial) -> str:
-    """Why what a trial has learnt is kept parked rather than checkpointed; empty if it need not be.
+    """Why what a trial has learned stays parked rather than checkpointed; empty if it need not.
 
     Two of its restores failed with the same error of its own: run again, it does not come to where
     it was. Those from later checkpoints, which it would then lose time with, would fail as well.

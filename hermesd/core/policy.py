@@ -599,5 +599,5 @@ def one_of(choices: Iterable[str]) -> str:
 
 
 def nearest(word: str, choices: Iterable[str], likeness: float = 0.5) -> str:
-    """The choice that a misspelt word most likely means, "" if none is near."""
+    """The choice that a misspelled word most likely means, "" if none is near."""
     return next(iter(get_close_matches(word, sorted(choices), 1, likeness)), "")

@@ -214,7 +214,7 @@ def back_at(trial: Trial, step: int) -> Trial:
 def forked(trial: Trial, parent: Trial | None, node: NodeId) -> Trial:
     """The trial at the checkpoint that it begins from, which is its own now and lies on `node`.
 
-    What its parent had learnt by then is what it has learnt, as far as that is still known.
+    What its parent had learned by then is what it has learned, as far as that is still known.
     """
     begin = trial.forked
     assert begin is not None

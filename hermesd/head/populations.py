@@ -1,6 +1,6 @@
 """Has populations replace their losers by forks of their winners, beside the loop.
 
-A round is one event: it is journalled with all its forks, or nothing of it has happened. It follows
+A round is one event: it is journaled with all its forks, or nothing of it has happened. It follows
 from the state alone, so that a head that is killed between two rounds comes to the same next one.
 """
 

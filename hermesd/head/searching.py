@@ -1,6 +1,6 @@
 """Has searchers propose trials, beside the loop: in one process for all studies, one at a time.
 
-What is proposed is an event like any other: journalled before anything is done with it, and
+What is proposed is an event like any other: journaled before anything is done with it, and
 refused if the study has got other trials meanwhile. So a restart proposes nothing twice.
 """
 

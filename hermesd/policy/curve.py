@@ -45,7 +45,7 @@ def finite_or_inf(loss: float | None) -> float:
 
 
 def told(trial: Trial, loss: float) -> str:
-    """A loss of the trial for people: of a maximised signal the value that it stands for."""
+    """A loss of the trial for people: of a maximized signal the value that it stands for."""
     return f"signal {0.0 - loss:.4g}" if trial.maximized else f"loss {loss:.4g}"
 
 
@@ -203,11 +203,11 @@ def _nonnegative_lines(x: Floats, rows: Floats) -> tuple[Floats, Floats]:
     Two unknowns have four active sets. Where the free line breaks one bound, that bound is active
     in the answer; it cannot break both.
     """
-    centre, level = x.mean(), rows.mean(axis=1)
-    away = x - centre
+    center, level = x.mean(), rows.mean(axis=1)
+    away = x - center
     spread = float((away * away).sum())
     slopes = (rows - level[:, None]) @ away / spread if spread else np.zeros(len(rows))
-    offsets = level - slopes * centre
+    offsets = level - slopes * center
     through_zero = rows @ x / max(float((x * x).sum()), np.finfo(float).tiny)
     falls, negative = slopes <= 0, offsets < 0
     slopes = np.where(falls, 0.0, np.where(negative, through_zero, slopes))

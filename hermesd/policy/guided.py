@@ -34,7 +34,7 @@ SAMPLED = 64
 SLOWEST, BAR = 4.0, 1.0
 # A later quantum is at least so many switches.
 SWITCHES = 20.0
-# How far the process is believed about a trial that was probed: its neighbours were seen as well.
+# How far the process is believed about a trial that was probed: its neighbors were seen as well.
 BELIEF = 0.8
 PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
 # A trial's row, on the scale that suits its study; one that is not there is on a shelf.

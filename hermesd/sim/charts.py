@@ -24,8 +24,8 @@ from hermesd.sim.orders import GOOD_IN_BIN, SubmissionOrder
 from hermesd.sim.report import bin_words, device_words, order_words, speed_words
 from hermesd.sim.rows import PolicyRow
 
-# Okabe and Ito's colours, told apart by everyone; FIFO is the grey reference.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c564b")
+# Okabe and Ito's colors, told apart by everyone; FIFO is the grey reference.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c564b")
 # A lowest loss within this of the best of all tells no policies apart.
 SETTLED = 0.01
 # How many letters a line of a legend holds, and as how many a key counts.
@@ -50,7 +50,7 @@ def draw_charts(
     """Every chart of a comparison, in `folder`; says what was written. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     shown = [row.policy for row in rows]
-    paint = colours([policy for policy in dict.fromkeys(shown) if policy != "fifo"])
+    paint = colors([policy for policy in dict.fromkeys(shown) if policy != "fifo"])
     written: list[Path] = []
     with matplotlib.rc_context(dict(STYLE)):
         for slug in dict.fromkeys(_slug(row.scene) for row in rows):
@@ -69,9 +69,9 @@ def draw_charts(
     return written
 
 
-def colours(policies: Sequence[str]) -> dict[str, str]:
-    """A colour for each policy."""
-    listed = {policy: COLOURS[i % len(COLOURS)] for i, policy in enumerate(policies)}
+def colors(policies: Sequence[str]) -> dict[str, str]:
+    """A color for each policy."""
+    listed = {policy: COLORS[i % len(COLORS)] for i, policy in enumerate(policies)}
     return {"fifo": REFERENCE, **listed}
 
 
@@ -195,7 +195,7 @@ def gantt(title: str, cases: Sequence[Case]) -> Figure:
     """Who had which device when, in the first order: a panel for each policy."""
     order = order_of(cases[0].scene, 0)
     devices = cases[0].scene.devices
-    paint = {place: COLOURS[i % len(COLOURS)] for i, place in enumerate(order.good)}
+    paint = {place: COLORS[i % len(COLORS)] for i, place in enumerate(order.good)}
     height = 0.55 + 0.28 * devices
     figure = Figure(figsize=(9, 1 + height * len(cases)), layout="constrained")
     axes = figure.subplots(len(cases), 1, sharex=True, squeeze=False)[:, 0]
@@ -209,7 +209,7 @@ def gantt(title: str, cases: Sequence[Case]) -> Figure:
     axes[-1].set_xlim(left=0)
     axes[-1].set_xlabel("seconds")
     figure.suptitle(f"{title}, the first order")
-    handles: list[Artist] = [Patch(color=COLOURS[0], label="good trials, a colour each")]
+    handles: list[Artist] = [Patch(color=COLORS[0], label="good trials, a color each")]
     dot = Line2D([], [], color="black", marker="o", markerfacecolor="white", linestyle="")
     dot.set(markersize=4, label="reaches the goal")
     handles.append(dot)
@@ -234,12 +234,12 @@ def _stays(axis: Any, case: Case, order: SubmissionOrder, paint: Mapping[int, st
         mine.append(_corners(stay.device, stay.begun, stay.ended))
         switching.append(_corners(stay.device, stay.taken, stay.begun))
         switching.append(_corners(stay.device, stay.ended, stay.freed))
-    # One shape for all of a colour: a picture of hundreds of stays remains small. Switches have an
+    # One shape for all of a color: a picture of hundreds of stays remains small. Switches have an
     # edge, or few of them would be wide enough to be seen.
-    for colour, stays in (*shown.items(), (SWITCHING, switching)):
-        edge = 0.5 if colour == SWITCHING else 0.0
+    for color, stays in (*shown.items(), (SWITCHING, switching)):
+        edge = 0.5 if color == SWITCHING else 0.0
         shape = Shape.make_compound_path_from_polys(np.array(stays))
-        axis.add_patch(PathPatch(shape, facecolor=colour, edgecolor=colour, linewidth=edge))
+        axis.add_patch(PathPatch(shape, facecolor=color, edgecolor=color, linewidth=edge))
     axis.autoscale_view()
     for place, step in steps_to_goal(order).items():
         at = time_of(outcome, place, step)

@@ -60,7 +60,7 @@ def goal_of(curves: Curves, good: Good = "way") -> LossGoal:
     if good == "way":
         wanted = best + WITHIN * (start - best)
     else:
-        # A signal that was maximised is below zero here.
+        # A signal that was maximized is below zero here.
         wanted = best / (1 - WITHIN) if best > 0 else best * (1 - WITHIN)
     theta = max(wanted, float(lows[min(FEWEST_GOOD, len(lows)) - 1]))
     if (lows <= theta).mean() > LARGEST_GOOD_SHARE:

@@ -442,7 +442,7 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
     return list(seen.values())
 
 
-# What the points of a study may come to: each value is kept in memory, journalled, and sent to
+# What the points of a study may come to: each value is kept in memory, journaled, and sent to
 # whoever looks at the study.
 #
 # This is known before the first point is made.

@@ -181,7 +181,7 @@ class Draft:
     def accepted(
         self, study_id: StudyId, owner: str, now: Time
     ) -> tuple[Study, tuple[TrialSpec, ...]]:
-        """The study as it is journalled, and its trials, numbered from 1."""
+        """The study as it is journaled, and its trials, numbered from 1."""
         study = replace(self.study, id=study_id, owner=owner, submitted=now)
         return study, numbered(study, self.stages, self.shape, self.argvs, self.seed)
 

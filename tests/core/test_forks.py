@@ -44,7 +44,7 @@ def test_it_waits_for_the_checkpoint_and_then_goes_on_from_it() -> None:
     fork, parent = book.trial("s/1"), book.trial()
     assert fork.checkpoint == Checkpoint("s/1@9", "s/1", 1, 9, "5ha", 1, ("n",))
     assert fork.step == 9
-    assert fork.curve == parent.curve, "it has learnt what its parent had by then"
+    assert fork.curve == parent.curve, "it has learned what its parent had by then"
     assert (fork.fidelity, fork.framework) == (parent.fidelity, parent.framework)
     book.tell(started("s/1#1"), completed("s/1#1", 20))
     assert book.trial("s/1").phase is Phase.COMPLETED

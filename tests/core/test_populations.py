@@ -98,7 +98,7 @@ def test_the_loser_is_held_back_and_a_fork_of_the_winner_goes_on() -> None:
     assert read.trials["s/1"].replaced_by == "s/3"
 
 
-def test_the_same_exchange_is_found_again_after_a_crash_before_it_was_journalled() -> None:
+def test_the_same_exchange_is_found_again_after_a_crash_before_it_was_journaled() -> None:
     book = ready()
     again = Playbook()
     for entry, at in book.entries:

@@ -24,13 +24,13 @@ async def launches(cluster: Cluster, study: str) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-async def test_a_misspelt_argument_is_tried_by_a_few_trials_once_each_and_not_by_all(
+async def test_a_misspelled_argument_is_tried_by_a_few_trials_once_each_and_not_by_all(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     state: Path = tmp_path_factory.mktemp("h")
     async with running(state) as cluster:
         files = {"train.py": multiplying("step < 10")}
-        study = await cluster.submit("misspelt", files, {"rte": RATES})
+        study = await cluster.submit("misspelled", files, {"rte": RATES})
         answer = await cluster.finished(study)
         states = [trial.state for trial in answer.trials]
         assert set(states) == {FAILED, STOPPED}

@@ -147,7 +147,7 @@ class Standing:
 
 
 def freezer_of(pid: int) -> str | None:
-    """The cgroup that a trial's program is frozen with; None where programs are only signalled."""
+    """The cgroup that a trial's program is frozen with; None where programs are only signaled."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)

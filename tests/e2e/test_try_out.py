@@ -75,7 +75,7 @@ async def studies(cluster: Cluster) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-async def test_a_misspelt_metric_or_argument_is_found_before_all_trials_start(
+async def test_a_misspelled_metric_or_argument_is_found_before_all_trials_start(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     async with running(tmp_path_factory.mktemp("h")) as cluster:

@@ -19,7 +19,7 @@ from tests.head.heads import Node, World, world
 from tests.installed_policies import lucky_policies
 from tests.study_specs import plugin, spec
 
-MISSPELT = types.Signal(name="losss")
+MISSPELLED = types.Signal(name="losss")
 ONE = {"lr": {"value": 0.1}}
 
 
@@ -35,7 +35,7 @@ async def test_a_signal_that_nobody_reports_is_told_and_what_is_reported(tmp_pat
     async with world(tmp_path / "head") as head:
         node = Node(head)
         await node.hello()
-        await head.submit(spec(ONE, signal=MISSPELT))
+        await head.submit(spec(ONE, signal=MISSPELLED))
         launch = await node.start()
         await node.settle()
         assert (await shown(head)).notices == [], "nothing was reported yet"

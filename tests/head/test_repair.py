@@ -144,7 +144,7 @@ async def test_points_are_kept_whether_they_are_pieces_already_or_not(
 
 
 def played() -> list[tuple[float, Any, str]]:
-    """All that was journalled of four trials that took turns on two devices."""
+    """All that was journaled of four trials that took turns on two devices."""
     losses = [tuple(1.0 / (place + step) for step in range(1, 21)) for place in range(4)]
     jobs = tuple(Job(each, 0.5, len(each), 1) for each in losses)
     order = SubmissionOrder(jobs, (), LossGoal(0.0, 1.0, 0.0), Switch(0.1, 0.1, 0.5))

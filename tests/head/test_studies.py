@@ -66,7 +66,7 @@ async def test_a_request_id_is_not_good_for_another_request(head: World) -> None
     assert len(head.state.studies) == 1
 
 
-async def test_the_same_study_is_recognised_unless_it_is_wanted_again(head: World) -> None:
+async def test_the_same_study_is_recognized_unless_it_is_wanted_again(head: World) -> None:
     await head.submit()
     second = await head.submit()
     assert (second.identical_to, second.study, list(second.trials)) == ("digits", "", [])

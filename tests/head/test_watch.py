@@ -220,7 +220,7 @@ async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World) -> 
     node.call.cancel()
 
 
-async def test_a_maximised_signal_is_told_in_its_own_direction(head: World) -> None:
+async def test_a_maximized_signal_is_told_in_its_own_direction(head: World) -> None:
     node = Node(head)
     await node.hello()
     accuracy = types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)

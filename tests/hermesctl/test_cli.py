@@ -489,9 +489,9 @@ def test_a_noun_without_a_verb_lists_and_an_id_shows(head: FakeHead) -> None:
     assert hermesctl("trial", "old/1").stdout == hermesctl("trial", "show", "old/1").stdout
     assert hermesctl("node", "box").stdout == hermesctl("node", "show", "box").stdout
     assert "box" in hermesctl("node").stdout
-    misspelt = hermesctl("trial", "pasue", "digits/1")
-    assert misspelt.exit_code == ExitCode.USAGE
-    assert "did you mean pause?" in misspelt.stderr
+    misspelled = hermesctl("trial", "pasue", "digits/1")
+    assert misspelled.exit_code == ExitCode.USAGE
+    assert "did you mean pause?" in misspelled.stderr
 
 
 def test_a_metric_that_is_not_there_is_said_with_those_that_are(head: FakeHead) -> None:

@@ -96,7 +96,7 @@ async def test_park_resume_checkpoint_restore_complete(
     assert totals[-1].values[-1] == sum(range(1, done.step + 1))
 
 
-async def test_a_maximised_signal_turns_for_the_head_but_not_for_people(
+async def test_a_maximized_signal_turns_for_the_head_but_not_for_people(
     head: Head, node: Node, running: Running
 ) -> None:
     run = await running(goal=Goal.MAXIMIZE)

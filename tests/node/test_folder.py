@@ -23,17 +23,17 @@ def order(attempt: int) -> Assignment:
     return Assignment(launch, None, work, RunTerms())
 
 
-def test_a_run_is_journalled_until_it_is_settled(folder: TrialFolder) -> None:
+def test_a_run_is_journaled_until_it_is_settled(folder: TrialFolder) -> None:
     assert folder.last() is None
     folder.begin(order(1))
     folder.begin(order(2))
-    assert folder.journalled() == order(2)
+    assert folder.journaled() == order(2)
     trials, sockets = folder.path.parents[1], folder.socket.parent
-    assert [found.trial for found in TrialFolders(trials, sockets).journalled()] == ["digits/17"]
+    assert [found.trial for found in TrialFolders(trials, sockets).journaled()] == ["digits/17"]
     folder.settle()
-    assert folder.journalled() is None
+    assert folder.journaled() is None
     assert folder.last() == order(2), "the attempt is remembered"
-    assert list(TrialFolders(trials, sockets).journalled()) == []
+    assert list(TrialFolders(trials, sockets).journaled()) == []
     folder.settle()
 
 

@@ -92,7 +92,7 @@ async def test_a_journal_that_cannot_be_read_for_now_is_no_damage(
         folder = TrialFolder(config.state_dir / "trials", config.runtime_path, "digits/1")
     journal = folder.journal / "run.pb"
     put_back = unreadable(journal)
-    for look in (folder.journalled, folder.last, folder.set_aside):
+    for look in (folder.journaled, folder.last, folder.set_aside):
         with pytest.raises(OSError, match=str(errno.ELOOP)):
             look()
     with capture_logs() as said:
@@ -137,5 +137,5 @@ def test_only_what_is_read_and_wrong_is_damage(tmp_path: Path) -> None:
     folder.journal.mkdir(parents=True)
     (folder.journal / "run.pb").write_bytes(b"\xff")
     with pytest.raises(UnreadableFolder):
-        folder.journalled()
+        folder.journaled()
     assert [path.name for path in folder.set_aside()] == ["run.pb.damaged"]

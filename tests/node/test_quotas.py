@@ -61,7 +61,7 @@ def throttled(group: Path) -> int:
     return int(words["nr_throttled"])
 
 
-def favour(group: Path) -> None:
+def favor(group: Path) -> None:
     """Let the group have its quota whoever else is busy: else there is nothing to be held back."""
     for path in (group, group.parent):
         for name, most in (("cpu.shares", "262144"), ("cpu.weight", "10000")):
@@ -132,7 +132,7 @@ async def test_the_kernel_holds_all_that_a_program_forks_to_its_share(
         group = cpu_group(worker)
         await becomes(lambda: bool(processes.below(host) - {worker}))  # it forks after its report
         forked = processes.below(host) - {worker}
-        favour(group)
+        favor(group)
         assert all(cpu_group(pid) == group for pid in forked)
         await becomes(lambda: throttled(group) > 3)
 

@@ -129,7 +129,7 @@ def test_thinned_points_stand_for_what_is_left_out() -> None:
     assert (last.low, first.high) == (0.5, 9.0), "the extremes of all iterations are kept"
 
 
-def test_a_maximised_signal_is_negated_and_its_points_are_not() -> None:
+def test_a_maximized_signal_is_negated_and_its_points_are_not() -> None:
     made = progress(reported([0.25, 0.75]), Goal.MAXIMIZE)
     assert [chunk.mean for chunk in made.report.chunks] == [-0.25, -0.75]
     assert dict(made.report.metrics) == {"loss": 0.75, "acc": 0.5}

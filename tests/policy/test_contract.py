@@ -212,7 +212,7 @@ def test_rungs_do_not_begin_above_their_top(name: str, lowest: float, top: float
         make_policy(Plugin(name, (("min_rung", lowest), ("max_rung", top))))
 
 
-def test_a_misspelt_choice_names_the_nearest() -> None:
+def test_a_misspelled_choice_names_the_nearest() -> None:
     with pytest.raises(BadSetting, match="did you mean milestones"):
         make_policy(Plugin("hermes", (("growth_on", "milestone"),)))
 

@@ -95,7 +95,7 @@ def test_a_trial_whose_losses_are_no_numbers_is_the_slowest() -> None:
     assert len(claimed(Guided(), *lost, point(9))) == 6
 
 
-def test_of_very_many_probes_evenly_many_are_learnt_from() -> None:
+def test_of_very_many_probes_evenly_many_are_learned_from() -> None:
     paces = [0.2 + 0.1 * (n % 7) for n in range(900)]
     trials = [having(trained(n, falling(p, 30)), x=n % 7) for n, p in enumerate(paces)]
     unknown = [having(trial(1000 + v), x=v) for v in range(7)]

@@ -176,7 +176,7 @@ def test_nothing_is_imported_before_its_name_is_asked_for() -> None:
     assert make_policy(Plugin("fifo"), known) == Fifo()
 
 
-def test_a_misspelt_name_is_answered_with_those_that_work_and_who_cannot_be_used() -> None:
+def test_a_misspelled_name_is_answered_with_those_that_work_and_who_cannot_be_used() -> None:
     known = registry(offer("absent", "no_such_package:Policy"), offer("newest", HERE + "Newest"))
     with pytest.raises(BadSetting) as refusal:
         make_policy(Plugin("newst"), known)

@@ -85,7 +85,7 @@ def test_without_a_fit_or_a_speed_the_plan_or_nothing_is_known() -> None:
     assert POLICY.score(falling(0, 20, 0.1, step_seconds={})) == (1.0, math.inf)
 
 
-def test_an_outlier_becomes_its_neighbours_average() -> None:
+def test_an_outlier_becomes_its_neighbors_average() -> None:
     values = [8.0, 7.0, 99.0, 5.0, 4.0, 3.0]
     smooth = [chunk.mean for chunk in without_outliers(curve(values))]
     assert smooth == [8.0, 7.0, (8.0 + 7.0 + 5.0 + 4.0) / 4, 5.0, 4.0, 3.0]

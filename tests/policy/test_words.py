@@ -1,4 +1,4 @@
-"""What policies say of a trial: of a maximised signal its values, not the losses within."""
+"""What policies say of a trial: of a maximized signal its values, not the losses within."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WORDS = {
 
 
 @pytest.mark.parametrize("policy", sorted(WORDS))
-def test_a_maximised_signal_has_its_own_sign(policy: str) -> None:
+def test_a_maximized_signal_has_its_own_sign(policy: str) -> None:
     words = make_policy(Plugin(policy)).words
     losses = [-0.5] * 11
-    minimised = replace(trained(0, losses), planned_steps=100)
-    maximised = replace(minimised, maximized=True)
+    minimized = replace(trained(0, losses), planned_steps=100)
+    maximized = replace(minimized, maximized=True)
     lowest, highest = ("lowest ", "highest ") if policy == "median" else ("", "")
-    assert words(minimised) == WORDS[policy].format(f"{lowest}loss -0.5")
-    assert words(maximised) == WORDS[policy].format(f"{highest}signal 0.5")
+    assert words(minimized) == WORDS[policy].format(f"{lowest}loss -0.5")
+    assert words(maximized) == WORDS[policy].format(f"{highest}signal 0.5")

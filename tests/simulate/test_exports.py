@@ -138,7 +138,7 @@ def test_more_iterations_than_can_be_looked_at_are_refused(tmp_path: Path) -> No
         read(path)
 
 
-def test_a_maximised_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path) -> None:
+def test_a_maximized_signal_is_turned_and_a_broken_one_ends_there(tmp_path: Path) -> None:
     path = exported(
         tmp_path / "s.jsonl",
         study(signal_goal=Goal.MAXIMIZE),

@@ -156,7 +156,7 @@ def test_a_policy_that_holds_nobody_back_ends_nobody(policy: str, tmp_path: Path
     assert (given_up.pick, given_up.regret, given_up.iterations) == ("s/0", 0.0, 32)
 
 
-def test_a_maximised_signal_is_told_as_it_was(tmp_path: Path) -> None:
+def test_a_maximized_signal_is_told_as_it_was(tmp_path: Path) -> None:
     path = ran(tmp_path / "s.jsonl", sign=-1.0, signal_goal=Goal.MAXIMIZE)
     told = replay(path, contenders(f"asha:{RUNGS}"), None)
     assert (told.best, told.best_loss) == ("s/0", -1.0)

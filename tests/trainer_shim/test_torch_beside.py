@@ -137,7 +137,7 @@ class Step(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.net, self.batches, self.seen = nn.Linear(6, 2), None, []
-        self.unlabelled = DataLoader(TensorDataset(x[:23]), batch_size=4, shuffle=True)
+        self.unlabeled = DataLoader(TensorDataset(x[:23]), batch_size=4, shuffle=True)
     def take(self):
         if self.batches is None:
             self.batches = {made}
@@ -166,7 +166,7 @@ final(digest(model), model.seen)
 def test_so_does_one_whose_step_reads_others_in_a_frameworks_loop(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    body = DRIVEN.replace("{made}", "iter(self.unlabelled)")
+    body = DRIVEN.replace("{made}", "iter(self.unlabeled)")
     runs = Runs(zygote, tmp_path, programs.program(body))
     with runs.trial("only") as trial:
         trial.start(limit=2)

@@ -174,7 +174,7 @@ class Output:
         return True
 
     def last_line(self) -> str:
-        """What the program of the newest pipe printed last that is not blank, without colours."""
+        """What the program of the newest pipe printed last that is not blank, without colors."""
         for line in reversed(_ESCAPES.sub("", self._tail.decode(errors="replace")).splitlines()):
             if line.strip():
                 return "".join(filter(str.isprintable, line)).strip()[:_LINE_LETTERS]

@@ -130,7 +130,7 @@ def rides(state: State, trial: Trial, carrier: TrialId) -> str:
 
 def crowded(state: State, trial: Trial) -> str:
     """What to say of a trial that is one of those which hold more memory, parked on their node,
-    than parked trials are to have there: nothing but their processes has what they have learnt."""
+    than parked trials are to have there: nothing but their processes has what they have learned."""
     place = state.parked_on(trial)
     if place is None or trial.fidelity.restorable:
         return ""

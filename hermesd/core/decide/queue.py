@@ -551,7 +551,7 @@ class Unanswered(Exception):
 
 
 class PolicyError(NamedTuple):
-    """A policy that raised: what is journalled of it, and the error itself for its author."""
+    """A policy that raised: what is journaled of it, and the error itself for its author."""
 
     event: PolicyFailed
     error: Exception
@@ -577,7 +577,7 @@ class Queues:
         self._pools: object = state.pools
 
     def take_failures(self) -> list[PolicyError]:
-        """The policies that raised since the last call: folded in, and to be journalled."""
+        """The policies that raised since the last call: folded in, and to be journaled."""
         taken, self._failures = self._failures, []
         return taken
 

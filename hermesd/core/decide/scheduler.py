@@ -67,7 +67,7 @@ from hermesd.core.trial import Strike, Trial
 from hermesd.core.widths import tier_of
 
 # What a node may have missed of what it was told: said again as it comes back, not
-# journalled.
+# journaled.
 
 
 def outstanding(state: State, node: NodeId) -> list[Command]:
@@ -312,12 +312,12 @@ class Scheduler:
         )
 
     def due(self, now: Time) -> list[Event]:
-        """Events that time alone causes; to be observed and journalled like any other."""
+        """Events that time alone causes; to be observed and journaled like any other."""
         lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
         return lost + [ImageGivenUp(trial) for trial, at in self._hopeless() if at <= now]
 
     def take_failures(self) -> list[PolicyError]:
-        """Policies that raised since the last call: folded in already, to be journalled."""
+        """Policies that raised since the last call: folded in already, to be journaled."""
         return self._queues.take_failures()
 
     # The decision.

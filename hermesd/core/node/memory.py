@@ -30,7 +30,7 @@ def plan(node: NodeTable, now: Time) -> None:
 
 def excess(node: NodeTable) -> tuple[int, tuple[TrialId, ...]]:
     """By how many bytes the budget is exceeded for good, and for which trials: nothing but their
-    processes has what they have learnt, so they are kept until their turn whatever it takes."""
+    processes has what they have learned, so they are kept until their turn whatever it takes."""
     budget = node.terms.parked_memory_bytes
     parked = [stay for stay in _kept(node) if stay.condition is Condition.PARKED]
     bound = [stay for stay in parked if stay.ending is None and not _may_be_demoted(stay)]

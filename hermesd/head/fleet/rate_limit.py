@@ -1,4 +1,4 @@
-"""How fast a node may speak: what it says is journalled, and the disk is the head's.
+"""How fast a node may speak: what it says is journaled, and the disk is the head's.
 
 Nothing is refused and nothing dropped. Who says more than a node of its size ever has to is
 read more slowly; what is not read waits at the node, in order, and with the hosts of its trials.

@@ -1,6 +1,6 @@
 """The start of a trial's host: what must be on disk, the process, and its first request.
 
-A run is journalled before anything of it is started, once; what is only rebuilt ahead of its
+A run is journaled before anything of it is started, once; what is only rebuilt ahead of its
 turn is no run, and only marked, so that whoever comes next knows to end it.
 """
 

@@ -104,7 +104,7 @@ class TrialRunners:
             for folder in self._folders.rebuilt():
                 tasks.create_task(self._runner(folder.trial).abandon())
         async with asyncio.TaskGroup() as tasks:
-            for folder in self._folders.journalled():
+            for folder in self._folders.journaled():
                 tasks.create_task(self._adopt(folder))
         await until_done(self._end_strays, "leftovers of other trials are not ended")
 
@@ -118,7 +118,7 @@ class TrialRunners:
         runner = self._runner(folder.trial)
 
         async def read() -> Assignment | None:
-            return await asyncio.to_thread(folder.journalled)
+            return await asyncio.to_thread(folder.journaled)
 
         try:
             assignment = await until_done(

@@ -160,7 +160,7 @@ class DiskBudget:
         self._keeps.clear()
         for folder in self.folders.all():
             try:
-                last, open_run = folder.last(), folder.journalled()
+                last, open_run = folder.last(), folder.journaled()
             except UnreadableFolder:
                 continue
             outcome = folder.outcome(last.run.attempt) if last else None

@@ -1,6 +1,6 @@
 """A trial's directory on this node, and the journal of its runs.
 
-A run is journalled, fsynced, before anything of it is started. `run.pb` holds the Launch
+A run is journaled, fsynced, before anything of it is started. `run.pb` holds the Launch
 of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
 tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
 `identity` tells which study all this is of: a name may be given again by another head.
@@ -153,13 +153,13 @@ class TrialFolder:
             os.rename(self.journal / "run.pb", self.journal / "last.pb")
         self.rebuilt = False
 
-    def journalled(self) -> Assignment | None:
+    def journaled(self) -> Assignment | None:
         """The run whose outcome the head may not have; None without one. Raises UnreadableFolder,
         OSError."""
         return self._read("run.pb")
 
     def last(self) -> Assignment | None:
-        """The newest run ever journalled here. Raises UnreadableFolder, OSError."""
+        """The newest run ever journaled here. Raises UnreadableFolder, OSError."""
         return self._read("run.pb") or self._read("last.pb")
 
     def _read(self, name: str) -> Assignment | None:
@@ -297,7 +297,7 @@ class TrialFolders:
                     folder.journal.mkdir(parents=True, exist_ok=True, mode=0o700)
                     os.rename(old, folder.journal / name)
 
-    def journalled(self) -> Iterator[TrialFolder]:
+    def journaled(self) -> Iterator[TrialFolder]:
         """Those with a run whose outcome the head may not have."""
         return (each for each in self.all() if os.path.lexists(each.journal / "run.pb"))
 

@@ -74,9 +74,9 @@ def settles_at(fit: InverseFit, drop: float, epoch: int) -> float:
 
 
 def without_outliers(curve: Sequence[Chunk]) -> tuple[Chunk, ...]:
-    """The curve with each mean outside its neighbours' range replaced by their average.
+    """The curve with each mean outside its neighbors' range replaced by their average.
 
-    Two on either side are its neighbours; the first and the last two are left as they are.
+    Two on either side are its neighbors; the first and the last two are left as they are.
     """
     smooth = list(curve)
     for place in range(2, len(curve) - 2):

@@ -17,7 +17,7 @@ READING = (
     "LookupTableSize", "LookupTableExport",
 )  # fmt: skip
 _ITERATING = ("IteratorGetNext",)
-_SUMMARISING = ("Write", "FlushSummaryWriter", "ImportEvent")
+_SUMMARIZING = ("Write", "FlushSummaryWriter", "ImportEvent")
 # Stateful operations whose state is in what they are given, or that keep none.
 _HARMLESS = (
     "AnonymousIterator", "Assert", "Assign", "Case", "Empty", "If", "IteratorGetNext",
@@ -144,7 +144,7 @@ def _take_over(
 
 
 def _look_at(found: Definition, op: str, given: list[int | None]) -> None:
-    if op == "Identity" or op.startswith(_SUMMARISING):
+    if op == "Identity" or op.startswith(_SUMMARIZING):
         return
     for position in given:
         if position is None:

@@ -1,4 +1,4 @@
-"""What a program has learnt from its framework, in order, so that it can be told again.
+"""What a program has learned from its framework, in order, so that it can be told again.
 
 Run again from its first line, a program does the same training steps in the same order; an
 answer is what a step returned, or a value that the program looked at between two steps. When it

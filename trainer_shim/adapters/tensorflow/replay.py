@@ -1,6 +1,6 @@
 """What every TensorFlow program that is run again from its first line has in common.
 
-What the program learnt is told to it from a journal, up to the boundary of the
+What the program learned is told to it from a journal, up to the boundary of the
 checkpoint; there its variables get their values back. The boundary is always that of the last
 training step, also once the program has ended: from there more steps would have gone on.
 """
