@@ -229,3 +229,22 @@ for step in range(1, 4):
     trial.until("completed")
     assert curve(trial, "val_acc") == {1: 0.125, 2: 0.25, 3: 0.375}
     assert curve(trial, "hits") == {1: 1.0, 2: 2.0, 3: 3.0}
+
+
+def test_what_prepares_below_a_shell_leaves_the_training_to_the_next(make_trial: MakeTrial) -> None:
+    """What it tells are no steps: the one that trains begins with the first."""
+    program = """
+import sys, trainer_shim
+if sys.argv[1:] == ["prepare"]:
+    for part in range(3):
+        trainer_shim.log(mean=part / 2)
+    sys.exit()
+trial = trainer_shim.attach()
+for step in range(1, 4):
+    trial.report(step, loss=1 / step)
+"""
+    lines = f"{sys.executable} train.py prepare; {sys.executable} train.py; true"
+    trial = make_trial(program, argv=["/bin/sh", "-c", lines]).launch()
+    trial.start()
+    assert trial.until("completed")["step"] == 3
+    assert curve(trial, "loss") == {1: 1.0, 2: 0.5, 3: 1 / 3}
