@@ -37,9 +37,12 @@ from hermesd.security.identity import Invitation, NotEnrolled, Role, said_token
 # A Slurm job whose tasks are node daemons: the script that is submitted, and sbatch.
 #
 # Neither the script nor a command line holds a secret. The token lies beside the script, in
-# a directory that its owner alone can read: a job that is requeued needs it again.
+# a directory that its owner alone can read. But so can the programs of trials, which run as that
+# owner: where these are anybody's, the job removes the file before its first node starts, and
+# once all have joined the token is used up. The token of one's own nodes stays, since it is of no
+# use to programs of one's own.
 
-# A job that is requeued has its tasks join anew; so often at most.
+# A job of one's own that is requeued has its tasks join anew; so often at most.
 REQUEUES = 3
 # The longest notice that Slurm knows.
 LONGEST_NOTICE_SECONDS = 65_535
@@ -66,6 +69,13 @@ class Wish:
     #: Options of sbatch that are passed on, each as `--name=value`.
     options: tuple[str, ...] = ()
     hermesd: tuple[str, ...] = ("hermesd",)
+    #: Its nodes run the trials of who launches it alone.
+    own: bool = False
+
+    @property
+    def joins(self) -> int:
+        """How often its nodes join at most."""
+        return self.nodes * (1 + REQUEUES if self.own else 1)
 
     def __post_init__(self) -> None:
         if not self.gpus_per_node and not self.cpus_per_node:
@@ -119,6 +129,7 @@ def script(wish: Wish, folder: Path) -> str:
         devices=devices,
         resources=resources,
         cpus=cpus,
+        reading="" if wish.own else '; rm -f "$LAUNCH/token"',
     )
 
 
@@ -131,14 +142,15 @@ run_node() {{
   local name=${{SLURMD_NODENAME,,}}-$SLURM_JOB_ID
   [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || name=$name-r$SLURM_RESTART_COUNT
   {devices}
-  exec {hermesd} node join "$(<"$LAUNCH/head")" --token-file "$LAUNCH/token" --guest \\
+  exec {hermesd} node join "$(<"$LAUNCH/head")" --token-file - --guest \\
     --run-as self --name "${{name//[^a-z0-9._-]/-}}" {resources}
 }}
 export -f run_node
 # The tasks hear each signal themselves: nothing stands between Slurm and them. Here one tells that
-# the job is cut short, and may be requeued: then the token is needed again.
+# the job is cut short: if it may be requeued, the token is needed again.
 trap cut=1 TERM
-srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node
+srun --label --kill-on-bad-exit=0 --no-kill --wait=0{cpus} bash -c run_node \\
+  < <(cat "$LAUNCH/token"{reading})
 status=$?
 [ -n "$cut" ] || rm -f "$LAUNCH/token"
 exit $status
@@ -157,7 +169,7 @@ def _options(wish: Wish, folder: Path) -> Iterator[str]:
     yield f"--signal=USR1@{wish.notice_seconds}"
     # Each node is of use without the others, and after a requeue.
     yield "--no-kill"
-    yield "--requeue"
+    yield "--requeue" if wish.own else "--no-requeue"
     yield "--open-mode=append"
     yield f"--output={shlex.quote(f'{folder}/%j.log')}"
     if wish.partition:
@@ -291,7 +303,8 @@ def launch(
     Before their time is up, or when the job is cancelled, the nodes suspend their trials, move
     their checkpoints elsewhere, and leave the head without a trace. What a user launches runs that
     user's own trials only, those of studies in the pool `own`. Nodes for everybody take an admin,
-    or in --token-file what an admin's `node token` printed.
+    or in --token-file what an admin's `node token` printed. Only with --own may Slurm requeue the
+    job.
 
     Example: hermesctl cluster launch --slurm --nodes 4 --gpus-per-node 2 --time 8h
     """
@@ -307,6 +320,7 @@ def launch(
         account=account,
         options=tuple(sbatch or ()),
         hermesd=_daemon(hermesd),
+        own=own,
     )
     if own and token_file is not None:
         raise UsageError("--own: it is the token in --token-file that says whose trials they run")
@@ -326,8 +340,8 @@ def launch(
         _told(job, wish, folder, output)
 
     async def body(client: AsyncClient) -> None:
-        seconds, uses = _TOKEN_DAYS * DAY_SECONDS, nodes * (1 + REQUEUES)
-        invited = await invite(client.connection, Role.NODE, "", seconds, uses, own=own)
+        seconds = _TOKEN_DAYS * DAY_SECONDS
+        invited = await invite(client.connection, Role.NODE, "", seconds, wish.joins, own=own)
         try:
             await handed_over(invited)
         except HermesError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from hermesctl import Client
 from hermesctl.sdk.records import Trial
+from hermesd.security.enrolment import enrol
+from hermesd.security.identity import NotEnrolled
 from tests.e2e.cluster import multiplying
 from tests.e2e.test_joining import Place, notified
 
@@ -124,3 +127,73 @@ def test_a_guest_keeps_nothing_so_it_takes_no_state(place: Place) -> None:
         )  # fmt: skip
         assert (done.returncode, done.stdout) == (2, "")
         assert f"{option[0]} and --guest: a guest serves at once" in done.stderr
+
+
+# What a program does that wants to be a node: it looks through all of this test that its account
+# may read. What it reads of a pipe would be missing there, so it reads none.
+LOOKING = """
+import pathlib, time
+needle, folder = {backwards!r}[::-1].encode(), {folder!r}
+places = [path for path in pathlib.Path(folder, "share").rglob("*") if path.is_file()]
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        if folder.encode() in (process / "environ").read_bytes():
+            open_files = [file for file in process.glob("fd/*") if file.is_file()]
+            places += [process / "environ", process / "cmdline", *open_files]
+    except OSError:
+        pass
+found = []
+for place in places:
+    try:
+        if needle in place.read_bytes():
+            found.append(str(place))
+    except OSError:
+        pass
+print(f"looked: {{len(places)}} found: {{found}} .", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(180)
+def test_a_program_of_a_batch_job_finds_no_token_to_join_by(place: Place) -> None:
+    """Slurm's part is played by two scripts; the job and all in it are real."""
+    share, tools = place.folder / "share", place.folder / "tools"
+    (place.folder / "study").mkdir()
+    program = place.folder / "study" / "train.py"
+    tools.mkdir()
+    for name, body in (
+        ("sbatch", f'cp "$2" {place.folder}/job.sh; echo 17'),
+        ("srun", 'until [ "$1" = bash ]; do shift; done; exec "$@"'),
+    ):
+        (tools / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    place.environment |= {
+        "PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(tools),
+        "SLURMD_NODENAME": "n1", "SLURM_JOB_ID": "17",
+    }  # fmt: skip
+    with place.daemon("head"), watching(place) as client:
+        words = ("--cpus-per-node", "1", "--share", str(share), "--hermesd", str(tools / "hermesd"))
+        (tools / "hermesd").write_text(f'#!/bin/sh\nexec {sys.executable} -m hermesd.cli "$@"\n')
+        (tools / "hermesd").chmod(0o755)
+        place.ctl("cluster", "launch", "--slurm", *words, admin=True)
+        [folder] = share.iterdir()
+        token = (folder / "token").read_text()
+        program.write_text(LOOKING.format(backwards=token[:-41:-1], folder=str(place.folder)))
+        job = subprocess.Popen(
+            ["bash", str(place.folder / "job.sh")],
+            env=place.environment, cwd=place.folder, start_new_session=True,
+        )  # fmt: skip
+        try:
+            place.ctl("submit", str(program), admin=True)
+            while next(client.trials("train")).state != "running":
+                pass
+            log = ""
+            while " ." not in log:
+                log = b"".join(client.logs("train/1")).decode()
+            assert " found: [] ." in log, log
+            assert int(log.split("looked: ")[1].split()[0]) > 10
+            with pytest.raises(NotEnrolled, match="the token was used, or is too old"):
+                enrol(place.address, token, "rogue", place.folder / "rogue")
+        finally:
+            os.killpg(job.pid, signal.SIGTERM)
+            job.wait()

@@ -58,7 +58,7 @@ def lines(*words: str) -> list[str]:
 
 
 def test_the_script_asks_slurm_for_what_was_asked_for() -> None:
-    asked = lines(*ASK, "--notice", "5m", "-p", "gpu", "-A", "lab", "--sbatch=--qos=high")
+    asked = lines(*ASK, "--own", "--notice", "5m", "-p", "gpu", "-A", "lab", "--sbatch=--qos=high")
     options = [line.removeprefix("#SBATCH ") for line in asked if line.startswith("#SBATCH")]
     assert {
         "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=3", "--time=1-12:00:00",
@@ -86,17 +86,28 @@ def test_bash_can_read_the_script_whatever_the_directory_is_called(tmp_path: Pat
     assert told.stdout == str(odd / "LAUNCH")
 
 
-@pytest.mark.parametrize(("signal", "is_kept"), [("", False), ("kill -TERM $PPID", True)])
-def test_the_token_goes_with_the_job_unless_that_may_be_requeued(
-    tmp_path: Path, signal: str, is_kept: bool
+@pytest.mark.parametrize(
+    ("own", "during", "signal", "is_kept"),
+    [
+        ((), False, "", False),
+        ((), False, "kill -TERM $PPID", False),
+        (("--own",), True, "", False),
+        (("--own",), True, "kill -TERM $PPID", True),
+    ],
+)
+def test_a_token_for_everybodys_nodes_is_gone_before_they_start_and_ones_own_may_stay(
+    tmp_path: Path, own: tuple[str, ...], during: bool, signal: str, is_kept: bool
 ) -> None:
+    """One's own stays with a job that may be requeued."""
     (tmp_path / "LAUNCH").mkdir()
     token = tmp_path / "LAUNCH" / "token"
     token.write_text(SECRET)
     srun = tmp_path / "srun"
-    srun.write_text(f"#!/bin/sh\ntest -e {token} || exit 1\n{signal}\nexit 7\n")
+    there = f"{'!' if during else ''} test -e {token}"
+    told = f'test "$(cat)" = {SECRET} || exit 1'
+    srun.write_text(f"#!/bin/sh\n{told}\n{there} && exit 2\n{signal}\nexit 7\n")
     srun.chmod(0o755)
-    text = "\n".join(lines(*ASK, "--share", str(tmp_path)))
+    text = "\n".join(lines(*ASK, *own, "--share", str(tmp_path)))
     done = subprocess.run(
         ["bash"], input=text, text=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}
     )
@@ -126,7 +137,20 @@ def test_the_token_is_in_a_file_of_the_user_alone_and_nowhere_else(
         assert SECRET not in (tmp_path / name).read_text()
     [(role, name, seconds, uses)] = invited
     assert (str(role), name, seconds) == ("node", "", 30 * 86_400)
-    assert uses == 2 * (1 + cluster.REQUEUES), "each may be requeued"
+    assert uses == 2, "once they have joined, it opens nothing"
+
+
+def test_nodes_of_ones_own_may_join_again_when_the_job_is_requeued(
+    head: FakeHead,
+    sbatch: Callable[[str], None],
+    invited: list[tuple[object, ...]],
+    tmp_path: Path,
+) -> None:
+    sbatch("echo 17")
+    done = hermesctl(*ASK, "--own", "--share", str(tmp_path / "s"))
+    assert done.exit_code == 0, done.stderr
+    assert invited[0][-1] == 2 * (1 + cluster.REQUEUES)
+    assert "--no-requeue" in "\n".join(lines(*ASK))
 
 
 def test_nodes_for_everybody_need_no_admin_but_what_one_printed(

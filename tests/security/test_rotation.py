@@ -351,3 +351,6 @@ def test_a_node_a_trial_and_a_person_outlive_the_change_and_a_killed_head(tmp_pa
             assert trial()["attempt"] == 1, "the run that began before"
             with pytest.raises(AssertionError, match="no head answers"):
                 place.ctl("--head", "idle", "study", "ls")
+            place.ctl("--head", "lab", "study", "stop", "endless", "-y")
+            while trial()["state"] != "cancelled":
+                pass

@@ -113,7 +113,7 @@ def test_a_study_goes_on_when_the_job_that_it_ran_in_ends(site: Site) -> None:
 
 
 def test_a_requeued_job_joins_anew_and_a_cancelled_one_leaves(site: Site) -> None:
-    job = site.launch("--cpus-per-node", "1")
+    job = site.launch("--cpus-per-node", "1", "--own")
     site.until(lambda: site.nodes() == named(job))
     site.slurm.ask("scontrol", "requeue", job)
     site.slurm.until(job, "PENDING")
@@ -126,7 +126,7 @@ def test_a_requeued_job_joins_anew_and_a_cancelled_one_leaves(site: Site) -> Non
 
 
 def test_gpus_are_those_of_the_allocation_and_nobody_sees_the_token(site: Site) -> None:
-    job = site.launch("--gpus-per-node", "1", "--cpus-per-node", "2")
+    job = site.launch("--gpus-per-node", "1", "--cpus-per-node", "2", "--own")
     site.until(lambda: site.nodes() == named(job))
     for name in named(job):
         assert site.environment_of(name)["HERMES_NODE_VISIBLE_GPUS"] == "0"
