@@ -200,3 +200,22 @@ def test_words_name_the_bracket_and_the_rung() -> None:
 def test_hyperband_of_shares_and_steps_needs_both_ends_alike() -> None:
     assert Hyperband(eta=3, min_rung=3.0, max_rung=81.0).bracket(trial(0)) == 0
     assert Hyperband(eta=3, min_rung=1.0).bracket(trial(5)) == 0
+
+
+def test_a_carrier_goes_on_for_whom_it_trains_for_in_a_later_bracket() -> None:
+    policy = Hyperband(eta=2, min_rung=0.1, max_rung=0.4)
+    brackets = [policy.bracket(trial(number)) for number in range(12)]
+    low, high = brackets.index(0), brackets.index(2)
+    others = [at(n, 10, 0.5) for n, bracket in enumerate(brackets) if bracket == 0 and n != low]
+    carrier = at(low, 10, 1.0)
+    assert f"s/{low}" not in going(policy, carrier, *others), "the worst of its bracket"
+    rider = at(high, 10, 1.0, carrier=carrier.id)
+    both = claims(policy, carrier, rider, *others)
+    assert f"s/{low}" in going(policy, carrier, rider, *others)
+    assert both[carrier.id] == Quantum(), "to the end, as that bracket has no rung"
+    assert rider.id not in both
+    ledger = policy.ledger()
+    ledger.note([carrier, rider, *others])
+    assert [*ledger.order(0.0)].index(carrier.id) < len(others)
+    ledger.note([replace(rider, carrier=None)])
+    assert ledger.claim(carrier.id, 0.0, Facts()).held_back, "it parts: its own bracket counts"

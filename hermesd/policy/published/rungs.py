@@ -170,10 +170,19 @@ class Halving:
         self._brackets = [Bracket(ladder) for ladder in ladders]
         self._trials: dict[TrialId, Trial] = {}
         self._changed: dict[TrialId, None] = {}
+        # By the trial that trains for them, those that are alike; and whose of these have changed.
+        self._riders: dict[TrialId, set[TrialId]] = {}
+        self._carriers: dict[TrialId, None] = {}
         self._line = SortedCandidates()
 
     def note(self, trials: Iterable[Trial]) -> None:
         for trial in trials:
+            before = self._trials.get(trial.id)
+            for carrier in (before.carrier if before else None, trial.carrier):
+                if carrier is not None:
+                    riders = self._riders.setdefault(carrier, set())
+                    (riders.add if carrier == trial.carrier else riders.discard)(trial.id)
+                    self._carriers[carrier] = None
             self._trials[trial.id] = trial
             self._changed[trial.id] = None
 
@@ -186,13 +195,16 @@ class Halving:
         return self._line.place(trial)
 
     def claim(self, trial: TrialId, now: Time, facts: Facts) -> Claim:
-        known, place = self._trials[trial], self.place(trial, now)
-        bracket = self._bracket(known)
+        self._settle()
+        known = self._trials[trial]
+        key, _, first = self._first(known)
+        bracket = self._bracket(self._trials[first])
         ladder, name = self._ladders[bracket], self._named(bracket)
-        if place is not None and place[0] == HELD_BACK:
+        name += f"for {first}, " if first != trial else ""
+        if key[0] == HELD_BACK:
             words = f"{name}held back: {describe(ladder, known)}"
             return Claim(trial, Quantum(filler_seconds(known, facts)), words, held_back=True)
-        rung = self._brackets[bracket].goal(trial)
+        rung = self._brackets[bracket].goal(first)
         until = ladder.step_of(known, rung) if ladder.has(known, rung) else None
         return Claim(trial, Quantum(until_step=until), f"{name}{describe(ladder, known)}")
 
@@ -202,21 +214,37 @@ class Halving:
         for name in self._changed:
             dealt.setdefault(self._bracket(self._trials[name]), []).append(name)
         self._changed.clear()
+        touched = dict(self._carriers)
+        self._carriers.clear()
         for bracket, names in dealt.items():
             for name in self._brackets[bracket].note(self._trials, names):
-                self._put(self._trials[name], bracket)
+                touched[name] = None
+                if (carrier := self._trials[name].carrier) is not None:
+                    touched[carrier] = None
+        for name in touched:
+            if name in self._trials:  # a carrier may be of another study
+                self._put(self._trials[name])
 
-    def _put(self, trial: Trial, bracket: int) -> None:
+    def _put(self, trial: Trial) -> None:
         if not trial.candidate or trial.shelved:
             self._line.drop(trial.id)
             return
+        self._line.put(QueueEntry(self._first(trial)[0], trial.spec.number, trial.id))
+
+    def _first(self, trial: Trial) -> tuple[Score, int, TrialId]:
+        """What a trial's place goes by, and whose that is: of those that it trains for, each in its
+        own bracket, the one that may go on first."""
+        riders = (self._trials[each] for each in self._riders.get(trial.id, ()))
+        alike = [trial, *(each for each in riders if not (each.shelved or each.phase.final))]
+        return min((self._key(each, trial), each.spec.number, each.id) for each in alike)
+
+    def _key(self, trial: Trial, carrier: Trial) -> Score:
+        bracket = self._bracket(trial)
         ladder, rung = self._ladders[bracket], self._brackets[bracket].goal(trial.id)
         if ladder.reached(trial) < rung or not ladder.has(trial, rung):
-            key: Score = (GOING, bracket, not trial.phase.on_device)
-        else:
-            first, own = (standing(each, trial) for each in (self._ladders[0], ladder))
-            key = (HELD_BACK, *first, bracket, *own)
-        self._line.put(QueueEntry(key, trial.spec.number, trial.id))
+            return (GOING, bracket, not carrier.phase.on_device)
+        first, own = (standing(each, trial) for each in (self._ladders[0], ladder))
+        return (HELD_BACK, *first, bracket, *own)
 
 
 def standing(ladder: Ladder, trial: Trial) -> Score:
