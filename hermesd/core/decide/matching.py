@@ -140,10 +140,12 @@ class Matching:
         if now >= self.held_until:
             self.held = frozenset()
         state, quotas = self.state, DeviceQuotas(self.state)
-        for device in sorted(state.free):
-            reserved = state.slots[device].reserved
-            trial = state.trials.get(reserved) if reserved else None
-            if trial is None or not self._ready(trial, now) or not self.queues.fits(trial, device):
+        reserved = sorted((device, trial) for trial, device in state.reserved.items())
+        for device, trial_id in reserved:
+            trial = state.trials.get(trial_id)
+            if trial is None or device not in state.free or not self._ready(trial, now):
+                continue
+            if not self.queues.fits(trial, device):
                 continue
             if quotas.over(trial):  # lowered since it was kept for the trial
                 continue
@@ -152,8 +154,9 @@ class Matching:
         self._gangs.tend(lambda trial: self._ready(trial, now), quotas, issue, now)
         kept, until = gathered(state), self._gangs.held(now)
         free: dict[PoolId, Free] = {}
+        coming = {device for device in state.reserved.values() if expected(state, device)}
         for device in sorted(state.free):
-            if device not in kept and not expected(state, device):
+            if device not in kept and device not in coming:
                 free.setdefault(self._pool(device), OrderedDict())[device] = None
         occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
         for device in sorted(state.expired):

@@ -306,6 +306,19 @@ class StudyQueue:
         if changed:
             self._note(changed)
 
+    def grown(self, members: tuple[TrialId, ...]) -> bool:
+        """Take in the trials that its study has in addition; False if the queue has to be made
+        anew: a policy that compares trials may look at parts of the study."""
+        had = len(self.members)
+        begun = 0 < had < len(members) and members[had - 1] is self.members[-1]
+        if not begun or self._scouting is not None or self._planner is not None:
+            return False
+        self.members = members
+        added = members[had:]
+        self._noted.update((trial_id, self.state.versions[trial_id]) for trial_id in added)
+        self._note([self.state.trials[trial_id] for trial_id in added])
+        return True
+
     def _note(self, trials: Sequence[Trial]) -> None:
         """Take in trials as they are."""
         self._plan: Plan | LedgerPlan | None = None
@@ -595,9 +608,8 @@ class Queues:
             del self._earlier[study_id]
 
     def _queue(self, study_id: StudyId) -> StudyQueue:
-        queue = self._queues.get(study_id)
-        # Of a study that has grown the queue is made anew: its ranking may look at parts of it.
-        if queue is None or queue.members is not self.state.members[study_id]:
+        queue, members = self._queues.get(study_id), self.state.members[study_id]
+        if queue is None or not (queue.members is members or queue.grown(members)):
             policy = self._policy(study_id)
             placement = self.placement(study_id)
             queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)

@@ -223,7 +223,7 @@ def _end(state: Tables, trial: Trial, now: Time, ending: Ending) -> None:
 def _new(state: Tables, study: Study, specs: Sequence[TrialSpec]) -> None:
     """See that these can become trials of the study. Raises Rejected."""
     ids = {spec.id for spec in specs}
-    if len(ids) < len(specs) or not ids.isdisjoint(state.trials):
+    if len(ids) < len(specs) or not state.trials.keys().isdisjoint(ids):
         raise Rejected(f"trials of {study.id!r} exist")
     if any(spec.study != study.id for spec in specs):
         raise Rejected(f"trials of another study than {study.id!r}")
