@@ -57,6 +57,7 @@ from hermesd.core.model import (
     Phase,
     Plugin,
     Program,
+    RunId,
     Stage,
     StopRule,
     Study,
@@ -82,9 +83,14 @@ STUDY, NODE = "study", "node"
 
 
 def submitted(
-    jobs: Sequence[Job], policy: Plugin, placement: Plugin, specs: Sequence[TrialSpec] = ()
+    jobs: Sequence[Job],
+    policy: Plugin,
+    placement: Plugin,
+    specs: Sequence[TrialSpec] = (),
+    widest: int = 1,
 ) -> Submitted:
-    """A study of one trial a job, in this order, submitted at time 0."""
+    """A study of one trial a job, in this order, submitted at time 0; a trial may have up to
+    `widest` devices."""
     study = Study(
         id=STUDY,
         owner="simulate",
@@ -101,6 +107,7 @@ def submitted(
         submitted=0.0,
         fingerprint="",
         source=b"",
+        most_devices=widest,
     )
     return Submitted(study, tuple(specs) or tuple(_specs(STUDY, jobs)), "submit")
 
@@ -141,6 +148,10 @@ def place_of(name: TrialId | DeviceId) -> int:
     return int(name.rpartition("/")[2])
 
 
+def _checkpoint(run: RunId, step: int) -> Checkpoint:
+    return Checkpoint(f"{run}@{step}", run.trial, run.attempt, step, "", 1, (NODE,))
+
+
 def _id(owner: str, place: int) -> str:
     return f"{owner}/{place}"
 
@@ -178,7 +189,8 @@ class Drive:
 
     The devices are equal, or one for each of `speeds`, beside the one that was recorded on. `stays`
     are those that have ended. The jobs are trials as they are in `specs`, if there are any; losses
-    of those with a root are the same as long as these are alike.
+    of those with a root are the same as long as these are alike. With a `widest` above 1 trials may
+    have several devices, on which they are `gain(width)` times as fast as on one.
     """
 
     def __init__(
@@ -191,12 +203,15 @@ class Drive:
         make: Callable[[Plugin], Policy] = make_policy,
         specs: Sequence[TrialSpec] = (),
         history: tuple[Earlier, ...] = (),
+        widest: int = 1,
+        gain: Callable[[int], float] = lambda width: 1.0,
     ) -> None:
         self._jobs = order.jobs
+        self._widest, self._gain = widest, gain
         self._policy = label_of(policy, placement)
         self._speeds = speeds or (1.0,) * devices
         self._switch = order.switch
-        study = submitted(order.jobs, policy, placement, specs)
+        study = submitted(order.jobs, policy, placement, specs, widest)
         self._opening = (study, joined(devices, speeds))
         self._agenda = Agenda()
         self._scheduler = Scheduler(_Remembering(history), make, make_placement)
@@ -275,6 +290,7 @@ class Drive:
             case Suspend(run) | Stop(run):
                 live = self._live[place_of(run.trial)]
                 live.leaving = True
+                live.saved = isinstance(command, Suspend) and command.tier is Tier.CHECKPOINT
                 self._plan(live, live.boundary(self._agenda.now))
             case Copy(trial, checkpoint, _, node):
                 self._agenda.after(0.0, lambda: self._tell(Copied(node, trial, checkpoint)))
@@ -296,7 +312,7 @@ class Drive:
             command.run,
             trial,
             device,
-            self._jobs[trial].at(self._speeds[device]),
+            self._jobs[trial].at(self._speeds[device] * self._gain(len(command.devices))),
             now,
             self._steps[trial],
             command.quantum,
@@ -310,7 +326,7 @@ class Drive:
         self._overhead += 0.0 if live.fresh else seconds
         self._plan(live, live.next_step())
         self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
-        if self._scheduler.state.trials[live.run.trial].spec.root:
+        if self._scheduler.state.trials[live.run.trial].spec.root or self._widest > 1:
             self._tell(FidelityKnown(live.run, Fidelity.EXACT, "", "simulated"))
 
     def _plan(self, live: LiveRecording, step: int) -> None:
@@ -331,9 +347,7 @@ class Drive:
         job, now = live.job, self._agenda.now
         events = self._report(live, step)
         if step in self._scheduler.state.riding.riders.get(live.run.trial, {}).values():
-            name = f"{live.run}@{step}"
-            saved = Checkpoint(name, live.run.trial, live.run.attempt, step, "", 1, (NODE,))
-            events += (Checkpointed(live.run, saved),)
+            events += (Checkpointed(live.run, _checkpoint(live.run, step)),)
         if step == job.steps and not job.diverges:
             live.done = True
             self._agenda.after(self._switch.ending, lambda: self._completed(live, now, events))
@@ -387,7 +401,9 @@ class Drive:
         self._leave(live, ended)
         if final:
             self._finished[live.trial] = now
-        self._tell(RunSuspended(live.run, Tier.PARK, live.told, None, self._switch.leaving))
+        saved = _checkpoint(live.run, live.told) if live.saved else None
+        tier = Tier.CHECKPOINT if live.saved else Tier.PARK
+        self._tell(RunSuspended(live.run, tier, live.told, saved, self._switch.leaving))
 
     def _leave(self, live: LiveRecording, ended: Time) -> None:
         self._steps[live.trial] = live.told

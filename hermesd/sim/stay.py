@@ -63,6 +63,8 @@ class LiveRecording:
     passed: float = 0.0
     #: The device was asked back.
     leaving: bool = False
+    #: And the trial is then kept as a checkpoint.
+    saved: bool = False
     #: The last step is done.
     done: bool = False
     #: Numbers what is to happen next.

@@ -14,7 +14,7 @@ from hermesd.sim.bound import bound_of, check
 from hermesd.sim.curves import Passes
 from hermesd.sim.drive import Drive, SimulatedOutcome, SimulationStalled
 from hermesd.sim.figures import figures_of
-from tests.simulate.small import EXAMPLE, SLOW, STEEP, job, order, play
+from tests.simulate.small import EXAMPLE, FREE, SLOW, STEEP, job, order, play
 
 
 def stays(outcome: SimulatedOutcome) -> list[tuple[int, int, int, list[float]]]:
@@ -208,3 +208,18 @@ def test_best_first_probes_slow_trials_for_as_many_steps_as_fast_ones() -> None:
     outcome = play(replace(EXAMPLE, jobs=jobs), Plugin("best_first"))
     first = {each.trial: each.last for each in reversed(outcome.stays)}
     assert [first[trial] for trial in range(1, 5)] == [5, 5, 5, 5]
+
+
+def test_a_trial_has_a_second_device_from_when_nobody_waits_for_it() -> None:
+    """Steps of 1 s, and of 0.5 s on two devices; 10 s a turn."""
+    long, short = [float(200 - step) for step in range(100)], [9.0] * 15
+    jobs = order(long, short)
+    turns = Plugin("round_robin", (("quantum_seconds", 10.0),))
+    outcome = Drive(jobs, 2, turns, FREE, widest=2, gain=lambda width: float(width)).run()
+    paces = [stay.step_seconds for stay in outcome.stays if stay.trial == 0]
+    assert paces == [1.0, 0.5]
+    (_, wide) = (stay for stay in outcome.stays if stay.trial == 0)
+    assert wide.taken >= outcome.finished[1]
+    assert outcome.finished[0] == pytest.approx(wide.first + 0.64 + 1.0 + (100 - wide.first) / 2)
+    alone = Drive(jobs, 2, turns, FREE).run()
+    assert alone.finished[0] == pytest.approx(100.64)
