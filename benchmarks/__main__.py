@@ -32,10 +32,11 @@ QUICK = {
     "slowdown": ["--pairs", "2"],
     "stage_tree": ["--devices", "20"],
     "switches": ["--park", "20", "--checkpoint", "2"],
+    "trace": ["--jobs", "1000"],
 }
 # What benchmarks share, and those that need an environment or curves of their own.
 NO_BENCHMARKS = {
-    "__main__", "daemons", "live", "orphans", "peers", 
+    "__main__", "daemons", "elastic", "live", "orphans", "peers", 
     "report", "research", "swarm", "treadmill", "turns",
 }  # fmt: skip
 

@@ -142,23 +142,26 @@ class _Growing:
     def _look(self) -> None:
         """Find the worker or server that gains most; none where both gains are negative."""
         workers, servers = self.split
+        most_workers, most_servers = self._most
         self.gain = 0.0
-        for more in range(workers + 1, self._most.workers + 1):
-            if self._offer(Split(more, servers), self._shares[0], more - workers, self.job.worker):
+        for more in range(workers + 1, most_workers + 1):
+            if self._offer(more, servers, more - workers, self._shares[0], self.job.worker):
                 break
-        for more in range(servers + 1, self._most.servers + 1):
-            if self._offer(Split(workers, more), self._shares[1], more - servers, self.job.server):
+        for more in range(servers + 1, most_servers + 1):
+            if self._offer(workers, more, more - servers, self._shares[1], self.job.server):
                 break
 
-    def _offer(self, after: Split, share: float, added: int, demand: Sequence[float]) -> bool:
+    def _offer(
+        self, workers: int, servers: int, added: int, share: float, demand: Sequence[float]
+    ) -> bool:
         """Whether the job can have this split at all; kept if it gains more than what was seen."""
-        speed = self.job.speed(after.workers, after.servers)
+        speed = self.job.speed(workers, servers)
         if speed <= 0:
             return False
         then = self.job.remaining_steps / speed
         gain = (self._seconds - then) / (share * added)
         if gain > self.gain:  # never if both are infinite
-            self.gain, self._after, self._then = gain, after, then
+            self.gain, self._after, self._then = gain, Split(workers, servers), then
             self.need = demand if added == 1 else [added * each for each in demand]
         return True
 

@@ -76,9 +76,9 @@ class SpeedModel:
     batch: float = 1.0
 
     def __call__(self, workers: int, servers: int = 0) -> float:
-        terms = self.exchange.terms(workers, servers, self.batch)
-        seconds = sum(map(mul, self.theta, terms))
-        return self.exchange.steps(workers) / seconds if seconds > 0 else math.inf
+        exchange = self.exchange
+        seconds = sum(map(mul, self.theta, exchange.terms(workers, servers, self.batch)))
+        return exchange.steps(workers) / seconds if seconds > 0 else math.inf
 
 
 def fit_speed(exchange: Exchange, observed: Sequence[Observed]) -> SpeedModel | None:
