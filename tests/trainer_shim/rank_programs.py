@@ -136,3 +136,34 @@ DDP_OF_ANY_WIDTH = (
         "print(*values.tolist()",
     )
 )
+
+# TensorFlow's own way, which is told of the others by TF_CONFIG: each has half of the batch.
+MULTI_WORKER = textwrap.dedent("""
+    import sys
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    rank = strategy.cluster_resolver.task_id
+    x = np.random.RandomState(0).randn(96, 8).astype("float32")
+    y = x.sum(1, keepdims=True)
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros((8, 1)))
+
+    def replica(a, b):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((a @ weights - b) ** 2)
+        context = tf.distribute.get_replica_context()
+        gradient = context.all_reduce(tf.distribute.ReduceOp.MEAN, tape.gradient(loss, weights))
+        weights.assign_sub(1e-4 * gradient)
+        return loss
+
+    @tf.function
+    def train_step(a, b):
+        return strategy.experimental_local_results(strategy.run(replica, args=(a, b)))[0]
+
+    for step in range(int(sys.argv[1])):
+        first = (24 * step + 12 * rank) % 96
+        train_step(tf.constant(x[first : first + 12]), tf.constant(y[first : first + 12]))
+    print(rank, float(np.abs(weights.numpy()).sum()).hex(), flush=True)
+""")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Event, Trial, ending, environment
-from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, DDP_OF_ANY_WIDTH
+from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, DDP_OF_ANY_WIDTH, MULTI_WORKER
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -115,6 +115,23 @@ def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
         trial.start()
         assert suspended(trial, tier, count, random.Random(width), at_boundaries=False) == count
         assert last_words(trial, width) == expected
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path / "plain", 2, 1000, MULTI_WORKER)
+    assert len({word.split()[1] for word in expected}) == 1
+    trial = trial_of(tmp_path / "cut", 2, MULTI_WORKER, "1000", seed=1)
+    with ending(trial.launch()) as trial:
+        trial.start()
+        steps_begin(trial)
+        trial.suspend("park")
+        assert trial.until("parked")["at_boundary"]
+        trial.resume()
+        trial.until("resumed")
+        assert suspended(trial, "checkpoint", 1, random.Random(2)) == 1
+        assert last_words(trial, 2) == expected
 
 
 def resized(trial: Trial, width: int) -> None:

@@ -20,7 +20,7 @@ _ITERATING = ("IteratorGetNext",)
 _SUMMARIZING = ("Write", "FlushSummaryWriter", "ImportEvent")
 # Stateful operations whose state is in what they are given, or that keep none.
 _HARMLESS = (
-    "AnonymousIterator", "Assert", "Assign", "Case", "Empty", "If", "IteratorGetNext",
+    "AnonymousIterator", "Assert", "Assign", "Case", "Collective", "Empty", "If", "IteratorGetNext",
     "LookupTable", "Optional", "PartitionedCall", "Print", "ReadVariableOp", "Resource", "Rng",
     "Stateful", "Stateless", "StringFormat", "TensorList", "VarIsInitializedOp", "VariableShape",
     "While", "Write", "FlushSummaryWriter", "XlaLaunch",
