@@ -160,7 +160,8 @@ class Agent:
         self._is_back = restore is None
         self._began = False
         self._is_blind = False
-        self.is_whole = False  # the process is the whole program, and not one that it has started
+        # It is no Python below the program, which may only prepare what another trains.
+        self.is_the_program = False
         self._rounds = Rounds()  # of a program that has shown no boundary
         self._told_since = 0.0  # by the monotonic clock
         self._late: threading.Timer | None = None  # has what it told last reported
@@ -315,10 +316,9 @@ class Agent:
 
     @property
     def _counts_rounds(self) -> bool:
-        """Whether it has shown no boundary: its steps are then the rounds of what it tells. A Python
-        that the program has started may only prepare what another trains."""
-        is_it = self._is_blind or self.is_whole
-        return is_it and self.restore is None and not self._began
+        """Whether it has shown no boundary: its steps are then the rounds of what it tells."""
+        is_known = self._is_blind or self.is_the_program
+        return is_known and self.restore is None and not self._began
 
     def _round_of(self, names: Iterable[str]) -> int:
         """The step of what is told now by a program that has shown no boundary. One that uses a

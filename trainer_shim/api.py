@@ -279,6 +279,7 @@ def log(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         told = dict(_logged.reportable({**given, **named}))
         agent = child_interpreters.claim()
         if agent is not None:
+            agent.is_the_program = True
             agent.note({name: float(value) for name, value in told.items()})
 
 

@@ -231,13 +231,19 @@ for step in range(1, 4):
     assert curve(trial, "hits") == {1: 1.0, 2: 2.0, 3: 3.0}
 
 
-def test_what_prepares_below_a_shell_leaves_the_training_to_the_next(make_trial: MakeTrial) -> None:
-    """What it tells are no steps: the one that trains begins with the first."""
-    program = """
+@pytest.mark.parametrize("told", ["print(f'mean: {part / 2}')", "trainer_shim.log(mean=part / 2)"])
+def test_what_prepares_below_a_shell_leaves_the_training_to_the_next(
+    make_trial: MakeTrial, told: str
+) -> None:
+    """What it prints are no steps, and the one that trains is heard; one that reports by itself is
+    the trial's program."""
+    program = f"""
 import sys, trainer_shim
+from trainer_shim import child_interpreters
 if sys.argv[1:] == ["prepare"]:
+    child_interpreters.claim()  # as a framework's import does
     for part in range(3):
-        trainer_shim.log(mean=part / 2)
+        {told}
     sys.exit()
 trial = trainer_shim.attach()
 for step in range(1, 4):
@@ -247,4 +253,7 @@ for step in range(1, 4):
     trial = make_trial(program, argv=["/bin/sh", "-c", lines]).launch()
     trial.start()
     assert trial.until("completed")["step"] == 3
-    assert curve(trial, "loss") == {1: 1.0, 2: 0.5, 3: 1 / 3}
+    if told.startswith("print"):
+        assert curve(trial, "loss") == {1: 1.0, 2: 0.5, 3: 1 / 3}
+    else:
+        assert curve(trial, "mean") == {1: 0.0, 2: 0.5, 3: 1.0}

@@ -140,7 +140,7 @@ def _agent(launch: ProgramLaunch) -> Trainee:
 
 def _run_here(launch: ProgramLaunch, arguments: list[str]) -> None:
     agent = _agent(launch)
-    agent.is_whole = True
+    agent.is_the_program = True
     current_agent.install(agent)
     agent.files.clear(launch.restore is None)
     agent.begin()
