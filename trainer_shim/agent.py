@@ -127,8 +127,7 @@ class Agent:
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}
         self._stages = Stages(stages, checkpoint_steps)
-        # At this step the next stage begins, or a checkpoint is due; at first 0, for then nothing
-        # is known to be in effect.
+        # Where the next stage begins, or a checkpoint is due; 0: nothing is known to be in effect.
         self._turn = 0 if stages or checkpoint_steps else NO_LIMIT
         self._in_force: Mapping[str, Any] | None = None
         self._halt = NO_LIMIT  # where it is to hold, as the other processes of the trial are
@@ -165,8 +164,7 @@ class Agent:
         self._rounds = Rounds()  # of a program that has shown no boundary
         self._told_since = 0.0  # by the monotonic clock
         self._late: threading.Timer | None = None  # has what it told last reported
-        # A program that goes on from a checkpoint has been copied before.
-        self._was_copied = restore is not None
+        self._was_copied = restore is not None  # what goes on from a checkpoint has been before
         self._doubt: str | None = None
         self._lacking: dict[str, str | None] = {}
         self._words32, self._words64 = page.words32, page.words64
