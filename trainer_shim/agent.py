@@ -99,6 +99,10 @@ class Change(NamedTuple):
 class Agent:
     """One training process's end of the channel to its host."""
 
+    #: It is no Python below the program, which may only prepare what another trains.
+    is_the_program = False
+    _told_since = 0.0  # by the monotonic clock
+
     def __init__(
         self,
         channel: ByteStream,
@@ -159,10 +163,7 @@ class Agent:
         self._is_back = restore is None
         self._began = False
         self._is_blind = False
-        # It is no Python below the program, which may only prepare what another trains.
-        self.is_the_program = False
         self._rounds = Rounds()  # of a program that has shown no boundary
-        self._told_since = 0.0  # by the monotonic clock
         self._late: threading.Timer | None = None  # has what it told last reported
         self._was_copied = restore is not None  # what goes on from a checkpoint has been before
         self._doubt: str | None = None
