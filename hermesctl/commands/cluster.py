@@ -308,8 +308,7 @@ def launch(
 
     Example: hermesctl cluster launch --slurm --nodes 4 --gpus-per-node 2 --time 8h
     """
-    if not of_slurm:
-        raise UsageError("expected --slurm: no other batch system is known")
+    _see_that_it_can_be_meant(of_slurm, own, token_file)
     wish = Wish(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -322,8 +321,6 @@ def launch(
         hermesd=_daemon(hermesd),
         own=own,
     )
-    if own and token_file is not None:
-        raise UsageError("--own: it is the token in --token-file that says whose trials they run")
     shared = (share or state_directory(os.environ) / "slurm").absolute()
     if dry_run:
         write(stdout(), script(wish, shared / "LAUNCH"))
@@ -353,6 +350,13 @@ def launch(
         run(body, head=head)
     else:
         asyncio.run(handed_over(_given(token_file)))
+
+
+def _see_that_it_can_be_meant(of_slurm: bool, own: bool, token_file: Path | None) -> None:
+    if not of_slurm:
+        raise UsageError("expected --slurm: no other batch system is known")
+    if own and token_file is not None:
+        raise UsageError("--own: it is the token in --token-file that says whose trials they run")
 
 
 def _daemon(named: str) -> tuple[str, ...]:
