@@ -273,6 +273,7 @@ DaemonOption = Annotated[
     str,
     typer.Option(help="Path of hermesd. Default: the one beside hermesctl.", show_default=False),
 ]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the script; submit nothing.")]
 
 
 @app.command()
@@ -290,9 +291,7 @@ def launch(
     sbatch: SbatchOption = None,
     share: ShareOption = None,
     hermesd: DaemonOption = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the script; submit nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     own: OwnNodesOption = False,
     token_file: TokenOption = None,
     head: HeadOption = None,
