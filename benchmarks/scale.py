@@ -4,9 +4,10 @@
 16 devices for each hundred. `fill_ms` is the decision in which all devices are free at once;
 `sort_ms` the one before it, the first over all trials, and without a device: a head that has just
 started makes both as one. `decision_us` is one at the end of a quantum, and `grows` how many times
-as long that takes as for the size before. Each with trials that never ran (`new`) and with trials
-that all had a first quantum (`trained`). `memory_mb` is the most that the process ever had, Python
-and numpy included.
+as long that takes as for the size before. Each with trials that never ran (`new`), with trials
+that all had a first quantum (`trained`), and, for policies that make use of one, with trials that
+never ran after a study of 1,000 others (`recalling`). `memory_mb` is the most that the process ever
+had, Python and numpy included.
 
 Each row is measured in a process of its own. A policy whose decision grows with the study
 has a cost that is quadratic in it over the whole study; that shows in `grows`, and is not hidden.
@@ -28,6 +29,7 @@ from hermesd.policy import POLICIES
 SIZES = (100, 1_000, 10_000, 100_000)
 DEVICES_PER_TRIAL = 0.16
 STEPS, SECONDS = 300, 0.5
+STATES, EARLIER = ("new", "trained", "recalling"), 1_000
 COLUMNS = [
     "policy",
     "trials",
@@ -45,7 +47,8 @@ COLUMNS = [
 def measure(policy: str, trials: int, state: str) -> list[float]:
     """Devices, milliseconds of the first two decisions, microseconds of others, and megabytes."""
     devices = max(1, round(DEVICES_PER_TRIAL * trials))
-    treadmill = Treadmill(policy, trials, devices, state == "trained")
+    earlier = EARLIER if state == "recalling" else 0
+    treadmill = Treadmill(policy, trials, devices, state == "trained", earlier)
     seconds: list[float] = []
     until = time.process_time() + SECONDS
     for count, (_, decisions) in enumerate(treadmill.steps(), 1):
@@ -80,8 +83,10 @@ def main() -> None:
     parser.add_argument("trials", nargs="*", type=int, default=SIZES, help="sizes of a study")
     sizes = parser.parse_args().trials
     rows: list[list[str | float]] = []
-    for state in ("new", "trained"):
+    for state in STATES:
         for policy in sorted(POLICIES):
+            if state == "recalling" and not hasattr(POLICIES[policy], "remembering"):
+                continue
             before = 0.0
             for trials in sizes:
                 devices, sort, fill, decision, p99, memory = apart(policy, trials, state)

@@ -28,6 +28,7 @@ from hermesd.core.model import (
     Device,
     Goal,
     MetricMode,
+    Phase,
     Plugin,
     Program,
     RunId,
@@ -46,20 +47,20 @@ PLANNED, A_QUANTUM = 1_000, 50
 OPTIMIZERS, RATES = ("sgd", "adam", "rmsprop"), tuple(10.0**-n for n in range(1, 6))
 
 
-def study(policy: str, trials: int) -> Submitted:
+def study(policy: str, trials: int, name: str = "bench", submitted: float = 0.0) -> Submitted:
     """A study of `trials` trials under a policy, each with three hyper-parameters."""
     program = Program(("python", "train.py"), "python", "", "")
     spec = Study(
-        id="bench", owner="me", pool="default", metric="loss", goal=Goal.MINIMIZE,
+        id=name, owner="me", pool="default", metric="loss", goal=Goal.MINIMIZE,
         mode=MetricMode.LAST, signal="loss", signal_goal=Goal.MINIMIZE, policy=Plugin(policy),
-        placement=Plugin("free"), program=program, stop=StopRule(), submitted=0.0, fingerprint="",
-        source=b"",
+        placement=Plugin("free"), program=program, stop=StopRule(), submitted=submitted,
+        fingerprint="", source=b"",
     )  # fmt: skip
     members = tuple(
-        TrialSpec(f"bench/{n}", "bench", n, (Stage(None, _values(n)),), ("python",), n)
+        TrialSpec(f"{name}/{n}", name, n, (Stage(None, _values(n)),), ("python",), n)
         for n in range(trials)
     )
-    return Submitted(spec, members, "request")
+    return Submitted(spec, members, name)
 
 
 def _values(number: int) -> tuple[tuple[str, str | float | int], ...]:
@@ -81,15 +82,20 @@ class Treadmill:
 
     `sort_seconds` is what the first decision took, over all trials and without a device;
     `fill_seconds` that of the next, in which all devices are free at once. With `trained`, every
-    trial has had its first quantum before.
+    trial has had its first quantum before. `earlier` trials of a study before it have ended.
     """
 
-    def __init__(self, policy: str, trials: int, devices: int, trained: bool = False) -> None:
+    def __init__(
+        self, policy: str, trials: int, devices: int, trained: bool = False, earlier: int = 0
+    ) -> None:
         self.scheduler = Scheduler(State(), make_policy, make_placement)
         self.now = 0.0
+        if earlier:
+            self.scheduler.observe(study(policy, earlier, "before", -1.0), self.now)
+            self._train("before", Phase.COMPLETED)
         self.scheduler.observe(study(policy, trials), self.now)
         if trained:
-            self._train()
+            self._train("bench", Phase.WAITING)
         # A daemon's state was made long before: no collection is due for it.
         gc.collect()
         _, (self.sort_seconds,) = self._decided()
@@ -101,14 +107,16 @@ class Treadmill:
         self._start(commands)
         self.scheduler.decide(self.now)
 
-    def _train(self) -> None:
-        for trial in list(self.scheduler.state.trials.values()):
+    def _train(self, name: str, phase: Phase) -> None:
+        state = self.scheduler.state
+        for trial in [state.trials[each] for each in state.members[name]]:
             values = losses(trial.spec.number, 1, A_QUANTUM)
             chunks = chunked(1, values)
             seen = QuantumLosses().with_chunks(chunks)
-            self.scheduler.state.put(
+            state.put(
                 replace(
-                    trial, step=A_QUANTUM, planned_steps=PLANNED, curve=chunks, quanta=1,
+                    trial, phase=phase, finished=0.0 if phase.final else None,
+                    step=A_QUANTUM, planned_steps=PLANNED, curve=chunks, quanta=1,
                     first=seen, latest=seen, served_seconds=1.0, step_seconds={"cpu": 0.02},
                     use=Use(busy_seconds=1.0),
                 )
