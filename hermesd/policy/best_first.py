@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from statistics import median
+from statistics import correlation, median
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -46,6 +46,8 @@ QUANTUM_SHARE = 0.1
 PROBE_MOST = 0.03
 # Fewer trials than these do not say whether a probe tells them apart.
 PROBED_ENOUGH = 8
+# Losses that rank as the first ones did are taken to show only how trials began.
+INHERITED = 0.9
 # First losses so many times apart, a tenth at either end left out, may be on different scales;
 # fewer than these say nothing.
 SPREAD, ENOUGH = 3.0, 4
@@ -73,8 +75,8 @@ class BestFirst:
     probe_seconds: float = 0.5
     #: A probe is longer if so many times c are, up to 3 % of the length.
     probe_switches: float = 2.0
-    #: While the trials probed so far fall faster than they differ (see `indistinct`), all are
-    #: probed up to this share of their length; 0 turns that off.
+    #: While the trials probed so far fall faster than they differ, or rank as they did at first
+    #: (see `indistinct`), all are probed up to this share of their length; 0 turns that off.
     second_look: float = 0.08
     #: A later quantum is at least so many times c.
     switches: float = 20.0
@@ -344,11 +346,12 @@ def scales_differ(trials: Sequence[Trial]) -> bool:
 
 
 def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
-    """Whether a probe of these trials ends before they differ by more than they fall.
+    """Whether a probe of these trials ends before their order says anything of the one to come.
 
-    The fall is the median one over the second half of the probe; the difference is that between
-    the quartiles of the losses at its end. Where all still fall faster than that, as large models
-    do while they warm up, their order says little of the one that comes.
+    It does not while they still fall faster than they differ, as large models do while they warm
+    up: the median fall over the second half of the probe is beyond the difference between the
+    quartiles of the losses at its end. Nor does it where those losses rank as the first ones did,
+    as they do until a learning rate has risen: they show how the trials began, not how they train.
     """
     seen = []
     for trial in trials:
@@ -357,10 +360,19 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
             continue
         halfway, at_end = (settled(truncate(trial.curve, step)) for step in (end // 2, end))
         unit = policy.unit(trial)
-        if max(halfway, at_end, unit) < math.inf:
-            seen.append((at_end / unit, (halfway - at_end) / unit))
+        losses = np.array([start_loss(trial), halfway, at_end])
+        if max(losses.max(), unit) < math.inf:
+            seen.append(losses / unit)
     if len(seen) < PROBED_ENOUGH:
         return False
-    losses, falls = sorted(loss for loss, _ in seen), [fall for _, fall in seen]
-    quarter = len(losses) // 4
-    return median(falls) > losses[-1 - quarter] - losses[quarter]
+    first, halfway_losses, end_losses = np.array(seen).T
+    ranked, quarter = np.sort(end_losses), len(seen) // 4
+    if median(halfway_losses - end_losses) > ranked[-1 - quarter] - ranked[quarter]:
+        return True
+    return len({*first.tolist()}) > 1 and _rank_correlation(first, end_losses) > INHERITED
+
+
+def _rank_correlation(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Spearman's, with equals in the order that they are given in."""
+    order = (np.argsort(np.argsort(each, kind="stable")).tolist() for each in (left, right))
+    return correlation(*order)

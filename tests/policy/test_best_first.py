@@ -228,8 +228,26 @@ def test_probes_go_on_where_all_fall_faster_than_they_differ() -> None:
     assert BestFirst(second_look=0.0).suited(falling).probe_share == POLICY.probe_share
 
 
+def falling_apart(count: int, begin: float) -> list[Trial]:
+    """Probed trials of 1,000 steps that fall the faster the later they come, and begin the higher,
+    by so much."""
+    steps = range(25)
+    return [
+        trained(
+            n, [9.0 + n * (begin - step / 25) - step / 25 for step in steps], planned_steps=1000
+        )
+        for n in range(count)
+    ]
+
+
+def test_probes_go_on_where_losses_rank_as_the_first_ones_did() -> None:
+    assert POLICY.suited(falling_apart(8, begin=0.0)) == POLICY
+    assert POLICY.suited(falling_apart(8, begin=0.1)) == POLICY, "the last that began leads"
+    assert POLICY.suited(falling_apart(8, begin=3.0)).probe_share == POLICY.second_look
+
+
 def test_probes_are_over_where_trials_differ_or_too_few_were_probed() -> None:
-    assert POLICY.suited(warming_up(8, apart=1.0, fall=3.0)) == POLICY
+    assert POLICY.suited(falling_apart(8, begin=0.0)) == POLICY
     assert POLICY.suited(warming_up(7, apart=0.1, fall=3.0)) == POLICY
     begun = [trained(n, [1.0] * 24, planned_steps=1000) for n in range(8)]
     assert POLICY.suited(begun) == POLICY
