@@ -13,7 +13,7 @@ from hermesd.policy.best_first import BestFirst
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.guided import Guided
 from hermesd.policy.plugin import Registry
-from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.asha import Asha, Pasha
 from hermesd.policy.published.flowcon import FlowCon
 from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
@@ -37,6 +37,7 @@ SHIPPED: tuple[type[Policy], ...] = (
     Median,
     Optimus,
     OptimusWidth1,
+    Pasha,
     Pbt,
     RoundRobin,
     Slaq,

@@ -6,7 +6,7 @@ import pytest
 
 from hermesd.core.model import Quantum
 from hermesd.core.trial import Trial
-from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.asha import Asha, Pasha
 from tests.policy.trials import finished, on_device, trained, trial, view
 
 # Rungs at 10, 20, 40 and 80 of 100 steps.
@@ -135,3 +135,26 @@ def test_the_loss_at_a_rung_is_the_one_shown_there() -> None:
 
 def test_equal_losses_go_by_order_of_submission() -> None:
     assert promoted(HALVING, at(0, 10, 1.0), at(1, 10, 1.0)) == ["s/0"]
+
+
+def rungs(number: int, *losses: float) -> Trial:
+    """A trial of 100 steps that stands at the last of so many rungs, with these losses there."""
+    step, values = 0, []
+    for rung, loss in enumerate(losses):
+        values += [loss] * (10 * 2**rung - step)
+        step = 10 * 2**rung
+    return trained(number, values, planned_steps=100)
+
+
+def test_no_rung_is_added_to_the_second_while_trials_keep_their_order() -> None:
+    pasha = Pasha(eta=2, min_rung=0.1)
+    agreed = [rungs(0, 1.0, 1.0), rungs(1, 2.0, 2.0), rungs(2, 3.0), rungs(3, 4.0)]
+    assert promoted(HALVING, *agreed) == ["s/0"]
+    assert promoted(pasha, *agreed) == []
+    crossed = [rungs(0, 1.0, 2.0), rungs(1, 2.0, 1.0), rungs(2, 3.0), rungs(3, 4.0)]
+    assert promoted(pasha, *crossed) == promoted(HALVING, *crossed) == ["s/1"]
+
+
+def test_what_is_beyond_the_highest_rung_uses_an_idle_device() -> None:
+    only = rungs(0, 1.0, 1.0)
+    assert limits(Pasha(eta=2, min_rung=0.1), only) == {"s/0": 40}

@@ -13,7 +13,7 @@ from hermesd.policy.best_first import BestFirst
 from hermesd.policy.check import STUDY_STEPS, STUDY_TRIALS, faults, rehearse
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.guided import Guided
-from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.asha import Asha, Pasha
 from hermesd.policy.published.flowcon import FlowCon
 from hermesd.policy.published.hermes import Hermes
 from hermesd.policy.published.hyperband import Hyperband
@@ -47,6 +47,8 @@ VARIANTS: list[Policy] = [
     Optimus(),
     OptimusWidth1(),
     OptimusWidth1(threshold=0.1, epoch=4.0, epochs=1),
+    Pasha(),
+    Pasha(eta=2, min_rung=10.0, max_rung=100.0),
     Pbt(),
     Pbt(ready=5, steps_per_epoch=2, exploit="tournament"),
     RoundRobin(),

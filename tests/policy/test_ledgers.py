@@ -15,7 +15,7 @@ from hermesd.core.policy import Facts, Following
 from hermesd.core.trial import Trial, Use
 from hermesd.policy import POLICIES
 from hermesd.policy.guided import Guided
-from hermesd.policy.published.asha import Asha
+from hermesd.policy.published.asha import Asha, Pasha
 from hermesd.policy.published.flowcon import FlowCon
 from hermesd.policy.published.hyperband import Hyperband
 from hermesd.policy.published.median import Median
@@ -30,6 +30,7 @@ FOLLOWING: list[Following] = [
     Guided(first_probes=2),
     Hyperband(eta=2, min_rung=0.1),
     Median(min_trials=1),
+    Pasha(eta=2, min_rung=0.1),
     SuccessiveHalving(eta=2, min_rung=0.1),
     Themis(),
 ]

@@ -16,6 +16,7 @@ WORDS = {
     "guided": "{}",
     "hyperband": "bracket 1 of 4: rung 0 (step 4), {}",
     "median": "{} by step 10",
+    "pasha": "rung 0 (step 7), {}",
     "slaq": "{}",
     "successive_halving": "rung 0 (step 4), {}",
 }

@@ -2,13 +2,15 @@
 
 A trial trains up to a rung and goes on only while it is among the best 1/eta of all that have
 reached that rung. The others are kept suspended behind all that may go on and all that are new;
-they go on as more trials arrive at the rung, or when a device would stand idle otherwise.
+they go on as more trials arrive at the rung, or when a device would stand idle otherwise. In
+PASHA the rungs themselves are added one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from hermesd.core.decide.queue import QueueEntry, SortedCandidates
@@ -19,6 +21,8 @@ from hermesd.policy.curve import check_ladder, loss_at, steps_of, told
 
 BELOW_FIRST = -1
 PROMOTED, NEW, HELD_BACK = 0.0, 1.0, 2.0
+# Of PASHA: the highest rung at first; rungs count from 0.
+FIRST_TOP = 1
 WHY = {PROMOTED: "promoted", NEW: "below the first rung", HELD_BACK: "held back"}
 
 
@@ -159,3 +163,42 @@ class Standings:
         """The first of those that reached a rung that may not go on."""
         reached = self._reached[rung]
         return reached[len(reached) // self._policy.eta] if len(reached) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pasha(Asha):
+    """PASHA (arXiv 2207.06940), Algorithm 1: no trial is promoted past the highest rung so far.
+
+    That is the second one at first. The next one is added whenever those that have reached the
+    highest rank otherwise there than at the rung below. The paper takes losses that are nearly
+    equal for equal, by a bound that it learns from the curves, and ends when all trials were tried.
+    """
+
+    name: ClassVar[str] = "pasha"
+
+    def ledger(self) -> Standings:
+        return Progressive(self)
+
+
+class Progressive(Standings):
+    """The rungs of one study, of which the highest is where promotions end."""
+
+    def __init__(self, policy: Asha) -> None:
+        super().__init__(policy)
+        self._top = FIRST_TOP
+
+    def note(self, trials: Iterable[Trial]) -> None:
+        super().note(trials)
+        self._top = FIRST_TOP
+        while self._top < len(self._reached) and self._reorders(self._top):
+            self._top += 1
+
+    def _reorders(self, rung: int) -> bool:
+        """Whether those that have reached a rung rank otherwise there than at the one below."""
+        below = self._reached[rung - 1]
+        known = (below.get(entry.trial) for entry in self._reached[rung].after())
+        return any(one > next_one for one, next_one in pairwise(filter(None, known)))
+
+    def _bar(self, rung: int) -> QueueEntry | tuple[()]:
+        reached = self._reached[rung]
+        return reached[0] if rung >= self._top and len(reached) else super()._bar(rung)
