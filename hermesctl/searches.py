@@ -188,7 +188,7 @@ def search(
     """
     if "HERMES_PARAMETERS" in os.environ:
         raise UsageError(
-            "a search was begun inside of a trial: where the function is in a script, begin it"
+            "a search was started inside a trial: if the function is in a script, start it"
             ' below `if __name__ == "__main__":`'
         )
     if method == "hyperband":
@@ -299,8 +299,8 @@ def _pickled(function: Function) -> bytes:
         import cloudpickle
     except ImportError:
         raise UsageError(
-            "a function of a notebook or inside of another takes cloudpickle to be sent:"
-            " pip install cloudpickle, or put it into a file of its own"
+            "sending a function from a notebook, or from inside another, takes cloudpickle: pip"
+            " install cloudpickle, or move it to a file of its own"
         ) from None
     module = inspect.getmodule(function)
     file = getattr(module, "__file__", None)
@@ -311,8 +311,8 @@ def _pickled(function: Function) -> bytes:
         return bytes(cloudpickle.dumps(function))
     except Exception as error:
         raise UsageError(
-            f"{getattr(function, '__qualname__', function)} cannot be sent: {error}; what it refers"
-            " to has to be made inside of it"
+            f"{getattr(function, '__qualname__', function)} cannot be sent: {error}; create what"
+            " it refers to inside it"
         ) from None
     finally:
         if by_value:

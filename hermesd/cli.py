@@ -60,7 +60,7 @@ app = typer.Typer(
     help="The daemons, and what administrators do with them. For studies, use `hermesctl`.",
 )
 policies = typer.Typer(
-    no_args_is_help=True, help="Built-in policies and those from installed packages."
+    no_args_is_help=True, help="Check policies, built in or from installed packages."
 )
 app.add_typer(policies, name="policy")
 nodes = typer.Typer()
@@ -195,7 +195,7 @@ def join(
         _refuse(str(error))
     if not serve and (other := _node_settings(config, state, name, slots).head) != head:
         typer.echo(
-            f"note: the settings say head = {other}: take it out, so that `hermesd node` goes to"
+            f"note: the settings say head = {other}: remove it, so that `hermesd node` connects to"
             f" {head}",
             err=True,
         )
@@ -300,7 +300,9 @@ def _see_descriptors(usual: int = USUAL_DESCRIPTORS) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = usual if hard == resource.RLIM_INFINITY else min(hard, usual)
     if most < DESCRIPTORS_MIN:
-        expected = f"{DESCRIPTORS_MIN} or more: raise the hard limit of whoever starts this"
+        expected = (
+            f"{DESCRIPTORS_MIN} or more: raise the hard limit of the process that starts this"
+        )
         _refuse(str(FieldError("limit of open files (ulimit -n)", str(hard), expected)))
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

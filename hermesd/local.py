@@ -78,7 +78,7 @@ class Child:
             if code != IN_THE_WAY_EXIT:
                 in_the_way_since = None
             elif now - (in_the_way_since := in_the_way_since or started) >= IN_THE_WAY_SECONDS:
-                raise InTheWay(f"another {self.name} is in the way: its words are above")
+                raise InTheWay(f"another {self.name} is in the way: see its message above")
             if now - started > STEADY_SECONDS:
                 backoff = BACKOFF_SECONDS[0]
             await asyncio.sleep(backoff)

@@ -99,7 +99,12 @@ def test_the_file_says_what_holds_now() -> None:
         (drawn(2), None, {"lrr": {"max": 1.0}}, r"parameters\.lrr: expected .*mean lr\?"),
         (drawn(2), None, {"lr": {"max": -1.0}}, r"parameters\.lr.*min < max"),
         (drawn(2), None, {"epochs": {"max": 9}}, r"parameters\.epochs"),
-        (made(), None, {"lr": {"max": 1.0}}, "a random search; a grid is given further points"),
+        (
+            made(),
+            None,
+            {"lr": {"max": 1.0}},
+            "a random search; `study add` gives a grid",
+        ),
         (drawn(2), 2, {}, "run_cap = 2: expected another number.* it has that many"),
         (drawn(2), 0, {}, "run_cap = 0: expected 1 to 100000"),
         (drawn(2), 200_000, {}, "run_cap = 200000: expected 1 to 100000"),

@@ -169,7 +169,7 @@ def test_a_further_point_of_a_grid_is_told_from_those_that_are_there() -> None:
 def test_what_trials_have_learned_by_is_not_extended(name: str) -> None:
     axes = {"d": {"value": 5}, "lr": SHAPED["lr"]}
     known, first = study.draft(study.Submission(spec(axes))).accepted("d", "me", 0.0)
-    with pytest.raises(Refused, match="a parameter that is no sequence"):
+    with pytest.raises(Refused, match="a parameter without a sequence"):
         study.extension(known, first, pb.Stop(), [pb.NamedValue(name=name, value=value(7))])
 
 

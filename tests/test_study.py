@@ -521,7 +521,7 @@ BAD = [
     (spec({"x": {"min": -1.0, "max": 1.0, "q": 1e-19}}), r"^parameters\.x: expected a q of more"),
     (
         spec({"x": {"min": -1e308, "max": 1.7e308}}),
-        r"^parameters\.x: expected min and max less far",
+        r"^parameters\.x: expected min and max closer together",
     ),
     (
         spec({"x": {"value": 1, "values": [1, 2]}}),
@@ -630,7 +630,7 @@ BAD = [
     *(
         (
             spec(metrics=[pb.MetricPattern(name="acc", pattern=pattern)]),
-            r"^metrics\.acc.*takes for ever",
+            r"^metrics\.acc.*take forever",
         )
         for pattern in (r"(a+)+$", r"acc=(?:\d+\.?)*(x)", r"(?:ab|a)*(b)", r"((?:x{1,99})*)y")
     ),

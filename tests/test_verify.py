@@ -269,7 +269,7 @@ def test_ctrl_c_ends_all_that_it_started(study: Path, tmp_path: Path) -> None:
     os.killpg(run.pid, signal.SIGINT)
     _, errors = run.communicate()
     assert run.returncode == 130
-    assert "nothing of it runs any more" in errors
+    assert "none of its processes is left" in errors
     assert owned_by(temporary) == set()
     assert list(temporary.iterdir()) == []
 

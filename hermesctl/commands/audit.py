@@ -23,7 +23,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Only the last 12h, 7d or so.",
+            help="Only as far back as this, such as 12h or 7d.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def audit(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show who changed what, from where, and who was refused: for admins.
+    """For admins: show who changed what, from where, and who was refused.
 
     Example: hermesctl audit --refused --since 7d
     """
@@ -52,7 +52,7 @@ def audit(
     async def body(client: AsyncClient) -> None:
         found = await entries_of(client.connection, last, within or 0.0, name or "", refused)
         if not found and output.for_people:
-            say("note: the audit has nothing of that")
+            say("note: the audit has no such entries")
         rows = [row(entry) for entry in found]
         emit(stdout(), output, {"entries": rows}, rows, lambda wide: audit_table(found, wide))
 

@@ -70,11 +70,11 @@ def download(
 ) -> None:
     """Write a trial's checkpoint as a directory of files.
 
-    A Keras trial whose fit is over has model.keras among them; a finished PyTorch trial has
-    model.pt and optimizer.pt, plain state_dicts, and of Lightning also model.ckpt, of the Hugging
-    Face Trainer a folder `pretrained`; a finished tf.function loop has a tf.train.Checkpoint,
-    `tf-checkpoint`. The lines that load them are printed. With --force, files
-    of the same names are replaced and all others stay.
+    If a Keras fit is over, model.keras is among them. A finished PyTorch trial has model.pt and
+    optimizer.pt, plain state_dicts; with Lightning also model.ckpt, with the Hugging Face Trainer a
+    folder `pretrained`. A finished tf.function loop has a tf.train.Checkpoint, `tf-checkpoint`. The
+    lines that load them are printed. With --force, files of the same names are replaced and all
+    others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best
     """

@@ -91,7 +91,9 @@ class Wish:
             )
         for flag, word in (("--partition", self.partition), ("--account", self.account)):
             if word and not _WORD.match(word):
-                raise UsageError(f"{flag}: {cut(printable(word))}: expected a name of Slurm's")
+                raise UsageError(
+                    f"{flag}: {cut(printable(word))}: expected a name that Slurm accepts"
+                )
         for option in self.options:
             if not re.match(r"--[a-z][^\n\r]*\Z", option):
                 shown = cut(printable(option))
@@ -264,8 +266,8 @@ TokenOption = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="What `hermesctl node token` printed, for as many nodes; no head is asked then. `-`"
-        " reads standard input.",
+        help="A file with what `hermesctl node token` printed for that many nodes; the head is not"
+        " asked. `-` reads standard input.",
         show_default=False,
     ),
 ]
@@ -300,10 +302,9 @@ def launch(
     """Run node daemons as batch jobs; they join the head by themselves.
 
     Before their time is up, or when the job is cancelled, the nodes suspend their trials, move
-    their checkpoints elsewhere, and leave the head without a trace. What a user launches runs that
-    user's own trials only, those of studies in the pool `own`. Nodes for everybody take an admin,
-    or in --token-file what an admin's `node token` printed. Only with --own may Slurm requeue the
-    job.
+    their checkpoints elsewhere, and leave the head without a trace. A user's nodes run only that
+    user's trials, in the pool `own`. Nodes for everybody need an admin, or the token that an
+    admin's `node token` printed. Only with --own may Slurm requeue the job.
 
     Example: hermesctl cluster launch --slurm --nodes 4 --gpus-per-node 2 --time 8h
     """
@@ -355,7 +356,7 @@ def _see_that_it_can_be_meant(of_slurm: bool, own: bool, token_file: Path | None
     if not of_slurm:
         raise UsageError("expected --slurm: no other batch system is known")
     if own and token_file is not None:
-        raise UsageError("--own: it is the token in --token-file that says whose trials they run")
+        raise UsageError("--own: the token in --token-file decides whose trials they run")
 
 
 def _daemon(named: str) -> tuple[str, ...]:
@@ -384,7 +385,7 @@ def _warn_of_address(invited: Invited) -> None:
     host = invited.address.rpartition(":")[0].strip("[]")
     if host in ("0.0.0.0", "::", "", "localhost") or host.startswith("127."):
         say(
-            f"the head listens on {printable(invited.address)}, which no other machine reaches:"
+            f"the head listens on {printable(invited.address)}, which no other machine can reach:"
             " set listen = HOST:PORT in its configuration"
         )
 

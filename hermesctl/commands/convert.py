@@ -53,9 +53,9 @@ def convert(
         ),
     ] = None,
 ) -> None:
-    """Write the study file that another tool's search file stands for.
+    """Convert another tool's search file to a study file.
 
-    What could not be carried over is said. A Python script is read, and never run.
+    Says what it could not carry over. A Python script is read but never run.
 
     Example: hermesctl convert experiment.yaml --from katib --to study.yaml
     """
@@ -64,11 +64,10 @@ def convert(
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         shown = printable(f"{type(error).__name__}: {error}")
         raise UsageError(
-            f"{printable(str(file))}: expected a file for {tool}; it is otherwise than those are"
-            f" ({shown})"
+            f"{printable(str(file))}: expected a file for {tool}; this one is different ({shown})"
         ) from None
     except RecursionError:
-        raise UsageError(f"{printable(str(file))}: expected what is nested less deeply") from None
+        raise UsageError(f"{printable(str(file))}: expected less nesting") from None
     text = to_yaml(draft.data)
     if to is None:
         typer.echo(text, nl=False)
@@ -85,7 +84,7 @@ def convert(
     for note in draft.notes:
         say(f"note: {note}")
     for problem in _problems(draft.data):
-        say(f"to be mended: {problem}")
+        say(f"to fix: {problem}")
 
 
 def _problems(data: dict[str, object]) -> list[str]:

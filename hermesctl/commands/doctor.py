@@ -1,4 +1,4 @@
-"""`hermesctl doctor`: what is wrong here, and how to mend it."""
+"""`hermesctl doctor`: what is wrong here, and how to fix it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hermesctl.waiting import progress
 
 # What `doctor` looks at, from the client's side.
 #
-# Each check says what it found and how to mend it.
+# Each check says what it found and how to fix it.
 
 _FREE_BYTES_WANTED = 2 << 30
 _IMPORT_SECONDS = 120.0
@@ -50,7 +50,7 @@ class DoctorVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at, what was found, and how to mend it."""
+    """One thing looked at, what was found, and how to fix it."""
 
     name: str
     verdict: DoctorVerdict
@@ -154,7 +154,7 @@ def _studies(studies: Sequence[Study]) -> list[Check]:
             found += [one_line(words) for words in study.notices]
         check = f"hermesd policy check {study.policy}"
         for words in found:
-            # What says itself how to mend it is taken at its word.
+            # What says itself how to fix it is taken at its word.
             remedy = check if f"`{check}`" in words else command(f"why {study.id}/1")
             checks.append(Check(f"study {study.id}", DoctorVerdict.NOTE, words, remedy))
     return checks
@@ -179,7 +179,7 @@ async def _framework(python: str) -> Check:
         process.kill()
         await process.wait()
         return Check(
-            "trials' python", DoctorVerdict.FAILED, f"{chosen}: tensorflow: no end of import"
+            "trials' python", DoctorVerdict.FAILED, f"{chosen}: tensorflow: the import does not end"
         )
     if process.returncode == 0:
         version = out.decode(errors="replace").strip()
@@ -225,7 +225,7 @@ def doctor(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         checks = await examine(client, python, os.environ)
-        table = grid("", "check", "found", "how to mend it")
+        table = grid("", "check", "found", "how to fix it")
         for check in checks:
             mark = cell(check.verdict, _STYLES[check.verdict])
             table.add_row(mark, cell(check.name), cell(check.words), cell(check.remedy, "dim"))

@@ -62,7 +62,7 @@ def start(
 def stop(yes: YesOption = False) -> None:
     """Stop your head and node; trials are checkpointed and go on after the next start.
 
-    Asks first where trials of which no checkpoint can be taken would begin anew.
+    Asks first if trials that cannot write a checkpoint would have to start over.
 
     Example: hermesctl local stop
     """
@@ -96,9 +96,9 @@ async def _lost() -> list[Trial]:
 def _told(lost: Sequence[Trial]) -> str:
     named = ", ".join(f"{printable(each.id)} ({each.step} steps)" for each in lost[:_NAMED])
     more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-    why = printable(lost[0].fidelity_reason) or "nothing is known yet of how it resumes"
-    anew = "they begin" if len(lost) > 1 else "it begins"
-    return f"no checkpoint can be taken of {named}{more}: after a stop {anew} anew ({why})"
+    why = printable(lost[0].fidelity_reason) or "it is not known yet how it resumes"
+    starts = "they start" if len(lost) > 1 else "it starts"
+    return f"no checkpoint can be taken of {named}{more}: after a stop {starts} over ({why})"
 
 
 @app.command()
@@ -118,7 +118,7 @@ def status(output: OutputOption = Format.TABLE) -> None:
     if found.answers:
         words = "runs"
     elif found.pid is not None:
-        words = "a process is there and does not answer"
+        words = "a process is there but does not answer"
     else:
         words = f"does not run; {command('local start')}"
     facts = [

@@ -45,7 +45,7 @@ app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the 
 
 @app.command("ls")
 def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes; below, until when some rest or are in quarantine, and what is wrong.
+    """List the nodes; below, how long some rest or stay in quarantine, and what is wrong.
 
     Example: hermesctl node ls -o wide
     """
@@ -160,7 +160,7 @@ def lost(
 
     Otherwise they wait until its lease and a margin have run out. If the machine is not off after
     all, its trials run twice until then, and only what is trained elsewhere counts. With
-    `--for-good`, its certificate ends, and what only its disk had is trained again.
+    `--for-good`, its certificate ends, and training that only its disk had is repeated.
 
     Example: hermesctl node lost gpu2
     """
@@ -211,7 +211,7 @@ def token(
     pool: Annotated[
         str,
         typer.Option(
-            help="The pool that the machines join, by a name of that pool. Only this, or --name,"
+            help="The pool that the machines join, with names that fit it. Only this, or --name,"
             " lets a node into a private pool."
         ),
     ] = "",
@@ -223,7 +223,7 @@ def token(
 ) -> None:
     """Print the command that makes another machine join this head as a node.
 
-    What a user adds runs that user's own trials only: those of studies in the pool `own`.
+    Nodes that a user adds run only that user's trials, in the pool `own`.
 
     Example: hermesctl node token --uses 8
     """

@@ -97,7 +97,7 @@ OwnNodesOption = Annotated[
     bool,
     typer.Option(
         "--own",
-        help="Only for your own trials, in the pool `own`. For all but admins it is always so.",
+        help="Only for your own trials, in the pool `own`. Always so unless you are an admin.",
     ),
 ]
 OutputOption: TypeAlias = Annotated[

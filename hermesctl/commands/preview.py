@@ -65,7 +65,7 @@ def preview(
     trials now. It says what the two studies have in common. If no node can take the trials, each
     node is named with the reason.
 
-    With --try, the first trial runs for its first seconds, on a device that the study could have.
+    With --try, the first trial runs for some seconds, on a device that the study could have.
     The metrics that it reports are listed, or how it failed; then it is deleted.
 
     Example: hermesctl preview study.yaml -o wide

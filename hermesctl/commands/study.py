@@ -281,7 +281,7 @@ def add(
 def ask(study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
     """Ask for the next trial of a study that your own loop trains (`search: {asked: true}`).
 
-    Its searcher proposes the trial by all that you told until then: `trial tell`.
+    Its searcher proposes the trial from all results that you have told it (`trial tell`).
 
     Example: hermesctl study ask own -o json | jq .trial.params
     """

@@ -163,7 +163,7 @@ async def _tried(
         say("nothing was submitted")
     elif tried.doubt:
         say(f"note: {tried.doubt}")
-        confirm("Submit all the same?", yes=yes)
+        confirm("Submit anyway?", yes=yes)
     return not tried.has_failed
 
 
@@ -315,7 +315,7 @@ async def _announce(
 def _summary(submission: Submission) -> str:
     study = printable(submission.study)
     if submission.identical_to:
-        return f"{study} is this very study, submitted before; nothing new was begun."
+        return f"{study} is this very study, submitted before; nothing new was started."
     return f"{study}: {count(len(submission.trials), 'trial')}"
 
 
@@ -335,7 +335,7 @@ def _interrupted(progress: _Progress) -> str:
             }
             if progress.local:
                 commands[command("local stop")] = (
-                    "end your local head; it asks first if a trial would begin anew"
+                    "end your local head; it asks first if a trial would have to start over"
                 )
             width = max(map(len, commands))
             rows = [f"  {line:<{width}}  {meaning}" for line, meaning in commands.items()]

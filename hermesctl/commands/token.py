@@ -32,9 +32,9 @@ app = typer.Typer(
 def create(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="What tells it from others, such as alice-notebooks."),
+        typer.Argument(metavar="NAME", help="A name for it, such as alice-notebooks."),
     ],
-    user: Annotated[str, typer.Option("--user", metavar="USER", help="Whose it is.")],
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="The person it is for.")],
     role: RoleOption = PersonRole.USER,
     days: Annotated[
         float, typer.Option("--days", min=0.001, max=366, help="How many days it is good for.")
@@ -43,13 +43,13 @@ def create(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A new file for it, that you alone can read. Default: print it.",
+            help="A new file for it, which only you can read. Default: print it.",
             show_default=False,
         ),
     ] = None,
     head: HeadOption = None,
 ) -> None:
-    """Make a token by which a person, or their program, uses this head.
+    """Make a token with which a person, or their program, can use this head.
 
     The head keeps its hash, so it is shown this once. Its holder names its file in
     HERMES_TOKEN_FILE. People on other machines log in instead: `hermesctl user token`.
@@ -78,7 +78,7 @@ def create(
 
 @app.command("ls")
 def list_tokens(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the tokens that are good. A user sees only their own.
+    """List the valid tokens. A user sees only their own.
 
     Example: hermesctl token ls
     """
@@ -99,7 +99,7 @@ def revoke(
     yes: YesOption = False,
     head: HeadOption = None,
 ) -> None:
-    """End a token at once, in open streams too.
+    """Revoke a token at once; open streams end, too.
 
     Example: hermesctl token revoke alice-laptop
     """
@@ -109,4 +109,4 @@ def revoke(
         await revoke_token(client.connection, name)
 
     run(body, head=head)
-    say(f"the token {printable(name)} opens nothing any more")
+    say(f"the token {printable(name)} is no longer valid")

@@ -284,7 +284,7 @@ def tell(
     trial: TrialArgument,
     metrics: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE...", help="What it came to.", show_default=False),
+        typer.Argument(metavar="NAME=VALUE...", help="Its metrics.", show_default=False),
     ] = None,
     failed: Annotated[
         str, typer.Option(metavar="REASON", help="It failed, and why.", show_default=False)
@@ -292,7 +292,7 @@ def tell(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say what a trial that you asked for (`study ask`) came to, which ends it.
+    """Report the result of a trial that you asked for (`study ask`), which ends it.
 
     Example: hermesctl trial tell own/17 loss=0.31 accuracy=0.9
     """

@@ -223,7 +223,10 @@ def logout(
         words = f"login HOST:PORT TOKEN --name {gone}"
     contexts.logout(os.environ, gone)
     again = command(words)
-    say(f"forgot {printable(gone)}, with its key; back by a new token of an admin's: {again}")
+    say(
+        f"forgot {printable(gone)}, with its key; to log in again, with a new token from an admin:"
+        f" {again}"
+    )
 
 
 def context(

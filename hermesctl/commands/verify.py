@@ -58,14 +58,17 @@ async def certificate(prepared: Prepared, arguments: Sequence[str]) -> AsyncGene
                 done = said["kind"] == "certificate"
                 yield said
             if not done:
-                raise HermesError(f"the verification ended without a word:\n{_log_end(folder)}")
+                raise HermesError(f"the verification ended without a result:\n{_log_end(folder)}")
 
 
 def _write_request(folder: Path, prepared: Prepared) -> None:
     spec = StudySpec()
     spec.CopyFrom(prepared.spec)
     if spec.conda:
-        words = "its interpreter as `python` in its place: this machine is verified on, not a node"
+        words = (
+            "its interpreter as `python` in its place: the check runs on this machine, not on a"
+            " node"
+        )
         raise UsageError(f"conda: {printable(spec.conda)}: expected {words}")
     spec.python = interpreter(spec.python, prepared.directory, here=True)
     environment = inherited_environment(spec, os.environ)
@@ -190,7 +193,7 @@ def verify_resume(
     try:
         said = asyncio.run(_run(prepared, arguments))
     except KeyboardInterrupt:
-        say("\ninterrupted; nothing of it runs any more")
+        say("\ninterrupted; none of its processes is left")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if tree is not None:
         rows = [_branch(each) for each in said["trials"]]

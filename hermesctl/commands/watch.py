@@ -177,7 +177,7 @@ def tail(
     lines: Annotated[
         int | None,
         typer.Option(
-            "--lines", "-n", min=0, metavar="N", help="Of what is past, the last N lines."
+            "--lines", "-n", min=0, metavar="N", help="Begin with the last N lines of the past."
         ),
     ] = None,
     reports: Annotated[

@@ -24,8 +24,9 @@ _OUTSIDE = re.compile(
     r"No such file or directory: b?['\"](?:\./)?\.\./|\.\./\S*['\"]?:? (?:No such file|.*not found)"
 )
 _IN_A_COPY = (
-    "A trial runs in a copy of its study's directory, which has nothing beside it: give the program"
-    " the absolute path, or keep the files below that directory and list them under `data`."
+    "A trial runs in a copy of its study's directory, without the directories around it: give the"
+    " program the absolute path, or keep the files below that directory and list them under"
+    " `data`."
 )
 
 

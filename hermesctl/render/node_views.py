@@ -217,8 +217,8 @@ def _silences(nodes: Sequence[Node]) -> Iterator[str]:
         if waited_for and any(device.trial or device.others for device in node.devices):
             how = command(f"node lost {node.id}")
             yield (
-                f"{node.id} is silent: what is there goes on elsewhere once it counts as lost; if"
-                f" its machine is off, {how} has it do so at once"
+                f"{node.id} is silent: its trials go on elsewhere once it counts as lost; if its"
+                f" machine is off, {how} makes that happen at once"
             )
 
 
@@ -239,9 +239,9 @@ def _without_nodes(client: AsyncClient, nodes: Sequence[Node]) -> str:
     else:
         what = "it has no node"
     if client.local:
-        how = f"{command('local stop')} and {command('local start')} begin it anew"
+        how = f"{command('local stop')} and {command('local start')} start it again"
     elif nodes:
-        how = "they attach by themselves once their daemons run and reach it: their logs say more"
+        how = "they attach by themselves once their daemons run and can reach it: see their logs"
     else:
         how = more_machines(address)
     return f"nothing runs on the head at {address}: {what}; {how}"
@@ -252,5 +252,5 @@ def more_machines(address: Address) -> str:
     if address.origin.startswith("your own"):
         return "hermesd node adds this machine"
     if address.membership is not None:
-        return f"{command('node token')} prints what has another machine join it"
+        return f"{command('node token')} prints the command by which another machine joins it"
     return f"hermesd node --head {one_line(address.target)} adds the machine that it is run on"

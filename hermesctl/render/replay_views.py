@@ -82,8 +82,8 @@ def shared(replay: Said) -> str:
         with_whom = f"meanwhile other studies ran ({named})"
     return (
         f"for {duration(away)} of {duration(whole)} of device time its trials waited for devices:"
-        f" {with_whom}; simulated, a study has its devices to itself, so compare what is simulated"
-        " with what is simulated, not with what happened"
+        f" {with_whom}; a simulated study has its devices to itself, so compare simulated figures"
+        " with each other, not with what happened"
     )
 
 
@@ -100,8 +100,8 @@ def _head(replay: Said, study: Study) -> RenderableType:
         lines.append(cell(words, "yellow"))
     if replay["partly"]:
         words = (
-            f"{replay['partly']} of them not trained to their end: what they would have shown"
-            " later, nobody knows"
+            f"{replay['partly']} of them not trained to their end: nobody knows what they would"
+            " have shown later"
         )
         lines.append(cell(words, "yellow"))
     return Group(*lines)
@@ -173,7 +173,7 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     lines: list[RenderableType] = [cell(f"on {devices}, going by {earlier}:"), table]
     good = f"the {expected['good']} best of {expected['trials']} trials"
     lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
-    sooner = "where trials end close together that is sooner than the first good"
+    sooner = "if trials end close together, that is sooner than the first good"
     lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
     if forecast.busy:
         unfinished = count(forecast.busy, "unfinished study")

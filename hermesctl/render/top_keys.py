@@ -20,7 +20,7 @@ w         why it runs or waits, and who goes next
 f         only those on a device, or all
 s ← →     sort: running first, by rank, by number, by step
 m         let clicks choose a trial, and open it; to mark text press Shift then
-p Space   hold the picture still, or have it go on
+p Space   pause the display, or let it go on
 Esc       go back, and show all trials again
 q         leave; the study goes on
 ? h       hide these lines"""

@@ -97,7 +97,7 @@ def user_facts(user: User, members: Sequence[Member]) -> list[tuple[str, str]]:
             f"{duration(user.decayed_device_seconds)} on devices, each second counting half as"
             f" much after {half_life}",
         ),
-        ("share", f"{percent(user.share)} of what all have used so"),
+        ("share", f"{percent(user.share)} of what all have used, counted so"),
         (
             "fair share",
             f"{percent(user.fair_share)}, by a weight of {number(user.weight)} beside those who"

@@ -307,7 +307,7 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
         return []
     words = (
         "no metric was seen: Hermes sees into loops of Keras, TensorFlow and PyTorch, and finds"
-        " what any Python prints as `name: 0.5`; or a program tells it, trainer_shim.log(loss=...)"
+        " what any program prints as `name: 0.5`; or report it: trainer_shim.log(loss=...)"
     )
     return [Text(), cell(words, "yellow")]
 

@@ -636,7 +636,7 @@ class AsyncClient:
         if by_head:
             expected = await forecast(self, prepared, policy, submission)
         else:
-            expected = Forecast(None, reason="no forecast: that takes a head with an earlier study")
+            expected = Forecast(None, reason="no forecast: it needs a head with an earlier study")
         return Preview(await with_doubts(prepared, submission), policy, expected)
 
     async def _expanded(
@@ -651,8 +651,8 @@ class AsyncClient:
         except UsageError as error:
             raise StudyFileError(prepared.located(error.problems)) from None
         note = (
-            f"{str(why).splitlines()[0]}; checked without one, so not whether any node or pool can"
-            " take its trials, or whether it was submitted before"
+            f"{str(why).splitlines()[0]}; checked without one, so not whether a node or pool can"
+            " take its trials, nor whether it was submitted before"
         )
         submission = _submission(response)
         return replace(submission, notes=(note, *prepared.notes, *submission.notes))

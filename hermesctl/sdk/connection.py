@@ -230,7 +230,7 @@ def _embedded_advice(state: Path) -> list[str]:
     return [
         f"start one for yourself:   {command('local start')}   (or add --local)",
         f"or log in to another's:   {command('login HOST:PORT TOKEN')}",
-        "or name a socket of here: --head unix:PATH, or HERMES_HEAD",
+        "or name a socket on this machine: --head unix:PATH, or HERMES_HEAD",
     ]
 
 

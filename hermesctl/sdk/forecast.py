@@ -65,8 +65,9 @@ async def distrust(policy: str) -> list[str]:
     first = printable(found[0].removeprefix(f"{policy}: ")) if found else "it failed"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return [
-        f"policy {printable(name)} fails its check: {first}{more}; where it fails, fifo decides:"
-        f" `hermesd policy check {printable(policy)}` says all"
+        f"policy {printable(name)} fails its check: {first}{more}; where it fails, fifo decides"
+        " instead:"
+        f" `hermesd policy check {printable(policy)}` shows everything"
     ]
 
 
@@ -125,7 +126,7 @@ async def forecast(
             with progress("looking at earlier studies"):
                 return await _forecast(client, prepared, policy, checked)
     except TimeoutError:
-        return Forecast(None, reason=f"no forecast: it takes over {PATIENCE_SECONDS:.0f} s")
+        return Forecast(None, reason=f"no forecast: it takes more than {PATIENCE_SECONDS:.0f} s")
     except HermesError as error:
         return Forecast(None, reason=f"no forecast: {one_line(str(error))}")
 

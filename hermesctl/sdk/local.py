@@ -83,15 +83,16 @@ async def start(
         (state / "local.lock").touch()
     except OSError as error:
         raise UsageError(
-            f"{printable(str(state))}: {error.strerror}; name a directory of yours in HERMES_STATE"
+            f"{printable(str(state))}: {error.strerror}; name a directory of your own in"
+            " HERMES_STATE"
         ) from None
     async with _alone(state):
         if (await find(environment)).answers:
             return None
         if await _answers(state / "head" / "head.sock"):
             raise Refused(
-                f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the "
-                "embedded one would: leave --local away, and this finds it; "
+                f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the"
+                " embedded one would: without --local, this command finds it; "
                 f"{command('node ls')} shows its nodes, and hermesd node adds this machine"
             )
         if (free := shutil.disk_usage(state).free) < ROOM_BYTES:
@@ -204,7 +205,7 @@ def _ended_at_once(state: Path, code: int | None, told: str) -> HermesError:
     )
     if any(line.strip().startswith(_OF_A_SETTING) for line in told.splitlines()):
         return UsageError(words)  # which would be as wrong in another folder
-    words += "\nTo begin anew beside it, set HERMES_STATE to another folder."
+    words += "\nTo start afresh, set HERMES_STATE to another folder."
     return Refused(words) if code == _REFUSED else HermesError(words)
 
 

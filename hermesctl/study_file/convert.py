@@ -103,7 +103,7 @@ class StudyDraft:
         word = _word(name)
         method = _METHODS.get(word)
         if method is None:
-            self.note(f"{printable(str(name))}: no method like it is known; random in its place")
+            self.note(f"{printable(str(name))}: no similar method is known; random is used instead")
         elif method not in (word, "grid", "random"):
             self.note(f"{printable(str(name))} became the method {method}")
         self.data["method"] = method or "random"
@@ -118,7 +118,7 @@ class StudyDraft:
             self.data["schedule"] = {"policy": policy}
             self.note(f"{printable(str(name))} became the policy {policy}: it ends no trial")
         elif word not in _NO_POLICY:
-            self.note(f"left out: {printable(str(name))}, as no policy like it is known")
+            self.note(f"left out: {printable(str(name))}, as no similar policy is known")
 
     def run_up_to(self, count: object) -> None:
         """How many trials there are."""
@@ -130,7 +130,7 @@ class StudyDraft:
         """The command line of a program that takes its hyper-parameters as arguments."""
         words = shlex.split(command) if isinstance(command, str) else [str(one) for one in command]  # type: ignore[attr-defined]
         if any(word in ("&&", "||", ";", "|", ">") for word in words):
-            self.note(f"no shell runs the command: mend {printable(' '.join(words))}")
+            self.note(f"no shell runs the command: fix {printable(' '.join(words))}")
         if not any("${args" in word for word in words):
             words.append("${args}")
         self.data["command"] = words
@@ -540,7 +540,7 @@ def from_determined(path: Path) -> StudyDraft:
     known = ("name", "metric", "smaller_is_better", "max_trials")
     draft.leave_out(searcher, known, "searcher.")
     if any(key in searcher for key in ("max_length", "max_time")):
-        draft.note("how long a trial trains is the program's own affair, or stop.max_steps")
+        draft.note("how long a trial trains is up to the program, or stop.max_steps")
     is_grid = draft.data["method"] == "grid"
     _determined_space(draft, whole.get("hyperparameters") or {}, "", is_grid)
     if (slots := number((whole.get("resources") or {}).get("slots_per_trial"))) and slots > 1:

@@ -392,7 +392,7 @@ class _Reader:
                 continue
             if key in entries:
                 first = entries[key].place.line
-                where = f" (it stands in line {first} already)" if first else ""
+                where = f" (it is on line {first} already)" if first else ""
                 self._refuse(event, f"each key once{where}", child_path)
             else:
                 entries[key] = TreeEntry(key, key_place, node)

@@ -207,7 +207,7 @@ class _Builder:
         near = _BELOW.get(path) or nearest(entry.key, names)
         if not near and path.rpartition(".")[0] == "schedule":
             # Which settings a policy takes, only the head knows.
-            expected += f" (a policy's settings stand beside its name: {_WITH_SETTING})"
+            expected += f" (a policy's settings go beside its name: {_WITH_SETTING})"
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 
     def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:

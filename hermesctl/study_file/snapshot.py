@@ -158,7 +158,7 @@ def snapshot(
 
     `own_files` say what the study is, and travel without being a part of the code's identity.
     Raises SnapshotError when it can't be read, is too large, is a state directory, or holds a link
-    to a directory outside of itself.
+    to a directory outside itself.
     """
     if _holds(directory, *_STATE_MARKS):
         raise SnapshotError(
@@ -260,7 +260,7 @@ def _member(root: Path, path: Path, name: str) -> _Member | None:
         return _Member(path, name, info, target)
     if path.is_dir():
         raise SnapshotError(
-            f"{printable(name)}: a link to a directory outside of {printable(str(root))}; "
+            f"{printable(name)}: a link to a directory outside {printable(str(root))}; "
             f"name it under `data:` (it is then linked, not copied) or in {IGNORE_FILE}"
         )
     # What the program would read through the link is what travels.
@@ -271,9 +271,9 @@ def _check_depth(name: str) -> None:
     if name.count("/") >= DEPTH_MAX:
         outermost = printable(name.partition("/")[0] + "/")
         raise SnapshotError(
-            f"{outermost} holds more than {DEPTH_MAX} directories within each other, expected at "
-            f"most {DEPTH_MAX}; name {outermost} in {IGNORE_FILE}, or under `data:` if the program "
-            "reads it (it is then linked, not copied)"
+            f"{outermost} holds more than {DEPTH_MAX} nested directories, expected at most"
+            f" {DEPTH_MAX}; name {outermost} in {IGNORE_FILE}, or under `data:` if the program"
+            " reads it (it is then linked, not copied)"
         )
 
 

@@ -163,7 +163,7 @@ def parse_assignments(flags: Sequence[str]) -> Assignments:
     assert isinstance(axes, Table | None)
     run_cap = cap.value if isinstance(cap, Scalar) else cap
     if not isinstance(run_cap, int | None) or isinstance(run_cap, bool):
-        raise UsageError("--set run_cap: expected a whole number, how many trials there are to be")
+        raise UsageError("--set run_cap: expected a whole number: how many trials there are to be")
     return Assignments(stop, values if values.entries else None, run_cap, axes)
 
 

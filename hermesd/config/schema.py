@@ -294,7 +294,7 @@ class NodeConfig(_Daemon):
     def _shares_no_files_of_others(self) -> NodeConfig:
         if self.shared_dir is not None and self.runs_as != "self":
             raise ValueError(
-                'shared_dir only with run_as = "self": what lies there is not kept apart by user'
+                'shared_dir only with run_as = "self": files there are not kept apart by user'
             )
         return self
 

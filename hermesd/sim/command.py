@@ -33,7 +33,7 @@ Charts = Annotated[
 History = Annotated[
     list[Path] | None,
     typer.Option(
-        help="A file that was a study before, for policies that remember; may be repeated.",
+        help="A file to treat as an earlier study, for policies that use these; repeatable.",
         show_default=False,
     ),
 ]
@@ -146,7 +146,7 @@ def forecast(
         int, typer.Option(min=1, help="How many random samples of trials to simulate.")
     ] = 10,
 ) -> None:
-    """Print as JSON when a planned study would have results, by the curves of an exported one.
+    """Print as JSON when a planned study would have results, judging by an exported one.
 
     `hermesctl preview` shows the same as text.
     """

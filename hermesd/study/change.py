@@ -86,7 +86,7 @@ def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Param
     plain(pb.StudySpec(parameters=axes))  # raises for a name that is there twice
     if section.method == "grid":
         names = ", ".join(f"parameters.{axis.name}" for axis in axes)
-        expected = "a random search; a grid is given further points by `study add`"
+        expected = "a random search; `study add` gives a grid more points"
         raise Refused(FieldError(names, "", expected))
     known = leaves(spec)
     if errors := [

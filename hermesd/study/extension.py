@@ -69,11 +69,11 @@ def _check(
             errors.append(unknown(name, shown(value), known))
             continue
         if name in staged:
-            expected = "a parameter that is no sequence: what trials have learnt, they learnt by it"
+            expected = "a parameter without a sequence: the trials have trained by this one"
         elif "value" not in searched.get(name, {"value": None}):
             expected = "a parameter that is not searched: the figures are those of its values"
         elif is_length(name) and isinstance(value, (int, float)) and value < longest:
-            expected = f"at least {longest:g}: the trials have that behind them"
+            expected = f"at least {longest:g}, which the trials have reached"
         else:
             continue
         errors.append(FieldError(f"parameters.{name}", shown(value), expected))

@@ -27,7 +27,7 @@ def fork(
     Refused.
     """
     if number > TRIALS_LIMIT:
-        expected = f"a study of fewer trials than {TRIALS_LIMIT}, the most that one may have"
+        expected = f"a study with fewer trials than {TRIALS_LIMIT}, the most that one may have"
         raise Refused(FieldError("trial", parent.id, expected))
     changed = changed_values([*parameters, *new])
     had, errors = dict(parent.parameters), []
@@ -37,7 +37,7 @@ def fork(
         if name not in had and name not in {each.name for each in new}:
             errors.append(unknown(name, shown(value), had))
         elif name in fixed:
-            expected = "a parameter that is no sequence: its changes are planned"
+            expected = "a parameter without a sequence, whose changes are planned"
             errors.append(FieldError(f"parameters.{name}", shown(value), expected))
         elif (
             is_length(name)

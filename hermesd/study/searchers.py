@@ -85,7 +85,9 @@ def notes(section: StudySection) -> Iterable[str]:
     if section.method not in METHODS:
         return
     if section.run_cap is None:
-        yield f"run_cap is not given: {RUN_CAP} trials, and `study add --trials` has more proposed"
+        yield (
+            f"run_cap is not given: {RUN_CAP} trials are proposed, and more by `study add --trials`"
+        )
     first, trials = startup(section), section.run_cap or RUN_CAP
     drawn = "1 trial is drawn" if first == 1 else f"{first} trials are drawn"
     more = trials - first

@@ -55,7 +55,7 @@ class Sequence(BaseModel):
         if len(ends) != 1 and len(self.values) != 1:
             raise ValueError("one of `after`, `at` and `over`, which say when it changes")
         if (self.to is not None or self.every is not None) and "over" not in ends:
-            raise ValueError("`over`, how long it is on its way, beside `to` or `every`")
+            raise ValueError("`over` (how long the change takes) beside `to` or `every`")
         if self.values and "over" in ends:
             raise ValueError("`after` or `at` beside `values`")
         if self.values and len(self.values) != 1 + len(self.after) + len(self.at):
@@ -206,7 +206,7 @@ class _Reading:
     def _plain(self, field: str, given: object) -> Scalar:
         value = self._point.get(given, given) if isinstance(given, str) else given
         if isinstance(value, tuple) or value is None:
-            raise _Wrong(field, value, "a single value, no list")
+            raise _Wrong(field, value, "a single value, not a list")
         return cast(Scalar, value)
 
     def _number(self, field: str, given: object) -> float:

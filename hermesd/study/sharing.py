@@ -70,7 +70,7 @@ def merged(specs: Sequence[TrialSpec], lengths: Sequence[int | None]) -> Merged:
 def notes(section: StudySection, specs: Sequence[TrialSpec]) -> Iterator[str]:
     """What people are told of what the trials have in common."""
     if section.share is Share.TREE and specs and not specs[0].root:
-        yield "share: tree saves nothing here: trials of several devices are trained each by itself"
+        yield "share: tree saves nothing here: each trial of several devices is trained by itself"
         return
     if not section.sequences or not specs:
         if section.share is Share.TREE:

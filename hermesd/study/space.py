@@ -334,7 +334,7 @@ def _ordered(low: float, high: float) -> None:
     if not low < high:
         raise ValueError(f"min < max, not {low:g} and {high:g}")
     if not math.isfinite(high - low):
-        raise ValueError(f"min and max less far apart, not {low:g} and {high:g}")
+        raise ValueError(f"min and max closer together, not {low:g} and {high:g}")
 
 
 def kind_of(axis: Axis) -> str:

@@ -97,8 +97,8 @@ def _pattern(text: str) -> str:
         raise ValueError(expected)
     if _may_explode(_PARSER.parse(text)):
         raise ValueError(
-            "a regular expression without a repetition of what repeats or has alternatives, such as"
-            " `(a+)+` or `(a|b)*`: on some lines that takes for ever, and the program waits"
+            "a regular expression without nested repetitions or repeated alternatives, such as"
+            " `(a+)+` or `(a|b)*`: on some lines they take forever, and the program waits"
         )
     return text
 
@@ -243,7 +243,7 @@ class SuspendSection(Section):
 
 def _says_something(match: str) -> str:
     if not match.replace("*", "").strip():
-        raise ValueError("some text of the error; asterisks alone fit every error")
+        raise ValueError("some text of the error; asterisks alone match every error")
     return match
 
 

@@ -487,8 +487,8 @@ def _notes(section: StudySection) -> Iterable[str]:
         and not given & set(section.command)
     ):
         yield (
-            "command has no ${args}: the program is not given the parameters, but for the"
-            " variable HERMES_PARAMETERS"
+            "command has no ${args}: the program gets the parameters only in the variable"
+            " HERMES_PARAMETERS"
         )
     yield from _fallen_out(section)
     yield from searchers.notes(section)

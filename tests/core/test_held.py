@@ -12,7 +12,7 @@ def test_what_there_is_waits_until_then_and_what_comes_does_not() -> None:
     book.at(5).tell(joined(2)).expect()
     assert book.scheduler.deadline == 100.0
     words = book.scheduler.explain("s/0", 5).summary
-    assert words.endswith("older copy, so that it may run somewhere for 95 s more")
+    assert words.endswith("older copy, so it may be running somewhere for 95 s more")
     book.tell(submitted(1, "t")).expect("launch t/0#1 on n/0")
     assert "older copy" not in book.scheduler.explain("t/0", 5).summary
     book.at(100).expect("launch s/0#1 on n/1")

@@ -96,7 +96,7 @@ def test_what_runs_on_a_node_that_changes_its_pool_leaves_at_the_end_of_its_quan
     book.at(5).tell(quantum_ended("t/0#1")).expect("suspend t/0#1 by checkpoint")
     assert book.trial("t/0").run.asked.reason == "node m is of pool default now"
     book.tell(written("t/0#1", 9)).expect("launch s/1#1 on m/0")
-    assert "pool gold is not in the head's configuration" in summary(book, "t/0")
+    assert "pool gold is no longer in the head's configuration" in summary(book, "t/0")
     book.tell(completed("s/0#1")).expect()
     book.tell(PoolsConfigured((Pool("gold", ("n",)),))).expect(
         "launch t/0#2 on n/0 for 5 s from t/0#1@9"

@@ -77,7 +77,7 @@ async def test_a_running_trial_and_one_that_is_over_are_forked(
         assert (await shown(cluster, "s/3"))["forked_from"] == "s/1"
         for words, said in (
             (("--set", "rte=1"), "did you mean rate?"),
-            (("--set", "rate=1", "--step", "123456"), "a step of which it has a checkpoint"),
+            (("--set", "rate=1", "--step", "123456"), "a step at which it has a checkpoint"),
         ):
             code, _, err = await hermesctl(cluster, "trial", "fork", "s/1", *words)
             assert code == ExitCode.USAGE, err

@@ -205,5 +205,5 @@ def test_what_cannot_be_sent_says_so(local: Client) -> None:
         with lock:
             return float(x)
 
-    with pytest.raises(UsageError, match=r"cannot be sent: .*made inside of it"):
+    with pytest.raises(UsageError, match=r"cannot be sent: .*create what it refers to inside it"):
         experiment.grid_search(locks, {"x": [1]}, client=local)

@@ -91,6 +91,6 @@ async def test_a_loop_of_ones_own_asks_and_tells_by_command_and_by_sdk(
                 await client.tell(trial, {"loss": float(trial.params["x"])})
             best = await client.best("own", 1)
             assert best[0].metric == min(best[0].params["x"], 0.5)
-            with pytest.raises(Refused, match="all 4 trials of own were asked for"):
+            with pytest.raises(Refused, match="all 4 trials of own have been asked for"):
                 await client.ask("own")
         await cluster.finished("own")

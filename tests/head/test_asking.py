@@ -74,7 +74,7 @@ async def test_a_loop_asks_and_tells_until_all_are_over(tmp_path: Path) -> None:
         assert [head.state.trials[f"digits/{n}"].attempt for n in (1, 2, 3)] == [0, 0, 0]
         refused, words = await status(ask(head))
         assert refused is CODE.FAILED_PRECONDITION
-        assert "all 3 trials of digits were asked for" in words
+        assert "all 3 trials of digits have been asked for" in words
 
 
 async def test_askers_at_the_same_time_get_trials_of_their_own(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ async def test_the_certificate_of_a_node_that_left_for_good_opens_nothing(
         goodbye = node_pb2.Goodbye(reason="done", for_good=True)
         await node.call.write(node_pb2.AttachRequest(goodbye=goodbye))
         await node.ended()
-        with pytest.raises(grpc.aio.AioRpcError, match="of node box counts no more"):
+        with pytest.raises(grpc.aio.AioRpcError, match="of node box is no longer valid"):
             await attached(channel, "box")
     token = await head.invite(pb.IDENTITY_ROLE_NODE)
     await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "again")
@@ -278,7 +278,7 @@ async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_pa
     async with connected(first) as channel:
         code, words = await status(info(channel))
         assert code is CODE.UNAUTHENTICATED
-        assert "alice counts no more" in words
+        assert "alice is no longer valid" in words
     async with connected(second) as channel:
         assert (await info(channel)).version
         stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
@@ -355,7 +355,7 @@ async def test_a_node_that_is_revoked_is_let_go(head: Open, tmp_path: Path) -> N
         request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE, name="box")
         await stub.Revoke(request, metadata=head.admin)
         await node.ended()
-        with pytest.raises(grpc.aio.AioRpcError, match="node box counts no more"):
+        with pytest.raises(grpc.aio.AioRpcError, match="node box is no longer valid"):
             await attached(channel, "box")
 
 
@@ -369,7 +369,7 @@ async def test_who_is_enrolled_anew_is_not_heard_by_the_stream_of_before(
         await thief.call.write(node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat()))
         code, words = await status(thief.ended())
         assert code is CODE.UNAUTHENTICATED
-        assert "node box counts no more" in words
+        assert "node box is no longer valid" in words
     async with connected(box) as channel:
         await attached(channel, "box")
 
@@ -495,7 +495,7 @@ async def test_a_head_on_loopback_says_what_there_is_to_set(tmp_path: Path) -> N
         invite = stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE), metadata=admin)
         code, words = await status(invite)
         assert code is CODE.FAILED_PRECONDITION
-        assert f"no other machine reaches listen = 127.0.0.1:{port}: give it an address" in words
+        assert f"no other machine can reach listen = 127.0.0.1:{port}: give it an address" in words
         assert f'enrol = "127.0.0.1:{port + 1}" beside it' in words
 
 

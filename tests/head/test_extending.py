@@ -52,13 +52,13 @@ async def test_a_running_study_goes_by_a_lower_limit_at_once(head: World, node: 
     answer = await changed(head, stop=types.Stop(max_steps=20))
     assert list(answer.trials) == ["digits/1"]
     assert list(answer.notes) == [
-        "1 trial unfinished: by the new rule from now on",
+        "1 trial unfinished: the new rule applies from now on",
         "1 trial ended: stop.max_steps = 20 is reached",
     ]
     assert (await node.expect("stop")).stop.trial == "digits/1"
     study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
     assert study.spec.stop.max_steps == 20
-    assert "another limit" in (await status(changed(head, stop=types.Stop(max_steps=20))))[1]
+    assert "a limit that differs" in (await status(changed(head, stop=types.Stop(max_steps=20))))[1]
 
 
 async def test_a_higher_limit_takes_up_what_the_old_one_had_stopped(
@@ -79,7 +79,7 @@ async def test_a_higher_limit_takes_up_what_the_old_one_had_stopped(
     assert (await head.trial("digits/1")).state == types.TRIAL_STATE_STOPPED
     answer = await changed(head, stop=types.Stop(max_steps=30))
     assert list(answer.trials) == ["digits/1"]
-    assert answer.notes[0] == "1 trial that the rule had stopped: on from the last checkpoint"
+    assert answer.notes[0] == "1 trial stopped by the old rule: resumed from its checkpoint"
     assert (await head.trial("digits/1")).state == types.TRIAL_STATE_WAITING
 
 
@@ -94,7 +94,7 @@ async def test_a_random_search_gets_more_trials_between_other_bounds(
     )
     answer = await head.control.ExtendStudy(request)
     assert sorted(answer.trials) == ["digits/2", "digits/3", "digits/4", "digits/5"]
-    assert list(answer.notes) == ["2 trials not begun: drawn again", "2 trials added"]
+    assert list(answer.notes) == ["2 trials not started: drawn again", "2 trials added"]
     assert (await head.control.ExtendStudy(request)).trials == answer.trials
     rates = {
         trial.spec.id: dict(trial.spec.parameters)["lr"] for trial in head.state.trials.values()
@@ -128,11 +128,11 @@ async def test_a_larger_cap_resumes_the_trials_that_a_smaller_one_had_ended(
     assert words in (await status(changed(head, run_cap=2)))[1]
     answer = await changed(head, run_cap=4)
     assert list(answer.trials) == ["digits/3", "digits/4"]
-    assert list(answer.notes) == ["2 trials that a smaller run_cap had ended: to be run after all"]
+    assert list(answer.notes) == ["2 trials ended by a smaller run_cap: resumed"]
     for number in (3, 4):
         trial = await head.trial(f"digits/{number}")
         assert (trial.state, trial.reason) == (types.TRIAL_STATE_WAITING, "")
-        assert trial.parameters[0].value.double_value <= 0.001, "it has not begun: drawn again"
+        assert trial.parameters[0].value.double_value <= 0.001, "it has not started: drawn again"
     study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
     assert study.spec.run_cap == 4
     await changed(head, run_cap=3)
@@ -142,9 +142,7 @@ async def test_a_larger_cap_resumes_the_trials_that_a_smaller_one_had_ended(
     extended = [each.trial for each in seen if each.kind == pb.PUBLIC_EVENT_KIND_EXTENDED]
     assert extended == ["digits/3", "digits/4", "digits/4"]
     answer = await changed(head, axes=bounds(max=0.001))
-    assert list(answer.notes) == [
-        "no trial changes; those that are drawn from now on go by the new file"
-    ]
+    assert list(answer.notes) == ["no trial changes; those drawn from now on follow the new file"]
 
 
 async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> None:
@@ -155,7 +153,7 @@ async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> Non
     named = pb.Selection(trials=["digits/1"])
     epochs = [types.NamedValue(name="epochs", value=value(9))]
     for fields, code, words in (
-        ({"axes": bounds(max=3.0)}, CODE.INVALID_ARGUMENT, "given further points by `study add`"),
+        ({"axes": bounds(max=3.0)}, CODE.INVALID_ARGUMENT, "`study add` gives a grid more points"),
         ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "this changes nothing: it has that many"),
         ({"stop": types.Stop(max_steps=0)}, CODE.INVALID_ARGUMENT, "stop.max_steps = 0"),
         ({"new_parameters": epochs}, CODE.FAILED_PRECONDITION, "2 of 2 trials are not finished"),

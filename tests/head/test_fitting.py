@@ -91,7 +91,7 @@ def test_without_nodes_there_is_nothing_to_say() -> None:
 
 
 def test_of_many_nodes_some_are_named() -> None:
-    assert in_words([f"node {n} lacks it" for n in range(7)]).endswith("it; and 2 nodes more")
+    assert in_words([f"node {n} lacks it" for n in range(7)]).endswith("it; and 2 more nodes")
 
 
 def test_who_is_not_alone_on_a_node_is_told_where_others_could_read_their_files() -> None:

@@ -238,7 +238,7 @@ async def test_another_heads_socket_is_left_alone(tmp_path: Path) -> None:
 
 async def test_what_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text("mine")
-    with pytest.raises(StateRefused, match="there is something else than a socket already"):
+    with pytest.raises(StateRefused, match="something other than a socket is there already"):
         async with world(tmp_path / "head", socket=tmp_path / "study.yaml"):
             pass
     assert (tmp_path / "study.yaml").read_text() == "mine"

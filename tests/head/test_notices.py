@@ -205,7 +205,7 @@ async def test_trials_that_completed_and_reported_nothing_are_told(tmp_path: Pat
         await node.complete(await node.start(), 0)
         await node.settle()
         (notice,) = (await shown(head)).notices
-        assert notice.startswith("metric loss was never reported; a program tells it by")
+        assert notice.startswith("metric loss was never reported; a program reports it by")
         launch = await node.start()
         await node.report(launch, 1, [3.0, 2.0])
         await node.complete(launch, 2)
@@ -288,8 +288,8 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
 
 
 OTHER = "policies read loss, as the study names no signal; val_loss "
-ADVICE = ": `--set signal.name=val_loss` has them read that"
-ADVICE_NOW = ": `hermesctl study signal digits val_loss` has them read that"
+ADVICE = ": `--set signal.name=val_loss` makes them read it"
+ADVICE_NOW = ": `hermesctl study signal digits val_loss` makes them read it"
 
 
 async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_left(
@@ -394,7 +394,7 @@ async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: 
             (notice,) = study.notices
             # Its author is told where it raised, and how to see all that is wrong with it.
             pattern = (
-                f"policy unlucky failed, and fifo decides in its place: {words} "
+                f"policy unlucky failed, and fifo decides instead: {words} "
                 rf"\({re.escape(str(tmp_path))}/\S+\.py:\d+\); "
                 r"try `hermesd policy check unlucky:luck=2\.0`"
             )

@@ -77,7 +77,7 @@ async def test_a_pool_that_is_gone_makes_its_studies_wait_until_it_is_back(tmp_p
     async with world(tmp_path) as head:
         await Node(head, "gpu-1").hello()
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
-        assert "its pool gold is not in the head's configuration any more" in why.summary
+        assert "its pool gold is no longer in the head's configuration" in why.summary
         assert (await head.trial("digits/1")).state == types.TRIAL_STATE_WAITING
     async with world(tmp_path, pools=GOLD) as head:
         node = Node(head, "gpu-1")

@@ -77,7 +77,7 @@ def test_a_damaged_authority_is_one_line(tmp_path: Path, name: str, content: byt
     content = b"" if (name, content) == ("issued.json", b"{}") else content  # {}: nobody's
     Authority(tmp_path)
     holds(content)(tmp_path / name)
-    with pytest.raises(StateRefused, match=f"{name} .*; expected .*: put it back of a backup"):
+    with pytest.raises(StateRefused, match=f"{name} .*; expected .*: restore it from a backup"):
         Authority(tmp_path)
 
 

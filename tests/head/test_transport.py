@@ -152,7 +152,7 @@ async def test_a_stalled_trial_is_seen_wherever_one_looks(tmp_path: Path) -> Non
 
         state, speed, notices, gauge = await seen()
         assert (state, speed, gauge) == (True, False, True)
-        assert notices[0].startswith(f"{launch.trial} has come to no further step for 3 min")
+        assert notices[0].startswith(f"{launch.trial} has made no further step for 3 min")
         await node.report(launch, 5, [0.5])
         await node.settle()
         assert await seen() == (False, True, [], False)

@@ -491,8 +491,8 @@ async def test_a_stop_tells_what_is_lost_by_it(
         []
         if level == types.FIDELITY_EXACT
         else [
-            "no checkpoint can be taken of digits/1 (2 steps): a retry begins anew"
-            " (it prints and no more)"
+            "no checkpoint can be taken of digits/1 (2 steps): a retry starts over (it prints and"
+            " no more)"
         ]
     )
 

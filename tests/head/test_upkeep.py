@@ -245,7 +245,7 @@ async def test_a_failure_that_the_first_trials_share_ends_the_study_and_is_told(
     (notice,) = shown.study.notices
     assert notice.startswith(
         "stopped, as the first 3 trials failed alike before their first step"
-        f" (digits/1, digits/2, digits/3): {error}1.0; mend that and submit again"
+        f" (digits/1, digits/2, digits/3): {error}1.0; fix that and submit again"
     )
     why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/4"))
     assert list(why.notices) == [notice]

@@ -102,7 +102,7 @@ async def test_a_study_beyond_the_quota_of_studies_is_refused_until_one_is_remov
         for only_preview in (False, True):
             code, words = await status(up.submit(more, validate_only=only_preview))
             assert code is CODE.RESOURCE_EXHAUSTED
-            assert words.startswith("your quota is 1 study, those that are over included")
+            assert words.startswith("your quota is 1 study, finished ones included")
         everything = pb.Selection(study="digits")
         stop = pb.StopTrialsRequest(request_id=request_id(), selection=everything)
         await up.control.StopTrials(stop)

@@ -185,7 +185,7 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     told = hermesctl("preview", file)
     assert told.exit_code == 0, told.output
     assert "2 trials, policy best_first" in told.stdout
-    assert "no forecast: that takes a head" in told.stdout
+    assert "no forecast: it needs a head" in told.stdout
     assert "no head answers" in told.stderr
     assert "checked without one" in told.stderr
     document = json.loads(hermesctl("preview", file, "-o", "json").stdout)
@@ -206,7 +206,7 @@ def test_a_dry_run_needs_no_head(state: Path, project: Path) -> None:
     assert told.exit_code == 0, told.output
     assert "2 trials, policy best_first" in told.stdout
     assert "no head answers" in told.stderr
-    assert "not whether any node or pool can take its trials" in told.stderr
+    assert "not whether a node or pool can take its trials" in told.stderr
     document = json.loads(hermesctl("submit", file, "--dry-run", "-o", "json").stdout)
     assert [t["params"] for t in document["trials"]] == [{"lr": 0.1}, {"lr": 0.05}]
     saved = project / "mine.yaml"

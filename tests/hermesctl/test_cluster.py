@@ -174,7 +174,7 @@ def test_nodes_for_everybody_need_no_admin_but_what_one_printed(
         assert done.exit_code == ExitCode.USAGE
         assert done.stderr.startswith("error: --token-file: ")
     done = hermesctl(*ASK, "--own", "--token-file", str(given))
-    assert "it is the token in --token-file that says whose trials" in done.stderr
+    assert "the token in --token-file decides whose trials" in done.stderr
 
 
 def test_what_sbatch_refuses_is_said_and_nothing_stays(
@@ -218,7 +218,7 @@ def test_without_sbatch_it_says_where_to_go(
         ((*ASK[2:], "--time", "soon"), "--time: soon: expected a duration such as 8h"),
         ((*ASK[2:], "--time", "11m"), "--time: 660 s: expected at least 720 s"),
         ((*ASK[2:], "--notice", "1d"), "--notice: 86400 s: expected up to 65535 s"),
-        ((*ASK[2:], "-p", "a b"), "--partition: a b: expected a name of Slurm's"),
+        ((*ASK[2:], "-p", "a b"), "--partition: a b: expected a name that Slurm accepts"),
         ((*ASK[2:], "--sbatch", "qos"), "--sbatch: qos: expected an option such as --qos=high"),
     ],
 )

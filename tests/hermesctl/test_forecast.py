@@ -118,7 +118,7 @@ def test_a_forecast_that_takes_long_is_left_out(
     before(head)
     monkeypatch.setattr(forecasting, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(forecasting, "simulated", lambda *_: asyncio.Event().wait())
-    assert "no forecast: it takes over 0 s" in previewed(project)
+    assert "no forecast: it takes more than 0 s" in previewed(project)
 
 
 def test_a_policy_keeps_the_settings_of_the_study() -> None:

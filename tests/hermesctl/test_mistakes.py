@@ -212,7 +212,7 @@ def test_a_state_directory_that_cannot_be(
     state: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setenv("HERMES_STATE", place)
-    assert "name a directory of yours in HERMES_STATE" in told("local", "start", code=USAGE)
+    assert "name a directory of your own in HERMES_STATE" in told("local", "start", code=USAGE)
 
 
 def test_bytes_that_are_no_text_are_one_message(head: FakeHead, project: Path) -> None:

@@ -280,8 +280,8 @@ def test_a_silent_node_with_trials_on_it_is_said_wherever_a_study_is_looked_at(
     gone.connected = False
     head.nodes = [gone, pb.Node(id="other", connected=True)]
     said = " ".join(hermesctl("status", "digits").output.split())
-    assert "note: box is silent: what is there goes on elsewhere once it counts as lost" in said
-    assert "hermesctl node lost box has it do so at once" in said
+    assert "note: box is silent: its trials go on elsewhere once it counts as lost" in said
+    assert "hermesctl node lost box makes that happen at once" in said
     head.nodes = [gone]
     said = " ".join(hermesctl("status", "digits").output.split())
     assert "none of its 1 node is connected (box); they attach by themselves" in said
@@ -294,7 +294,7 @@ def test_a_silent_node_with_trials_on_it_is_said_wherever_a_study_is_looked_at(
         (Address("127.0.0.1:7411", "--head"), "hermesd node --head 127.0.0.1:7411 adds the"),
         (
             Address("lab:7411", "context lab", membership=Membership(Path("/x"))),
-            "hermesctl node token prints what has another machine join it",
+            "hermesctl node token prints the command by which another machine joins it",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_policy_that_fails_its_check_is_named(
     words = " ".join(said.stderr.split())
     assert "note: policy unlucky fails its check: score of trial" in words
     assert "ZeroDivisionError" in words
-    assert "`hermesd policy check unlucky` says all" in words
+    assert "`hermesd policy check unlucky` shows everything" in words
 
 
 def test_programs_are_told_as_well(head: FakeHead, project: Path) -> None:

@@ -149,7 +149,7 @@ def test_devices_that_others_had_are_told_with_who_they_were() -> None:
         "for 6 min of 10 min of device time its trials waited for devices: other studies had"
     )
     named = shared(replay | {"meanwhile": ["a", "b", "c", "d"]})
-    assert ": meanwhile other studies ran (a, b, c …); simulated, a study has" in named
+    assert ": meanwhile other studies ran (a, b, c …); a simulated study has" in named
 
 
 def test_a_study_ran_meanwhile_if_it_used_devices_of_the_pool_in_that_time() -> None:

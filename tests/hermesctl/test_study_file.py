@@ -170,13 +170,13 @@ REFUSED = {
     "a setting too high": (
         "schedule: {policy: asha, quantum: 5}",
         "schedule.quantum",
-        "stand beside its name: policy: {name: hermes, quantum_seconds: 10}",
+        "go beside its name: policy: {name: hermes, quantum_seconds: 10}",
         "",
     ),
     "duplicate key": (
         "run_cap: 1\nrun_cap: 2",
         "run_cap",
-        "each key once (it stands in line 1",
+        "each key once (it is on line 1",
         "",
     ),
     "anchor": ("name: &a x", "name", "no anchors", ""),

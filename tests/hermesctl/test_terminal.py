@@ -157,7 +157,7 @@ def test_keys_change_what_top_shows_and_leave_the_terminal_as_it_was(
     process = terminal.start("top", "digits")
     assert "digits/1" in terminal.until("s sort: running first  f running only")
     for key, words in {
-        "?": "hold the picture still, or have it go on",
+        "?": "pause the display, or let it go on",
         "s": "sort: rank",
         "\x1b[C": "sort: number",
         "\x1b[D": "sort: rank",

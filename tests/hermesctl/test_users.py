@@ -51,7 +51,7 @@ def test_what_a_user_may_have_is_told_beside_what_they_have() -> None:
     assert "on 3 devices, at most 4" in words
     assert "unfinished 12 trials, no quota" in words
     assert "used 2 h on devices, each second counting half as much after 4 h" in words
-    assert "share 75.0 % of what all have used so" in words
+    assert "share 75.0 % of what all have used, counted so" in words
     assert "fair share 66.7 %, by a weight of 2 beside" in words
     assert "certificate user, until 2023-11-14 22:13:20Z; admin, until" in words
     assert "certificate none" in " ".join(shown(facts_table(user_facts(BOB, MEMBERS))).split())
@@ -64,7 +64,7 @@ def test_a_logout_says_the_way_back(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     about = {"head": "10.0.0.1:7411", "role": "user", "name": "alice"}
     (folder / "membership.json").write_text(json.dumps(about))
     said = " ".join(CliRunner().invoke(app, ["logout", "lab"]).output.split())
-    assert "back by a new token of an admin's: " in said
+    assert "to log in again, with a new token from an admin: " in said
     assert said.endswith("login 10.0.0.1:7411 TOKEN --user alice --name lab")
     assert not folder.exists()
 

@@ -130,8 +130,8 @@ async def test_two_who_renew_one_certificate_are_both_stopped(head: Open, tmp_pa
             await renew(box)
         await node.call.write(node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat()))
         code, words = await status(node.ended())
-        assert (code, "node box counts no more" in words) == (CODE.UNAUTHENTICATED, True)
-    assert "counts no more" in await refused(box)
+        assert (code, "node box is no longer valid" in words) == (CODE.UNAUTHENTICATED, True)
+    assert "is no longer valid" in await refused(box)
     again = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "again")
     async with connected(again) as channel:
         await attached(channel, "box")
@@ -146,7 +146,7 @@ async def test_a_thief_who_renews_twice_is_found_by_the_owners_next_call(
     await renew(thief)
     assert await works(thief)
     assert "two have the certificate of user alice" in await refused(alice)
-    assert "counts no more" in await refused(thief)
+    assert "is no longer valid" in await refused(thief)
 
 
 async def always(channel: grpc.aio.Channel) -> None:

@@ -105,7 +105,7 @@ async def test_a_user_invites_nothing_else(
     code, words = await status(people[0].invite(**wish))
     assert code is CODE.PERMISSION_DENIED
     assert words == (
-        "user alice may invite nodes for their own trials, and nobody else: it takes an admin"
+        "user alice may invite nodes for their own trials only: the rest takes an admin"
     )
 
 

@@ -51,7 +51,7 @@ def no_devices(state: State, trial: Trial) -> str:
         return ""
     if pool != DEFAULT_POOL and not is_own(pool) and pool not in state.pools:
         there = ", ".join(sorted({DEFAULT_POOL, *state.pools}))
-        return f"; its pool {pool} is not in the head's configuration any more (there: {there})"
+        return f"; its pool {pool} is no longer in the head's configuration (there: {there})"
     nodes = [node for node in state.nodes.values() if node.pool == pool and not node.left]
     slots = [slot for slot in state.slots.values() if state.nodes[slot.device.node] in nodes]
     fitting = [slot for slot in slots if asked_for(study, slot.device)]
@@ -395,7 +395,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
 def _too_small(state: State, trial: Trial, device: Device) -> str:
     """Why the trial wants a device of more memory, if it does."""
     if cramped(trial, state.studies[trial.spec.study], device):
-        return "it was seen to take more memory than there is"
+        return "it was seen to use more memory than there is"
     if any(starved(state, trial, device)):
         return "it ran out of memory where there was as much"
     return ""

@@ -133,7 +133,7 @@ class Matching:
         if trial_id not in self.held or now >= self.held_until:
             return ""
         seconds = f"for {self.held_until - now:.0f} s more"
-        return f"; the head's state is an older copy, so that it may run somewhere {seconds}"
+        return f"; the head's state is an older copy, so it may be running somewhere {seconds}"
 
     def fill(self, issue: Issue, now: Time) -> None:
         """Fill the open devices: reserved ones first, then in the order of the policies."""

@@ -53,7 +53,9 @@ class AskingService:
             if study.id in state.searching:
                 raise _NoneYet
             count = len(state.members[study.id])
-            raise NotNow(f"all {count} trials of {study.id} were asked for (study add has more)")
+            raise NotNow(
+                f"all {count} trials of {study.id} have been asked for (study add adds more)"
+            )
 
         while True:
             try:

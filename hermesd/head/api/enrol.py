@@ -71,7 +71,7 @@ class Invitations:
         self._now = now
         self._open: dict[str, InvitationIssued] = {}
         if path.exists():
-            remedy = "remove it, and make those tokens anew that nobody has used yet"
+            remedy = "remove it, and make new tokens for those that nobody has used yet"
             with expecting(path, "the invitations that are open", remedy, secret=True):
                 for digest, *known in json.loads(path.read_bytes()):
                     self._open[digest] = _invited(*known)
@@ -229,8 +229,8 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         assert who is not None
         if who.role is not Role.ADMIN and (role is not Role.NODE or request.pool):
             raise Forbidden(
-                f"{who.role} {who.name} may invite nodes for their own trials, and nobody else: it"
-                " takes an admin"
+                f"{who.role} {who.name} may invite nodes for their own trials only: the rest takes"
+                " an admin"
             )
         owner = who.name if request.own or who.role is not Role.ADMIN else ""
         if owner and request.uses > MOST_USES_OF_ONE:
@@ -359,7 +359,9 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         known = issued.get(identity)
         owner = known.grant.owner if known is not None and identity.role is Role.NODE else ""
         if who.role is not Role.ADMIN and owner != who.name:
-            raise Forbidden(f"{who.role} {who.name} may end nodes of their own: it takes an admin")
+            raise Forbidden(
+                f"{who.role} {who.name} may revoke their own nodes only: the rest takes an admin"
+            )
 
     def _take_back(self, token: str) -> None:
         try:
@@ -475,12 +477,12 @@ def _told_identities(known: Mapping[Identity, Issued]) -> list[pb.Identity]:
 
 def _why_none(listen_address: str) -> str:
     if not listen_address:
-        return "start it with listen = HOST:PORT, an address that other machines reach"
+        return "start it with listen = HOST:PORT, an address that other machines can reach"
     if loopback(listen_address):
         host, _, port = listen_address.rpartition(":")
         return (
-            f"no other machine reaches listen = {listen_address}: give it an address that they do,"
-            f' or, to try it on this one, enrol = "{host}:{int(port) + 1}" beside it'
+            f"no other machine can reach listen = {listen_address}: give it an address that they"
+            f' can, or, to try it on this machine, enrol = "{host}:{int(port) + 1}" beside it'
         )
     return "its own is from elsewhere; start it without tls_ files to have it make them"
 

@@ -50,7 +50,7 @@ def extended(
         if request.stop.ByteSize() or not of_all:
             rule = studies.extension(study, (), request.stop, ())[0]
         if rule == study.stop and not of_all:
-            raise Refused(FieldError("stop", "", "another limit than the study has"))
+            raise Refused(FieldError("stop", "", "a limit that differs from the study's"))
         chosen = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
         parameters: tuple[tuple[str, Setting], ...] = ()
         lines = tuple(trial.spec.argv for trial in chosen)
@@ -91,7 +91,7 @@ def extended(
     going = sum(not trial.phase.final for trial in members) - len(ended)
     notes = list(_told(event, going if rule != study.stop else 0)) if runs_on else []
     if runs_on and not notes:
-        notes = ["no trial changes; those that are drawn from now on go by the new file"]
+        notes = ["no trial changes; those drawn from now on follow the new file"]
     return event, notes
 
 
@@ -133,13 +133,13 @@ def _was_stopped_by(study: Study, rule: StopRule, trial: Trial) -> bool:
 def _told(event: Extended, going: int) -> Iterator[str]:
     """What becomes of the study's trials, `going` of which go by another stop rule."""
     if event.trials:
-        yield f"{_trials(len(event.trials))} that the rule had stopped: on from the last checkpoint"
+        yield f"{_trials(len(event.trials))} stopped by the old rule: resumed from its checkpoint"
     if going:
-        yield f"{_trials(going)} unfinished: by the new rule from now on"
+        yield f"{_trials(going)} unfinished: the new rule applies from now on"
     if event.resumed:
-        yield f"{_trials(len(event.resumed))} that a smaller run_cap had ended: to be run after all"
+        yield f"{_trials(len(event.resumed))} ended by a smaller run_cap: resumed"
     if event.redrawn:
-        yield f"{_trials(len(event.redrawn))} not begun: drawn again"
+        yield f"{_trials(len(event.redrawn))} not started: drawn again"
     if event.added:
         yield f"{_trials(len(event.added))} added"
     for reason, number in Counter(reason for _, reason in event.ended).items():

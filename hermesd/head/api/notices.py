@@ -67,9 +67,9 @@ def _stalled(trials: Sequence[Trial], now: Time) -> str:
     named = ", ".join([*since][:NAMED]) + (" …" if len(since) > NAMED else "")
     have, upto = ("has", "") if len(since) == 1 else ("have", "up to ")
     return (
-        f"{named} {have} come to no further step for {upto}{minutes:.0f} min:"
-        " `hermesctl trial show` has the last output, and `retry.stalled: retry` in the study file"
-        " would have it tried again"
+        f"{named} {have} made no further step for {upto}{minutes:.0f} min:"
+        " `hermesctl trial show` shows the last output; with `retry.stalled: retry` in the study"
+        " file it would be tried again"
     )
 
 
@@ -136,7 +136,7 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     goal = wanted.goal if chosen else Goal.MINIMIZE
     how = f"was reported by this program too ({before})" if before else "is reported too"
     reads = f"policies read {study.signal}, as the study names no signal"
-    return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} has them read that"
+    return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} makes them read it"
 
 
 def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> str:
@@ -199,7 +199,7 @@ def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], 
         return said  # it knows how to report
     given = f"{wanted}=..." if wanted.isidentifier() else f"{{{wanted!r}: ...}}"
     found = "or by `metrics:` in the study file, from what it prints"
-    return f"{said}; a program tells it by trainer_shim.log({given}), {found}"
+    return f"{said}; a program reports it by trainer_shim.log({given}), {found}"
 
 
 def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:
@@ -238,7 +238,7 @@ def _failed(state: State, study: Study) -> str:
     own, other = state.own_policy(study.id).name, state.policy_of(study.id).name
     written = label_of(state.own_policy(study.id), Plugin("free"))
     advice = f"try `hermesd policy check {written}`"
-    return f"policy {own} failed, and {other} decides in its place: {detail}; {advice}"
+    return f"policy {own} failed, and {other} decides instead: {detail}; {advice}"
 
 
 def _unsearched(state: State, study: Study) -> str:
@@ -258,8 +258,8 @@ def _stopped(study: Study, trials: Sequence[Trial]) -> str:
     named = ", ".join(trial.id for trial in failed[:NAMED]) + (" …" if failed[NAMED:] else "")
     alike = f"the first {len(failed)} trials failed alike before their first step ({named})"
     retry = f"`hermesctl study retry {study.id}`"
-    on = f"mend that and submit again, or {retry} if the program was not at fault"
-    off = "`--set retry.on_same_failure=go_on` at a submit has all trials tried"
+    on = f"fix that and submit again, or {retry} if the program was not at fault"
+    off = "submitting with `--set retry.on_same_failure=go_on` tries all trials"
     return f"stopped, as {alike}: {error}; {on}; {off}"
 
 

@@ -421,8 +421,8 @@ class StudiesService:
             study = state.studies[names.study_id(state, request.study, who)]
             if study.stop.target is not None:
                 raise NotNow(
-                    f"{study.id} stops its trials at a value of {study.signal} (stop.target), which"
-                    " means nothing of another signal: clone it with another target"
+                    f"{study.id} stops its trials at a value of {study.signal} (stop.target),"
+                    " which means nothing for another signal: clone it with another target"
                 )
             members = [state.trials[trial] for trial in state.members[study.id]]
             asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
@@ -450,7 +450,7 @@ class StudiesService:
             study_id = names.study_id(state, request.study, who)
             if study_id in state.searching and not state.active[study_id]:
                 raise NotNow(
-                    f"study {study_id} has more trials proposed: stop it first (hermesctl study"
+                    f"study {study_id} still has trials proposed: stop it first (hermesctl study"
                     f" stop {study_id}), or wait"
                 )
             if active := len(state.active[study_id]):

@@ -79,7 +79,7 @@ def note(found: Fitting, said: Sequence[str]) -> list[str]:
 def in_words(misfits: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
     more = len(misfits) - NAMED
-    return "; ".join(misfits[:NAMED]) + (f"; and {more} nodes more" if more > 0 else "")
+    return "; ".join(misfits[:NAMED]) + (f"; and {more} more nodes" if more > 0 else "")
 
 
 def _misfit(state: State, study: Study, node: Node) -> str:
@@ -157,7 +157,7 @@ def _words(state: State, study: Study) -> list[str]:
         return []
     reasons = {node: lacking(state, study, node) for node in sorted(nodes)}
     lacks = [f"node {node} lacks {reason}" for node, reason in reasons.items() if reason]
-    more = [f"and {len(lacks) - NAMED} nodes more"] if len(lacks) > NAMED else []
+    more = [f"and {len(lacks) - NAMED} more nodes"] if len(lacks) > NAMED else []
     if not nodes or len(lacks) < len(nodes):
         return [*lacks[:NAMED], *more]
     none = "no node has all that the study requires: its trials wait"

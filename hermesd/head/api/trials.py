@@ -380,8 +380,8 @@ def _losses(state: State, trials: tuple[TrialId, ...]) -> list[str]:
         return []
     named = [f"{trial.id} ({trial.step} steps)" for trial in lost[:LOST_NAMED]]
     more = f" and {len(lost) - LOST_NAMED} more" if len(lost) > LOST_NAMED else ""
-    why = lost[0].fidelity_reason or "nothing is known yet of how they resume"
-    return [f"no checkpoint can be taken of {', '.join(named)}{more}: a retry begins anew ({why})"]
+    why = lost[0].fidelity_reason or "it is not known yet how they resume"
+    return [f"no checkpoint can be taken of {', '.join(named)}{more}: a retry starts over ({why})"]
 
 
 def _pausable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[TrialId, ...]:
@@ -424,13 +424,13 @@ def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
     # The processes of an image are those of one trial.
     known = {each.step: each for each in saved if not each.image_of}
     if not trial.fidelity.restorable or not known:
-        why = trial.fidelity_reason or "it has not come so far"
+        why = trial.fidelity_reason or "it has not got that far"
         raise NotNow(
             f"{trial.id} has no checkpoint that another trial could go on from"
             f" ({trial.fidelity}: {why})"
         )
     if step is not None and step not in known:
-        expected = f"a step of which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
+        expected = f"a step at which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
         raise Refused(FieldError("step", str(step), expected))
     newest = known[max(known)] if (its := trial.checkpoint) is None or its.image_of else its
     found = newest if step is None else known[step]
@@ -438,6 +438,6 @@ def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
     if all(node.lost for node in nodes):
         raise NotNow(
             f"the checkpoint of {trial.id} at step {found.step} lies on {', '.join(found.nodes)}"
-            " alone, of which nothing is heard"
+            " alone, which is silent"
         )
     return found

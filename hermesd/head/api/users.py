@@ -95,8 +95,8 @@ def room_for_study(state: State, user: UserId, trials: int) -> None:
     if known >= most:
         studies = "study" if most == 1 else "studies"
         raise TooMuch(
-            f"your quota is {most} {studies}, those that are over included: you have {known};"
-            " remove one that you need no more (hermesctl study rm)"
+            f"your quota is {most} {studies}, finished ones included: you have {known};"
+            " remove one that you no longer need (hermesctl study rm)"
         )
     within_quota(state, user, user, trials)
 

@@ -35,8 +35,8 @@ CERTIFICATE_LIFE = datetime.timedelta(days=90)
 _RENEWALS_COUNTED = 16
 _SUPERSEDED_KNOWN = 16
 _RESTORE = (
-    "put it back of a backup; or move the whole folder away, and have everybody join again with new"
-    " tokens"
+    "restore it from a backup; or move the whole folder away, and have everybody join again with"
+    " new tokens"
 )
 
 
@@ -79,7 +79,8 @@ class Issued:
 
     def renewed(self, used: int, key: str, serial: int) -> Issued:
         """With the renewal `serial` for this key of the certificate `used`, which counts; what was
-        before that counts no more. Raises Stolen where somebody has renewed it for another key."""
+        before that is no longer valid. Raises Stolen where somebody has renewed it for another
+        key."""
         place = next(i for i, keyed in enumerate(self.keyed) if used in keyed.serials)
         gone, holder, *later = self.keyed[:place], *self.keyed[place:]
         if key == holder.key and not later:
@@ -176,7 +177,7 @@ class Authority:
         self, identity: Identity, used: int, request: x509.CertificateSigningRequest
     ) -> bytes:
         """A certificate beside the one in use, which has the number `used` and counts. What was
-        before that counts no more, as its holder has the later one.
+        before that is no longer valid, as its holder has the later one.
 
         Raises Stolen, once the identity is revoked, where it was renewed for another key before:
         whoever asks again because an answer got lost asks by the same.

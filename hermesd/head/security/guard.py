@@ -204,7 +204,7 @@ class Certified:
         except Stolen:
             raise self.two_holders() from None
         if not counts:
-            raise Denied(f"the certificate of {who} counts no more")
+            raise Denied(f"the certificate of {who} is no longer valid")
         if not self.authority.trusts(self.issuer):
             raise Denied(
                 f"the certificate of {who} is of an authority that was replaced: it takes a new"
@@ -218,8 +218,8 @@ class Certified:
         who = f"{self.identity.role} {self.identity.name}"
         log.error("a certificate has two holders: it was revoked", who=who)
         return Denied(
-            f"two have the certificate of {who}, or it was put back of an old backup: it was"
-            " revoked. See who else had its key, and enroll again with a new token"
+            f"two have the certificate of {who}, or it was restored from an old backup: it was"
+            " revoked. Find out who else had its key, and enroll again with a new token"
         )
 
     @property
@@ -238,7 +238,7 @@ class Bearing:
     def see(self) -> None:
         """See that it is still good: a stream may outlive it. Raises Denied."""
         if not self.tokens.stands(self.token):
-            raise Denied(f"the token {self.token.name} of {self.token.user} counts no more")
+            raise Denied(f"the token {self.token.name} of {self.token.user} is no longer valid")
 
     @property
     def mark(self) -> str:

@@ -169,7 +169,7 @@ def _see_that_nobody_answers(config: HeadConfig) -> None:
     with _socket(config):
         see_that_it_fits(str(path))
         if os.path.lexists(path) and not stat.S_ISSOCK(path.lstat().st_mode):
-            words = "there is something else than a socket already"
+            words = "something other than a socket is there already"
             raise FileExistsError(errno.EEXIST, words, str(path))
         if not _answers(path):
             return

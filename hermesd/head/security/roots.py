@@ -3,7 +3,7 @@
 The head is known by its root certificate, and knows everybody by the same. So a rotation has two
 halves: in the first, both roots count, and everybody is told the new one, which signs nothing yet;
 in the second, it signs what they are given, so that whoever meets another knows the other's root by
-then. At its end the head itself changes over, and the old root counts no more.
+then. At its end the head itself changes over, and the old root is no longer valid.
 
 `rotation.json` alone says that there is one: a process that ends at any moment has begun it or not,
 and has ended it or not.
@@ -31,8 +31,8 @@ ROOT_LIFE = datetime.timedelta(days=3650)
 # Clocks of other machines may be behind.
 _BEFORE = datetime.timedelta(hours=1)
 _RESTORE = (
-    "put it back of a backup; or move the whole folder away, and have everybody join again with new"
-    " tokens"
+    "restore it from a backup; or move the whole folder away, and have everybody join again with"
+    " new tokens"
 )
 
 
@@ -69,7 +69,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class RootRotation:
-    """When the new root begins to sign, and when the old one counts no more."""
+    """When the new root begins to sign, and when the old one is no longer valid."""
 
     signs_unix_seconds: float
     ends_unix_seconds: float
@@ -173,7 +173,9 @@ def _read(folder: Path, name: str) -> Root:
     with expecting(certificate_path, "the authority's certificate", _RESTORE):
         certificate = x509.load_pem_x509_certificate(certificate_path.read_bytes())
     if certificate.public_key() != key.public_key():
-        raise StateRefused(f"{certificate_path} is not of the key {key_path.name}: {_RESTORE}")
+        raise StateRefused(
+            f"{certificate_path} does not belong to the key {key_path.name}: {_RESTORE}"
+        )
     return Root(key, certificate)
 
 

@@ -51,7 +51,7 @@ class Tokens:
         self._authority = authority
         self._known: dict[str, KnownToken] = {}
         if path.exists():
-            remedy = "remove it, and make people's tokens anew"
+            remedy = "remove it, and make new tokens for people"
             with expecting(path, "the tokens of people", remedy, secret=True):
                 for digest, fields in json.loads(path.read_bytes()).items():
                     role = Role(fields.pop("role"))

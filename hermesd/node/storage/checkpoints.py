@@ -142,7 +142,7 @@ def newest(folder: Path) -> Iterator[FoundCheckpoint]:
     """The checkpoints in `folder` that verify, newest first; each is hashed when asked for.
 
     Those of a later attempt are newer, even where it has not got as far: it went on from what the
-    head knew, and what earlier ones came to beyond that counts no more.
+    head knew, and what earlier ones came to beyond that is no longer valid.
     """
     for path in _by_age(folder):
         try:
