@@ -83,7 +83,9 @@ def open_study(path: Path) -> Document:
     if path.suffix in _STUDY_SUFFIXES:
         return load.read(path)
     if kind := kind_of(path):
-        raise UsageError(f"{printable(str(path))}: expected a script; there is {kind}")
+        raise UsageError(
+            f"{printable(str(path))}: expected a study file or a program; there is {kind}"
+        )
     place = Place(str(path))
     if expected := load.unfit(path.name):
         raise StudyFileError([Problem(expected, "program", path.name, place=place)])

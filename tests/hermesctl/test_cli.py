@@ -133,7 +133,7 @@ def test_a_flag_that_is_wrong_is_named(
         ("study.yaml", "program: train.py\ndata: [gone]", "data[0]: gone: expected something"),
         ("study.yaml", "program: train.py\npython: no/such/python", "expected an interpreter"),
         ("study.toml", "", "expected a study file"),
-        ("none.py", None, "expected a script; there is no such file"),
+        ("none.py", None, "expected a study file or a program; there is no such file"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(
