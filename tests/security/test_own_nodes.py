@@ -144,3 +144,24 @@ async def test_nobody_keeps_the_others_from_inviting(people: tuple[Person, Perso
     assert (code, words) == (CODE.RESOURCE_EXHAUSTED, "100 invitations of alice are open")
     assert (await status(bob.invite(uses=257)))[0] is CODE.INVALID_ARGUMENT
     assert await bob.invite(uses=256)
+
+
+async def test_it_is_not_asked_for_files_of_anybody_elses_trials(
+    head: Open, people: tuple[Person, Person], tmp_path: Path
+) -> None:
+    """What it sent would be taken for what the trial wrote."""
+    alice, bob = people
+    async with connected(await head.member(NODE, "shared", tmp_path / "shared")) as channel:
+        node = await welcomed(channel, "shared")
+        trial = await alice.submit("hers")
+        assert (await node.start()).trial == trial
+        await node.settle()
+        node.call.cancel()
+    async with connected(await bob.join("his")) as channel:
+        await welcomed(channel, "his")
+        for call in (
+            alice.control.GetFiles(control_pb2.GetFilesRequest(trial=trial), timeout=10),
+            alice.control.TailLogs(control_pb2.TailLogsRequest(trial=trial), timeout=10),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError, match="on node shared, which is not attac"):
+                await call.read()

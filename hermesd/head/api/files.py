@@ -10,7 +10,7 @@ from typing import Any
 
 from hermesd.core.decide.explanation import crowded
 from hermesd.core.fold.checkpoints import loadable
-from hermesd.core.model import NodeId, TrialId
+from hermesd.core.model import NodeId, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.head.api import names, views
 from hermesd.head.api.ranking import RankedTrials
@@ -154,10 +154,16 @@ class FilesService:
         raise missing
 
     def _holders(self, trial: TrialId) -> list[NodeSession]:
-        """The attached nodes, those that most likely have the trial's files first."""
-        likely = nodes_of(self.head.state, trial)
+        """The attached nodes that may have the trial's files, those that most likely do first: none
+        of a pool where it cannot have been, whose answer would be somebody else's word."""
+        state = self.head.state
+        likely, pool = nodes_of(state, trial), state.studies[study_of(trial)].pool
         attached = [session for node in likely if (session := self.sessions.find(node))]
-        return attached + [s for s in self.sessions.all() if s.node not in likely]
+        return attached + [
+            session
+            for session in self.sessions.all()
+            if session.node not in likely and state.nodes[session.node].pool == pool
+        ]
 
     async def DownloadCheckpoint(
         self, request: pb.DownloadCheckpointRequest, context: Any
