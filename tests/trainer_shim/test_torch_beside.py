@@ -42,6 +42,20 @@ final(digest(model))
 """
 
 
+@pytest.mark.parametrize("taken", ["[one for one in other][0]", "next(iter(other))"])
+def test_what_is_read_and_dropped_within_a_step_is_in_nobodys_way(
+    zygote: Zygote, tmp_path: Path, taken: str
+) -> None:
+    body = OTHERWISE.replace("{made}", "").replace("{taken}", taken)
+    runs = Runs(zygote, tmp_path, programs.program(body))
+    with runs.trial("dropped") as trial:
+        trial.start(limit=2)
+        trial.until("parked")
+        assert fidelity(trial)[0] == "parameters-exact"
+        trial.suspend("checkpoint")
+        trial.until("suspended")
+
+
 @pytest.mark.parametrize(
     ("made", "taken", "word"),
     [

@@ -75,7 +75,7 @@ class Pass:
         self.moved_to = 0  # as many batches were not trained on here, but before the checkpoint
         self.is_planned = False
         self.is_statement: bool | None = None
-        self.other_way: for_loop_bytecode.OtherWay | None = None
+        self.other_way: str | None = None
         self.made_before = 0
         self.loaders = 0  # that had been made when a batch was last asked for
         self.before = begun_with(loader, session.objects.large, session.obstacle)
@@ -136,8 +136,8 @@ class Pass:
             where, counters = for_loop_bytecode.statement(frame, iterator, self._since)
         except for_loop_bytecode.OtherWay as error:
             self.is_statement = False
-            self._session.other_way = str(error)
-            self.other_way = error
+            # In words: the error would hold the iterator, by the frames that it came through.
+            self._session.other_way = self.other_way = str(error)
             return
         self._code, self._at = where.f_code, where.f_lasti
         self.is_statement = True

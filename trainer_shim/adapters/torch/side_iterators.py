@@ -47,7 +47,7 @@ class FrameworkPass:
         try:
             for_loop_bytecode.statement(frame, iterator)
         except for_loop_bytecode.OtherWay as way:
-            self._beside.took(iterator, way)
+            self._beside.took(iterator, str(way))
 
     def read(self, iterator: Any) -> Any:
         """The next batch. Raises StopIteration."""
@@ -64,7 +64,7 @@ class SideIterators:
     def __init__(self, next_batch: Callable[[Any], Any], tell: Callable[[str], None]) -> None:
         self.passes: dict[int, IteratorUse] = {}
         self.next_batch = next_batch
-        self.new: list[tuple[weakref.ref[Any], for_loop_bytecode.OtherWay]] = []
+        self.new: list[tuple[weakref.ref[Any], str]] = []
         self._tell = tell
         self._alive: dict[int, weakref.ref[Any]] = {}
 
@@ -77,7 +77,7 @@ class SideIterators:
 
         self.passes[key], self._alive[key] = one, weakref.ref(iterator, gone)
 
-    def took(self, iterator: Any, way: for_loop_bytecode.OtherWay) -> None:
+    def took(self, iterator: Any, way: str) -> None:
         """Lines that are not run again take a batch in another way than by a `for`."""
         self.new.append((weakref.ref(iterator), way))
 
