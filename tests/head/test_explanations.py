@@ -26,6 +26,7 @@ WORDS = {
     "median": "lowest loss 3.267 by step 10",
     "optimus": "trains, about 7.33 s left",
     "optimus_width1": "trains, about 7.33 s left",
+    "pasha": "rung 0 (step 7), loss 3.267",
     "pbt": "ready at step 1000",
     "round_robin": "turns so far: 1",
     "slaq": "loss 0.8709",
