@@ -312,12 +312,13 @@ class Planning(Protocol):
 
 
 class Exploration(NamedTuple):
-    """How a fork explores: each of its parameters is drawn anew as often as `resample` says, else
-    multiplied by one of the factors."""
+    """How a fork explores the parameters of its parent."""
 
     #: Of the parameters; none: all that are searched, but for sequences and lengths.
     names: tuple[str, ...]
+    #: A parameter that is not drawn anew is multiplied by one of these.
     factors: tuple[float, ...]
+    #: The probability that a parameter is drawn anew.
     resample: float
 
 

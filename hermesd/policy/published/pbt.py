@@ -22,22 +22,27 @@ from hermesd.policy.curve import loss_at, told
 
 @dataclass(frozen=True, slots=True)
 class Pbt:
-    """A round ends whenever all have done `ready` further steps (epochs of `steps_per_epoch`).
+    """At the end of each round, forks of the best trials replace the worst.
 
-    With `truncation` each of the worst `share` of them is replaced by a fork of one of the best
-    `share`, drawn at random; with `tournament` each is compared with another drawn at random, and
-    replaced by a fork of that if it is worse. (The paper's third rule compares by a t-test over
-    single values, and curves are kept as means.) A fork's parameters are those of its parent, each
-    drawn anew with the probability `resample`, else multiplied by one of the factors `perturb`. One
-    that failed, or diverged, counts as the worst.
+    A fork's parameters are those of its parent, each drawn anew or multiplied by a factor. A trial
+    that failed, or diverged, counts as the worst. The paper's third rule is missing: it compares by
+    a t-test over single values, and curves are kept as means.
     """
 
     name: ClassVar[str] = "pbt"
+    #: A round ends when all trials have done so many further epochs.
     ready: int = 1000
+    #: How many steps an epoch has; 1 to count a round in steps.
     steps_per_epoch: int = 1
+    #: With `truncation`, each of the worst trials is replaced by a fork of one of the best, drawn
+    #: at random. With `tournament`, each is compared with another drawn at random, and replaced by
+    #: a fork of that if it is worse.
     exploit: Literal["truncation", "tournament"] = "truncation"
+    #: How many trials are the worst, and how many the best, under `truncation`.
     share: float = 0.2
+    #: The factors.
     perturb: tuple[float, ...] = (0.8, 1.2)
+    #: The probability that a parameter of a fork is drawn anew.
     resample: float = 0.25
     #: The parameters that forks explore; none: all that are searched.
     explore: tuple[str, ...] = ()
