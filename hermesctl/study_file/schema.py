@@ -13,7 +13,7 @@ All problems are collected, each with its place, what is allowed and the nearest
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -141,6 +141,18 @@ def build_parameters(axes: Table) -> tuple[list[Parameter], list[Problem]]:
     return list(spec.parameters), builder.problems
 
 
+def range_path(field_path: str) -> str:
+    """The path as a study file has it: `resources.devices.max` of `resources.max_devices`."""
+    *parents, name = field_path.split(".")
+    fields: Mapping[str, FieldDescriptor] = _fields(StudySpec())
+    for parent in parents:
+        if (field := fields.get(parent)) is None or field.message_type is None:
+            return field_path
+        fields = field.message_type.fields_by_name
+    least = name.removeprefix(MOST)
+    return ".".join((*parents, least, "max")) if least != name and least in fields else field_path
+
+
 def _axis(node: Node, place: Place) -> Node:
     if isinstance(node, Table | BrokenYaml):
         return node
@@ -232,12 +244,8 @@ class _Builder:
                 self.field(message, bounds[entry.key], entry.node, f"{path}.{entry.key}")
             else:
                 self.unknown(entry, f"{path}.{entry.key}", bounds)
-        least, most = (getattr(message, each.name) for each in bounds.values())
         if not message.HasField(bounds["max"].name):
             self.problems.append(Problem("the most", f"{path}.max", place=table.place))
-        elif most < least:
-            expected = f"no less than {path}.min, which is {least}"
-            self.problems.append(Problem(expected, f"{path}.max", str(most), place=table.place))
 
     def repeated(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:
         values = getattr(message, field.name)

@@ -21,7 +21,7 @@ from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, open_regular
-from hermesctl.study_file.schema import ENUM_ALIASES, build_spec
+from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -62,7 +62,8 @@ class Prepared:
         return [
             replace(
                 problem,
-                place=place_of(root, problem.field_path) or nowhere,
+                field_path=(path := range_path(problem.field_path)),
+                place=place_of(root, path) or nowhere,
                 value=self._written(problem),
             )
             for problem in problems

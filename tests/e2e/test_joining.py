@@ -122,7 +122,7 @@ def test_who_is_revoked_has_nothing_left(place: Place) -> None:
         place.ctl(*login[1:], "--name", "operator")
         place.ctl("user", "revoke", "alice", "-y", admin=True)
         for context in contexts:
-            with pytest.raises(AssertionError, match=f"certificate of {context} alice counts no"):
+            with pytest.raises(AssertionError, match=f"of {context} alice is no longer valid"):
                 place.ctl("--head", context, "study", "ls")
 
 

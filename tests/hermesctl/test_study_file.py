@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermesctl.errors import Problem, StudyFileError
 from hermesctl.study_file.load import Scalar, parse, parse_value, place_of, read
-from hermesctl.study_file.schema import build_spec
+from hermesctl.study_file.schema import build_spec, range_path
 from hermesctl.study_file.write import study_text
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 
@@ -426,3 +426,9 @@ def test_what_is_wrong_with_a_rule_is_said_where_it_stands() -> None:
         ("retry.rules[1].matches", "match"),
         ("retry.rules[2]", ""),
     ]
+
+
+def test_the_ends_of_a_range_are_named_as_they_are_written() -> None:
+    assert range_path("resources.max_devices") == "resources.devices.max"
+    for path in ("resources.devices", "retry.max_failures", "parameters.max_x.values", "max_x"):
+        assert range_path(path) == path

@@ -25,6 +25,7 @@ from hermesd.core.node.actions import (
     WatchRequirements,
 )
 from hermesd.core.node.messages import Assignment, Failed
+from hermesd.node.machine import processes
 from hermesd.node.retry import until_done
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_strays
 from hermesd.node.runner.context import NodeContext
@@ -113,6 +114,11 @@ class TrialRunners:
         node, known = self._context.shim.parent, set(self._runners)
         if pids := await asyncio.to_thread(end_strays, self._folders.trials, node, known):
             log.warning("ended what was left of trials that are over", pids=sorted(pids))
+            # The head may give their devices on as soon as it hears of this node.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BURIAL_SECONDS):
+                    for pid in pids:
+                        await processes.exited(pid)
 
     async def _adopt(self, folder: TrialFolder) -> None:
         runner = self._runner(folder.trial)
