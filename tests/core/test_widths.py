@@ -43,11 +43,17 @@ def elastic(trials: int = 1, devices: int = 4, most: int = 4, **changes: Any) ->
 
 
 def trains(
-    book: Playbook, name: str, step: int, steps: int, seconds: float, planned: int = 10_000
+    book: Playbook,
+    name: str,
+    step: int,
+    steps: int,
+    seconds: float,
+    planned: int = 10_000,
+    framework: str = "explicit",
 ) -> Playbook:
     """A run that starts at a step and does so many more, each in so many seconds."""
-    trial = name.partition("#")[0]
-    book.tell(started(name, step, planned), FidelityKnown(book.trial(trial).run.id, EXACT, "", ""))
+    run = book.trial(name.partition("#")[0]).run.id
+    book.tell(started(name, step, planned), FidelityKnown(run, EXACT, "", framework))
     book.tell(reported(name, step + 1, [1.0], busy_seconds=seconds))  # the first compiles
     return book.tell(
         reported(name, step + steps, [1.0] * (steps - 1), busy_seconds=seconds * (steps - 1))
@@ -77,6 +83,12 @@ def test_more_devices_that_do_not_help_are_given_back_by_none_and_not_tried_agai
     book.at(30).tell(quantum_ended("s/0#1", 0, 30), written("s/0#1", 30)).heard()
     trains(book, "s/0#2", 30, 30, 1.0)
     book.at(60).tell(quantum_ended("s/1#1", 0, 60)).expect("renew s/1#1.1 for 30 s")
+
+
+def test_what_an_adapter_restores_is_not_resized() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 1.0, framework="torch").heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
 
 
 def test_a_resize_that_does_not_pay_is_not_made() -> None:

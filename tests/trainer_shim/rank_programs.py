@@ -126,17 +126,6 @@ DDP = textwrap.dedent("""
     dist.destroy_process_group()
 """)
 
-# The same without what is random, its batch divided among however many there are; prints all of its
-# weights.
-DDP_OF_ANY_WIDTH = (
-    DDP.replace("batch_size=8", "batch_size=24 // dist.get_world_size()")
-    .replace(" torch.nn.Dropout(0.2),", "")
-    .replace(
-        "print(rank, values.double().sum().item().hex(), torch.rand(1).item()",
-        "print(*values.tolist()",
-    )
-)
-
 # TensorFlow's own way, which is told of the others by TF_CONFIG: each has half of the batch.
 MULTI_WORKER = textwrap.dedent("""
     import sys

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Event, Trial, ending, environment
-from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, DDP_OF_ANY_WIDTH, MULTI_WORKER
+from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, MULTI_WORKER
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -132,41 +132,6 @@ def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: P
         trial.until("resumed")
         assert suspended(trial, "checkpoint", 1, random.Random(2)) == 1
         assert last_words(trial, 2) == expected
-
-
-def resized(trial: Trial, width: int) -> None:
-    """Suspend a trial by a checkpoint, and have so many processes go on from it."""
-    steps_begin(trial)
-    trial.suspend("checkpoint")
-    saved = trial.until("suspended")["checkpoint"]["path"]
-    trial.quit()
-    spec = json.loads(trial.spec.read_text())
-    trial.spec.write_text(json.dumps({**spec, "ranks": [{}] * width}))
-    trial.launch()
-    trial.start(saved)
-
-
-@pytest.mark.torch
-@pytest.mark.timeout(300)
-def test_torchs_distributed_data_parallel_differs_by_rounding_on_another_number_of_devices(
-    tmp_path: Path,
-) -> None:
-    """The batch of a step is the same on one, on two and on three; its gradients are summed in
-    another order."""
-    epochs = 400
-    (plain,) = undisturbed(tmp_path / "plain", 1, epochs, DDP_OF_ANY_WIDTH)
-    trial = trial_of(tmp_path / "cut", 1, DDP_OF_ANY_WIDTH, str(epochs), seed=1)
-    with ending(trial.launch()) as trial:
-        trial.start()
-        for width in (2, 3, 1):
-            resized(trial, width)
-        trial.until("completed")
-        found = last_words(trial, 1)[0]
-        steps = list(trial.losses())
-    assert list(map(float, found.split())) == pytest.approx(
-        list(map(float, plain.split())), rel=1e-3, abs=1e-4
-    )
-    assert steps == list(range(1, 4 * epochs + 1))
 
 
 def test_a_checkpoint_while_they_train_has_all_of_them_at_one_step(tmp_path: Path) -> None:

@@ -105,12 +105,11 @@ assert "item" not in breaks, breaks
 # A loader of the program's own class may give any iterator.
 PASSES = """
 from trainer_shim.adapters.torch.side_iterators import SideIterators
-from trainer_shim.adapters.torch.objects import Objects
 
 class Slots:
     __slots__ = ("__weakref__",)
 
-beside = SideIterators(Objects(), next, print)
+beside = SideIterators(next, print)
 iterators = [(n for n in range(3)), Slots()]
 for iterator in iterators:
     beside.add(iterator, "first")
