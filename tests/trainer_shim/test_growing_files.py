@@ -142,7 +142,7 @@ with open("log.csv", "a", newline="", buffering=1) as file:
                 os._exit(0)
             os.wait()
             open(f"wrote-{epoch}", "w").close()
-            open("gate").close()
+            open(f"gate-{epoch}").close()
 """
 
 
@@ -150,14 +150,16 @@ def test_a_script_of_no_framework_is_seen_by_its_rows_alone(make_trial: MakeTria
     """It prints nothing, and forks; its rows come while it waits, and the last at its end."""
     trial = make_trial(ALONE, parameters={"rate": 0.5})
     work = trial.directory / "work"
-    os.mkfifo(work / "gate")
+    for epoch in (1, 10):
+        # One each: the first may not be shut yet when the program comes to the second.
+        os.mkfifo(work / f"gate-{epoch}")
     trial.launch()
     trial.start()
     for epoch in (1, 10):
         is_there(work / f"wrote-{epoch}")
         while epoch / 32 not in curve(trial, "acc").values():
             trial.until("reported")
-        (work / "gate").write_text("")
+        (work / f"gate-{epoch}").write_text("")
     assert trial.until("completed")["metrics"] == {"acc": 20 / 32}
     assert list(curve(trial, "acc").values())[-1] == 20 / 32
     assert all(values.keys() == {"acc"} for values in points(trial).values())
