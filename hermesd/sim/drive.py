@@ -327,7 +327,7 @@ class Drive:
         self._plan(live, live.next_step())
         self._tell(RunStarted(live.run, live.first, seconds, live.job.announced))
         if self._scheduler.state.trials[live.run.trial].spec.root or self._widest > 1:
-            self._tell(FidelityKnown(live.run, Fidelity.EXACT, "", "simulated"))
+            self._tell(FidelityKnown(live.run, Fidelity.EXACT, "", "explicit"))
 
     def _plan(self, live: LiveRecording, step: int) -> None:
         """Put down the step at which the run next has something to say; no plan before holds."""
