@@ -197,11 +197,16 @@ class Three:
         return "three"
 
 
-def test_a_policy_may_say_on_how_many_devices_a_trial_runs() -> None:
+def test_a_policy_may_say_on_how_many_devices_a_trial_goes_on() -> None:
     book = Playbook()
     book.scheduler = Scheduler(book.state, lambda plugin: Three(), make_placement, LEASE)
     book.tell(submitted(1, most_devices=4), joined(4))
-    book.expect("launch s/0#1 on n/0, n/1, n/2 for 30 s")
+    # Whether its checkpoints are of any number of devices is not known before it has begun.
+    book.expect("launch s/0#1 on n/0 for 30 s")
+    trains(book, "s/0#1", 0, 30, 1.0)
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
+    book.tell(written("s/0#1", 30))
+    book.expect("launch s/0#2 on n/0, n/1, n/2 for 30 s from s/0#1@30")
 
 
 def test_optimus_gives_a_device_to_the_one_that_gains_most_and_not_to_the_first() -> None:
