@@ -14,6 +14,7 @@ view gives the same answer, so that it can be swapped at any time and tested by 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -518,6 +519,11 @@ def require(holds: bool, field: str, value: Setting, expected: str) -> None:
     """Raises `BadSetting` unless a setting's value is within its range."""
     if not holds:
         raise BadSetting(field, value, expected)
+
+
+def check_quantum_seconds(seconds: float) -> None:
+    """Raises `BadSetting` for a length that no quantum has."""
+    require(0.1 <= seconds < math.inf, "quantum_seconds", seconds, "0.1 seconds or more")
 
 
 def typed(field: str, value: Setting, wanted: Any) -> Setting:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts, Score, require
+from hermesd.core.policy import Facts, Score, check_quantum_seconds
 from hermesd.core.trial import Trial
 
 
@@ -20,12 +19,7 @@ class RoundRobin:
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
 
     def score(self, trial: Trial) -> Score:
         return (1.0, 0.0) if trial.phase.on_device else (0.0, trial.rested)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from hermesd.core.decide.queue import QueueEntry, SortedCandidates
 from hermesd.core.model import Quantum, Time, TrialId
-from hermesd.core.policy import Claim, Facts, Score, View, planned, require
+from hermesd.core.policy import Claim, Facts, Score, View, check_quantum_seconds, planned, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import convergence, own_step_seconds
 
@@ -32,12 +32,7 @@ class FlowCon:
     floor: float = 0.5
 
     def __post_init__(self) -> None:
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
         require(0 < self.floor <= 1, "floor", self.floor, "a share of a turn, above 0 and up to 1")
 
     def plan(self, view: View) -> Iterator[Claim]:

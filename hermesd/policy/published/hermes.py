@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hermesd.core.model import Phase, Quantum
-from hermesd.core.policy import Facts, Score, require
+from hermesd.core.policy import Facts, Score, check_quantum_seconds, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import convergence, milestones
 
@@ -40,12 +40,7 @@ class Hermes:
     winner_may_stay: bool = True
 
     def __post_init__(self) -> None:
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
         require(
             0 <= self.growth_seconds < math.inf,
             "growth_seconds",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hermesd.core.model import Quantum, TrialId
-from hermesd.core.policy import ElasticJob, Facts, Score, require
+from hermesd.core.policy import ElasticJob, Facts, Score, check_quantum_seconds, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import check_length, own_step_seconds
 from hermesd.policy.elastic.gain import Split, widths
@@ -47,12 +47,7 @@ class OptimusWidth1:
         require(0 < self.threshold < 1, "threshold", self.threshold, "a share between 0 and 1")
         check_length("epoch", self.epoch)
         require(self.epochs >= 1, "epochs", self.epochs, "1 or more")
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
 
     def score(self, trial: Trial) -> Score:
         if not trial.explored:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts, Score, require
+from hermesd.core.policy import Facts, Score, check_quantum_seconds
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import fit_inverse, loss_or_inf, told
 
@@ -29,12 +29,7 @@ class Slaq:
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
 
     def score(self, trial: Trial) -> Score:
         if not trial.explored:

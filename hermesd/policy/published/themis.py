@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from hermesd.core.model import Quantum, Time, TrialId
-from hermesd.core.policy import Claim, Facts, Score, View, planned, require
+from hermesd.core.policy import Claim, Facts, Score, View, check_quantum_seconds, planned
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import own_step_seconds
 
@@ -35,12 +35,7 @@ class Themis:
     quantum_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
 
     def plan(self, view: View) -> Iterator[Claim]:
         """Every candidate, the largest rho first, in order of submission where they are equal."""

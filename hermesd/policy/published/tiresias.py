@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts, Score, require
+from hermesd.core.policy import Facts, Score, check_quantum_seconds, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import attained_seconds
 
@@ -47,12 +47,7 @@ class Tiresias:
         ):
             above = all(0 < each < math.inf for each in values)
             require(fits and above, name, values, expected)
-        require(
-            0.1 <= self.quantum_seconds < math.inf,
-            "quantum_seconds",
-            self.quantum_seconds,
-            "0.1 seconds or more",
-        )
+        check_quantum_seconds(self.quantum_seconds)
 
     def score(self, trial: Trial) -> Score:
         service = attained_seconds(trial)
