@@ -15,13 +15,12 @@ gradients, twice, in a number of messages that grows with w.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
 from operator import mul
-from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +30,6 @@ from hermesd.policy.elastic.gain import Split
 PROBES = 10
 # Of two fits whose errors are this near, the one with the form's earlier terms is taken.
 TIE = 1e-9
-# A worker below this share of the median speed is a straggler.
-STRAGGLES = 0.5
-
-T = TypeVar("T", bound=Hashable)
 
 
 class Exchange(StrEnum):
@@ -157,16 +152,3 @@ def probes(exchange: Exchange, allowed: Iterable[Split], count: int = PROBES) ->
         chosen.append(left.pop(place))
         rows = np.delete(rows, place, axis=0)
     return chosen
-
-
-def stragglers(steps_per_second: Mapping[T, float]) -> list[T]:
-    """The workers of a training that are slower than half of the median: to be replaced.
-
-    Args:
-        steps_per_second: of each worker by itself; of synchronous ones, which all wait for the
-            slowest, without that waiting.
-    """
-    if not steps_per_second:
-        return []
-    least = STRAGGLES * median(steps_per_second.values())
-    return [worker for worker, speed in steps_per_second.items() if speed < least]

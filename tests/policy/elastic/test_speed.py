@@ -1,4 +1,4 @@
-"""Speed models: found from ten probes, better with every observation, and stragglers."""
+"""Speed models: found from ten probes, and better with every observation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from hermesd.policy.elastic.speed import (
     fit_speed,
     nonnegative,
     probes,
-    stragglers,
 )
 
 GRID = [Split(*each) for each in product(range(1, 21), repeat=2)]
@@ -143,9 +142,3 @@ def test_least_squares_without_negatives_are_those_of_scipy(
 def test_fewer_than_ten_cells_are_all_probed() -> None:
     assert set(probes(Exchange.ALL_REDUCE, ALONE[:4])) == set(ALONE[:4])
     assert probes(Exchange.ALL_REDUCE, []) == []
-
-
-def test_a_straggler_is_below_half_of_the_median_speed() -> None:
-    assert stragglers({0: 10.0, 1: 9.0, 2: 4.4, 3: 4.6, 4: 9.2}) == [2]
-    assert stragglers({0: 1.0, 1: 1.0}) == []
-    assert stragglers({}) == []
