@@ -15,8 +15,9 @@ from hermesd.refusal import Refused
 from hermesd.search.__main__ import answer
 from hermesd.search.ask import Ask, Known, Standing
 from hermesd.study import addition, draft, explored
-from hermesd.study.conditions import conditions
-from hermesd.study.space import Point
+from hermesd.study import space as spaces
+from hermesd.study.conditions import PointCondition, conditions
+from hermesd.study.space import Point, Space
 from hermesd.study.submission import Draft, Submission
 from tests.study_specs import plugin, spec
 
@@ -158,6 +159,40 @@ def test_conditions_that_leave_nothing_or_say_nothing_are_one_error(
         drafted(**fields)
     assert len(refused.value.errors) == 1
     assert said in str(refused.value.errors[0])
+
+
+LONG = " + ".join(["lr"] * 50) + " < 0"
+
+
+@pytest.mark.parametrize(
+    ("space", "where"),
+    [
+        ({"lr": {"min": 1, "max": 1000}, "batch": {"min": 1, "max": 1000}}, ["lr < 0"]),
+        ({"lr": {"min": 1, "max": 9999}, "batch": {"min": 1, "max": 9}}, [LONG] * 20),
+        ({f"p{n}": {"value": n} for n in range(990)} | {"lr": {"min": 1, "max": 9000}}, ["lr < 0"]),
+        ({"text": {"value": "x" * 64_000}, "lr": {"min": 1, "max": 2000}}, ["text != 'y'"]),
+    ],
+)
+def test_a_grid_that_takes_long_to_look_through_is_refused_before_a_point_is_made(
+    space: dict[str, dict[str, Any]], where: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PointCondition, "holds", pytest.fail)
+    monkeypatch.setattr(spaces, "_product", pytest.fail)
+    with pytest.raises(Refused, match=r"at most [0-9,]+ points of these parameters"):
+        drafted(space, where=where)
+
+
+def test_points_that_are_rare_are_looked_for_no_longer_than_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spaces, "LOOKS_LIMIT", 10_000)
+    made = []
+    allows = Space.allows
+    monkeypatch.setattr(Space, "allows", lambda self, point: made.append(0) or allows(self, point))
+    rare = {"lr": {"min": 0.0, "max": 1.0}}
+    with pytest.raises(Refused, match=r"more points meet: of 1,666 that were drawn [0-9]+ do"):
+        drafted(rare, where=["lr < 0.02"], method="SEARCH_METHOD_RANDOM", run_cap=900)
+    assert len(made) == 1_666
 
 
 @pytest.mark.parametrize("method", ["tpe", "cmaes", "nsgaii", "qmc", "genetic", "random_walk"])

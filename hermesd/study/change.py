@@ -109,9 +109,10 @@ def _redrawn(
     old, new = (space.axes(each.parameters, each.where) for each in (before, after))
     space.see_that_it_fits(new, len(trials))
     environment = dict(study.program.environment)
+    numbers = [trial.number for trial in trials]
+    points = (space.drawn_for(axes, before.seed, numbers) for axes in (old, new))
     found = []
-    for trial in trials:
-        drawn, point = (space.drawn(axes, before.seed, trial.number) for axes in (old, new))
+    for trial, drawn, point in zip(trials, *points, strict=True):
         (was,), _ = staged(before, [drawn])
         (now,), shape = staged(after, [point])
         if trial.stages == was != now:

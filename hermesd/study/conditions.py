@@ -72,6 +72,11 @@ class PointCondition:
     names: frozenset[str]
     tree: ast.expr
 
+    @property
+    def size(self) -> int:
+        """How many parts it has."""
+        return sum(1 for _ in ast.walk(self.tree))
+
     def holds(self, point: Mapping[str, Setting]) -> bool:
         """Whether a point meets it. One that is about a parameter that the point doesn't have is
         met; one whose value can't be calculated, such as a division by 0, isn't.

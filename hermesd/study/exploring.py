@@ -35,12 +35,14 @@ def explored(
         expected = f"a study of at most {TRIALS_LIMIT} trials"
         raise Refused(FieldError("schedule.policy", searcher, expected))
     axes = space.axes(section.parameters, section.where)
+    # Of many forks each has fewer tries.
+    most = max(1, min(_TRIES, space.LOOKS_LIMIT // (axes.looks * max(1, len(parents)))))
     names = exploration.names or explorable(section)
     found = []
     for number, parent in enumerate(parents, first):
         random = np.random.default_rng([section.seed, number, 2])
         had = dict(parent.parameters)
-        tries = (dict(neighbor(axes, had, names, exploration, random)) for _ in range(_TRIES))
+        tries = (dict(neighbor(axes, had, names, exploration, random)) for _ in range(most))
         known = {name: value for name, value in had.items() if name in axes}
         near = next((each for each in tries if axes.allows((*each.items(),))), known)
         left = {name: value for name, value in had.items() if name in near or name not in axes}

@@ -350,6 +350,17 @@ class Space(dict[str, Axis]):
 
     where: tuple[PointCondition, ...] = ()
 
+    @property
+    def looks(self) -> int:
+        """What it takes to make a point and to see whether it meets the conditions: its values, and
+        the parts of these, each as dear as the dearest value that they are about."""
+        costs = {name: _axis_cost(axis) for name, axis in self.items()}
+        parts = (
+            condition.size * max(costs[name] for name in condition.names)
+            for condition in self.where
+        )
+        return max(1, sum(costs.values()) + sum(parts))
+
     def allows(self, point: Point) -> bool:
         """Whether a point meets all conditions. Raises Refused where they can't be calculated."""
         values = dict(point) if self.where else {}
@@ -450,6 +461,9 @@ def _short(errors: tuple[FieldError, ...], fields: Container[str]) -> list[Field
 COST_LIMIT = 1_000_000
 # So often a point is drawn that is to meet a study's conditions.
 DRAWS_LIMIT = 1_000
+# So many values, and parts of conditions, are looked at to find all points that meet these: a few
+# seconds of work.
+LOOKS_LIMIT = 2_000_000
 # So much text costs as much as a number.
 _TEXT_LETTERS = 32
 
@@ -510,14 +524,15 @@ def grid(axes: Space, cap: int | None, limit: int) -> list[Point]:
     if not axes.where and not any(axis.when for axis in axes.values()):
         see_that_it_fits(axes, count)
         return list(islice(_product(axes), cap))
-    if size > COST_LIMIT:
+    if size > (most := LOOKS_LIMIT // axes.looks):
         what = "`where` takes away" if axes.where else "`when` makes equal"
-        expected = f"at most {COST_LIMIT:,} points, those counted that {what}"
+        expected = f"at most {most:,} points of these parameters, those counted that {what}"
         raise Refused(FieldError("parameters", f"a grid of {size:,} points", expected))
     left = _distinct(axes)
     found = list(islice(filter(axes.allows, left), min(cap or limit + 1, limit + 1)))
     if not found:
-        _refuse_all(axes, f"none of the {len(left):,} points of the grid does")
+        why = f"none of the {len(left):,} points of the grid does"
+        _refuse_conditions(axes, f"conditions that some point meets: {why}")
     if len(found) > limit:
         expected = f"at most {limit}, or a run_cap"
         raise Refused(FieldError("parameters", f"a grid of more than {limit} points", expected))
@@ -547,15 +562,37 @@ def draws(axes: Space, count: int, seed: int, first: int = 1) -> list[Point]:
     Raises Refused for more values than a study may have, and where no point is found.
     """
     see_that_it_fits(axes, count)
-    return [drawn(axes, seed, number) for number in range(first, first + count)]
+    return drawn_for(axes, seed, range(first, first + count))
 
 
 def drawn(axes: Space, seed: int, number: int) -> Point:
     """The random point of the trial of this number. Raises Refused where none is found."""
-    for point in islice(attempts(axes, seed, number), DRAWS_LIMIT):
-        if axes.allows(point):
-            return point
-    _refuse_all(axes, f"of {DRAWS_LIMIT:,} that were drawn none does")
+    return drawn_for(axes, seed, [number])[0]
+
+
+def drawn_for(axes: Space, seed: int, numbers: Sequence[int]) -> list[Point]:
+    """The random points of the trials of these numbers. Raises Refused where not all are found."""
+    left = LOOKS_LIMIT // axes.looks
+    found: list[Point] = []
+    for number in numbers:
+        tries = 0
+        for point in islice(attempts(axes, seed, number), min(DRAWS_LIMIT, left)):
+            tries += 1
+            if axes.allows(point):
+                found.append(point)
+                break
+        else:
+            _refuse_rare(axes, tries, LOOKS_LIMIT // axes.looks - left, len(found))
+        left -= tries
+    return found
+
+
+def _refuse_rare(axes: Space, tries: int, before: int, found: int) -> NoReturn:
+    if tries == DRAWS_LIMIT:
+        why = f"some point meets: of {DRAWS_LIMIT:,} that were drawn none does"
+    else:
+        why = f"more points meet: of {before + tries:,} that were drawn {found:,} do"
+    _refuse_conditions(axes, f"conditions that {why}")
 
 
 def attempts(axes: Space, seed: int, number: int) -> Iterator[Point]:
@@ -565,9 +602,9 @@ def attempts(axes: Space, seed: int, number: int) -> Iterator[Point]:
         yield _without_absent(axes, [(name, axis.draw(random)) for name, axis in axes.items()])
 
 
-def _refuse_all(axes: Space, why: str) -> NoReturn:
+def _refuse_conditions(axes: Space, expected: str) -> NoReturn:
     texts = "; ".join(condition.text for condition in axes.where)
-    raise Refused(FieldError("where", texts, f"conditions that some point meets: {why}"))
+    raise Refused(FieldError("where", texts, expected))
 
 
 def _without_absent(axes: Mapping[str, Axis], full: Iterable[tuple[str, Setting]]) -> Point:

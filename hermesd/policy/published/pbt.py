@@ -123,10 +123,12 @@ class Pbt:
     def _tournament(
         self, ranked: Sequence[Trial], gone: Sequence[Trial], front: int
     ) -> Iterator[tuple[Trial, Trial]]:
+        places = {trial.id: place for place, trial in enumerate(ranked)}
         for loser in [*ranked, *gone]:
-            others = [each for each in ranked if each is not loser]
-            if others:
-                yield loser, others[_drawn(len(others), loser, front)]
+            own = places.get(loser.id, len(ranked))
+            if others := len(ranked) - (loser.id in places):
+                drawn = _drawn(others, loser, front)
+                yield loser, ranked[drawn + (drawn >= own)]
 
     def _is_saving(self, view: View, front: int) -> bool:
         """Whether one that has come to a round's end has yet to tell of its checkpoint there."""
