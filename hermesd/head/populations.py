@@ -14,11 +14,12 @@ import structlog
 
 from hermesd import study as studies
 from hermesd.core.events import Added, Event, PolicyFailed, PopulationEnded
-from hermesd.core.model import StudyId, Time
+from hermesd.core.model import Study, StudyId, Time, TrialSpec
 from hermesd.core.policy import Exploit, Exploration
 from hermesd.core.state import Rejected, State
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import TooMuch
 from hermesd.refusal import Refused
 
@@ -52,24 +53,40 @@ class Populations:
             seq = await self.head.beyond(seq)
 
     async def _breed(self, study_id: StudyId, exploration: Exploration) -> None:
-        now = self.head.clock()
-        if not self.head.scheduler.exploits(study_id, now):
+        state = self.head.state
+        exploits = self.head.scheduler.exploits(study_id, self.head.clock())
+        if not exploits:
             return
-        study, number = self.head.state.studies[study_id], len(self.head.state.members[study_id])
-        key = f"population:{study.identity}:{number + 1}"
+        study, members = state.studies[study_id], state.members[study_id]
+        key = f"population:{study.identity}:{len(members) + 1}"
 
         def compose(state: State, now: Time) -> Event:
-            exploits = self.head.scheduler.exploits(study_id, now)
-            if study_id not in state.studies or not exploits:
+            again = self.head.scheduler.exploits(study_id, now)
+            if state.members.get(study_id) is not members or again != exploits:
                 raise _NothingToDo
             within_quota(state, study.owner, study.owner, len(exploits))
-            return generation(state, study_id, exploits, exploration, key)
+            return generation(state, study_id, exploits, specs, key)
 
         try:
+            specs = await self.head.read(
+                study.owner, len(exploits), lambda state: forks(state, study, exploits, exploration)
+            )
             await self.head.change(key, compose)
         except Refused as error:
             log.warning("a population cannot go on", study=study_id, error=str(error))
             await self.head.tell(PolicyFailed(study_id, str(error)))
+
+
+def forks(
+    state: State, study: Study, exploits: Sequence[Exploit], exploration: Exploration
+) -> Pieces[tuple[TrialSpec, ...]]:
+    """The forks of the winners. Raises Refused."""
+    yield
+    if study.id not in state.studies:
+        raise _NothingToDo
+    parents = [state.trials[each.winner].spec for each in exploits]
+    first, name = len(state.members[study.id]) + 1, state.policy_of(study.id).name
+    return studies.explored(study, parents, first, exploration, name)
 
 
 def is_over(state: State, study: StudyId) -> bool:
@@ -82,14 +99,12 @@ def generation(
     state: State,
     study_id: StudyId,
     exploits: Sequence[Exploit],
-    exploration: Exploration,
+    specs: tuple[TrialSpec, ...],
     key: str,
 ) -> Added:
-    """The forks that go on in the places of the losers. Raises Refused."""
-    study, winners = state.studies[study_id], [state.trials[each.winner] for each in exploits]
-    name = state.policy_of(study_id).name
-    parents = [winner.spec for winner in winners]
-    specs = studies.explored(study, parents, len(state.members[study_id]) + 1, exploration, name)
+    """The forks that go on in the places of the losers."""
+    winners = [state.trials[each.winner] for each in exploits]
     begins = tuple(each for winner in winners if (each := winner.checkpoint) is not None)
     losers = tuple(each.loser for each in exploits)
+    name = state.policy_of(study_id).name
     return Added(study_id, specs, key, begins, counts_on=True, searcher=name, instead=losers)

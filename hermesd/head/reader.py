@@ -41,6 +41,12 @@ def whole(pieces: Pieces[T]) -> T:
         return result
 
 
+def in_one(deed: Callable[[], T]) -> Pieces[T]:
+    """What is done in a single piece."""
+    yield
+    return deed()
+
+
 def still(state: State) -> State:
     """The state as it is now, to be read while that one changes: what its tables hold is frozen."""
     taken = copy.copy(state)

@@ -19,7 +19,8 @@ from hermesd.core.events import (
 from hermesd.core.model import Fidelity, Phase, Plugin, Stage
 from hermesd.core.policy import Exploit, View
 from hermesd.head.journal import replay
-from hermesd.head.populations import generation, is_over
+from hermesd.head.populations import forks, generation, is_over
+from hermesd.head.reader import whole
 from hermesd.policy.published.pbt import Pbt
 from tests.core.playbook import (
     Playbook,
@@ -77,7 +78,8 @@ def bred(book: Playbook) -> Added:
     ((name, exploration),) = book.scheduler.populations()
     exploits = book.scheduler.exploits(name, book.now)
     assert exploits
-    return generation(book.state, name, exploits, exploration, "round")
+    specs = whole(forks(book.state, book.state.studies[name], exploits, exploration))
+    return generation(book.state, name, exploits, specs, "round")
 
 
 def test_the_loser_is_held_back_and_a_fork_of_the_winner_goes_on() -> None:

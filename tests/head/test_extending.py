@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import getpass
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,10 @@ from typing import Any
 import grpc
 import pytest
 
+from hermesd import study as studies
+from hermesd.config.schema import UserTerms
+from hermesd.head.api import extending
+from hermesd.head.reader import SMALL
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -166,3 +173,42 @@ async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> Non
         refused, said = await status(head.control.ExtendStudy(request))
         assert (refused, words in said) == (code, True), said
     assert dict(head.state.trials) == before
+
+
+async def test_points_are_drawn_beside_the_loop_and_not_for_who_began_meanwhile(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> studies.StudyChange:
+        drawing.set()
+        assert go_on.wait(20)
+        return change(*arguments)
+
+    change = studies.change
+    monkeypatch.setattr(extending.studies, "change", slow)
+    count = SMALL + 1
+    submitted = await head.submit(spec(DRAWN, method=types.SEARCH_METHOD_RANDOM, run_cap=count))
+    async with asyncio.TaskGroup() as tasks:
+        extension = tasks.create_task(changed(head, axes=bounds(max=0.001)))
+        await asyncio.to_thread(drawing.wait, 20)
+        began = (await node.start()).trial
+        await head.control.ServerInfo(pb.ServerInfoRequest())
+        go_on.set()
+    answer = extension.result()
+    assert began not in answer.trials
+    assert len(answer.trials) == count - 1
+    kept = next(trial for trial in submitted.trials if trial.id == began)
+    assert (await head.trial(began)).parameters == kept.parameters
+
+
+async def test_a_quota_is_looked_at_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = getpass.getuser()
+    terms = {user: UserTerms(max_unfinished_trials=5)}
+    async with world(tmp_path, users=terms) as head:
+        await head.submit(spec(DRAWN, method=types.SEARCH_METHOD_RANDOM, run_cap=3))
+        monkeypatch.setattr(extending.studies, "change", pytest.fail)
+        code, words = await status(changed(head, run_cap=100_000))
+        assert (code, "your quota is 5" in words) == (CODE.RESOURCE_EXHAUSTED, True)

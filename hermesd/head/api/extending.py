@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hermesd import study as studies
 from hermesd.core.events import Extended
@@ -16,6 +17,7 @@ from hermesd.core.model import Fidelity, Phase, Setting, StopRule, Study, StudyI
 from hermesd.core.progress import stop_reason
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
+from hermesd.head.api import names
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
@@ -25,9 +27,13 @@ _CUT = "run_cap = "
 
 
 def extended(
-    state: State, study_id: StudyId, trials: Sequence[TrialId], request: pb.ExtendStudyRequest
+    state: State,
+    study_id: StudyId,
+    trials: Sequence[TrialId],
+    request: pb.ExtendStudyRequest,
+    change: studies.StudyChange,
 ) -> tuple[Extended, list[str]]:
-    """The event, without its request, and what to say of it.
+    """The event, without its request, and what to say of it; `change` as `changed` has it.
 
     New values of parameters are for finished trials alone. Without them a study goes on running by
     its new rules, and of its finished trials those go on that only the old ones had stopped.
@@ -40,10 +46,7 @@ def extended(
     members = [state.trials[trial] for trial in state.members[study_id]]
     chosen: Sequence[Trial] = [state.trials[trial] for trial in trials]
     values = [*request.parameters, *request.new_parameters]
-    of_all = request.HasField("run_cap") or bool(request.axes)
-    if of_all and request.selection.trials:
-        expected = "none: run_cap and the axes are those of all its trials"
-        raise Refused(FieldError("selection.trials", ", ".join(trials), expected))
+    of_all = is_of_all(request)
     runs_on = not values and (of_all or any(not trial.phase.final for trial in chosen))
     if runs_on:
         rule = study.stop
@@ -69,8 +72,10 @@ def extended(
         )
         see_that_it_raises(rule, chosen)
         see_that_it_lengthens(dict(parameters), chosen)
-    change = _changed(study, members, request)
-    ended = dict.fromkeys(change.surplus, f"{_CUT}{request.run_cap}")
+    # Some may have begun since it was drawn.
+    redrawn = tuple(each for each in change.redrawn if _is_open(state.trials[each.id]))
+    surplus = [each for each in change.surplus if _is_untouched(state.trials[each])]
+    ended = dict.fromkeys(surplus, f"{_CUT}{request.run_cap}")
     for trial in members if runs_on else ():
         reason = stop_reason(trial, replace(study, stop=rule))
         if reason and not trial.phase.final and trial.ending is None:
@@ -83,7 +88,7 @@ def extended(
         argv=lines,
         request_id="",
         source=change.source,
-        redrawn=change.redrawn,
+        redrawn=redrawn,
         added=change.added,
         ended=tuple(ended.items()),
         resumed=change.resumed,
@@ -95,19 +100,48 @@ def extended(
     return event, notes
 
 
-def _changed(
-    study: Study, members: Sequence[Trial], request: pb.ExtendStudyRequest
-) -> studies.StudyChange:
-    cut = {trial.id for trial in members if _was_cut(trial)}
+def is_of_all(request: pb.ExtendStudyRequest) -> bool:
+    """Whether it is about all trials of the study. Raises Refused if it names some."""
+    of_all = request.HasField("run_cap") or bool(request.axes)
+    if of_all and request.selection.trials:
+        expected = "none: run_cap and the axes are those of all its trials"
+        raise Refused(FieldError("selection.trials", ", ".join(request.selection.trials), expected))
+    return of_all
+
+
+class Changed(NamedTuple):
+    """What a change of a study's file is made from: the same makes the same."""
+
+    study: Study
+    members: tuple[TrialId, ...]
+    cut: frozenset[TrialId]
+
+
+def to_change(state: State, study_id: StudyId) -> Changed:
+    """The study as it is now."""
+    members = state.members[study_id]
+    cut = frozenset(trial for trial in members if _was_cut(state.trials[trial]))
+    return Changed(state.studies[study_id], members, cut)
+
+
+def changed(state: State, request: pb.ExtendStudyRequest, which: Changed) -> studies.StudyChange:
+    """What becomes of the study's file, and which trials that draws. Raises Refused, NotFound."""
+    names.there(state, which.study.id)
+    members = [state.trials[trial] for trial in which.members]
     return studies.change(
-        study,
+        which.study,
         [trial.spec for trial in members],
-        {trial.id for trial in members if not _is_untouched(trial)} - cut,
+        {trial.id for trial in members if not _is_open(trial)},
         request.stop,
         request.run_cap if request.HasField("run_cap") else None,
         request.axes,
-        cut,
+        which.cut,
     )
+
+
+def _is_open(trial: Trial) -> bool:
+    """Whether its point may still be another one."""
+    return _is_untouched(trial) or _was_cut(trial)
 
 
 def _is_untouched(trial: Trial) -> bool:

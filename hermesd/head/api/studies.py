@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
-from hermesd.head.api.extending import extended
+from hermesd.head.api.extending import changed, extended, is_of_all, to_change
 from hermesd.head.api.notices import all_notices, foretold, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
@@ -36,7 +36,7 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces, whole
+from hermesd.head.reader import Pieces, in_one, whole
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -98,7 +98,7 @@ class StudiesService:
             drawn = request.spec.method == types.SEARCH_METHOD_RANDOM
             room_for_study(self.head.state, who.user, request.spec.run_cap if drawn else 1)
         draft = await self.head.reader.do(
-            who.user, lambda: _in_one(partial(studies.draft, submitted))
+            who.user, lambda: in_one(partial(studies.draft, submitted))
         )
         warmth: list[str] = []
         if draft.study.searcher is not None:
@@ -335,7 +335,7 @@ class StudiesService:
                 request.new_parameters,
                 request.count if request.HasField("count") else None,
             )
-            added = await self.head.reader.do(who.user, lambda: _in_one(drawing))
+            added = await self.head.reader.do(who.user, lambda: in_one(drawing))
 
         def compose(state: State, now: Time) -> Event:
             if state.members.get(study.id) is not members:
@@ -377,13 +377,32 @@ class StudiesService:
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
     ) -> pb.ExtendStudyResponse:
-        who = asker()
+        while True:
+            try:
+                return await self._extend(request, asker())
+            except _Grown:
+                continue  # it was extended, or its trials are others, since they were drawn
+
+    async def _extend(self, request: pb.ExtendStudyRequest, who: Asker) -> pb.ExtendStudyResponse:
         key = key_of(request, who)
+        state = self.head.state
+        study_id, trials = names.selected(state, request.selection, who)
         notes: list[str] = []
+        which = to_change(state, study_id)
+        change = studies.StudyChange(which.study.source)
+        if key not in state.requests:
+            more = request.run_cap - len(which.members) if is_of_all(request) else 0
+            within_quota(state, which.study.owner, who.user, max(0, more))
+            count = len(which.members) + max(0, more)
+            change = await self.head.read(
+                who.user, count, lambda state: in_one(partial(changed, state, request, which))
+            )
 
         def compose(state: State, now: Time) -> Event:
             study_id, trials = names.selected(state, request.selection, who)
-            event, notes[:] = extended(state, study_id, trials, request)
+            if to_change(state, study_id) != which:
+                raise _Grown
+            event, notes[:] = extended(state, study_id, trials, request, change)
             more = len(event.trials) + len(event.resumed) + len(event.added)
             within_quota(state, state.studies[study_id].owner, who.user, more)
             return replace(event, request_id=key)
@@ -494,11 +513,6 @@ def unstored(
     response = _untried(state, draft, id, notes)
     response.MergeFromString(whole(_trials_of(draft, id, owner, now)))
     return response
-
-
-def _in_one(deed: Callable[[], T]) -> Pieces[T]:
-    yield
-    return deed()
 
 
 def _untried(
