@@ -284,7 +284,8 @@ class OutcomeTold:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimited:
-    """A person has the study's searcher bring it to so many trials, or propose no more: None."""
+    """The study's searcher is to bring it to so many trials, or to propose no more (None): by a
+    person's wish, or as not even points drawn at random are to be had."""
 
     study: StudyId
     run_cap: int | None

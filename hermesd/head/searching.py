@@ -7,24 +7,27 @@ refused if the study has got other trials meanwhile. So a restart proposes nothi
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isnan
+from weakref import WeakValueDictionary
 
 import structlog
 
 from hermesd import study as studies
 from hermesd.core.decide.searches import proposals_wanted, to_give
-from hermesd.core.events import Added, Event, SearchFailed
-from hermesd.core.model import Study, StudyId, Time
+from hermesd.core.events import Added, Event, SearchFailed, SearchLimited
+from hermesd.core.model import Study, StudyId, Time, UserId
 from hermesd.core.state import Rejected, State
 from hermesd.core.trial import Trial
 from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
-from hermesd.head.reader import Pieces
+from hermesd.head.reader import Pieces, in_one
 from hermesd.head.refusals import TooMuch
 from hermesd.refusal import Refused
 from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, Standing
@@ -56,35 +59,61 @@ class Searching:
 
     head: Head
     _process: asyncio.subprocess.Process | None = None
-    # One question at a time.
+    # One question at a time, and of each user one waits for its turn: who has a thousand studies,
+    # or a searcher that hangs, makes others wait for one question.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turns: WeakValueDictionary[UserId, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    # Whose studies are to be looked at, and whose are being.
+    _due: set[UserId] = field(default_factory=set)
+    _busy: set[UserId] = field(default_factory=set)
 
     async def run(self) -> None:
         """Work until cancelled."""
         seq = -1
         try:
-            while True:
-                for study in list(self.head.state.searching):
-                    # What there is no room for is asked for again when a trial has ended.
-                    with suppress(ReadOnly, TooMuch):
-                        async with self._turn:
-                            wanted = proposals_wanted(self.head.state, study)
-                            await self._search(study, min(wanted, MOST_AT_ONCE))
-                seq = await self.head.beyond(seq)
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    studies = self.head.state.studies
+                    self._due |= {studies[each].owner for each in self.head.state.searching}
+                    for user in self._due - self._busy:
+                        self._busy.add(user)
+                        tasks.create_task(self._serve(user))
+                    seq = await self.head.beyond(seq)
         finally:
             await self._end()
+
+    async def _serve(self, user: UserId) -> None:
+        """Have what a user's studies want proposed, for as long as anything happens meanwhile."""
+        while user in self._due:
+            self._due.discard(user)
+            for study in list(self.head.state.searching):
+                known = self.head.state.studies.get(study)
+                if known is None or known.owner != user:
+                    continue
+                # What there is no room for is asked for again when a trial has ended.
+                with suppress(ReadOnly, TooMuch):
+                    async with self._turn_of(user):
+                        wanted = proposals_wanted(self.head.state, study)
+                        await self._search(study, min(wanted, MOST_AT_ONCE))
+        self._busy.discard(user)
+
+    @asynccontextmanager
+    async def _turn_of(self, user: UserId) -> AsyncIterator[None]:
+        own = self._turns.setdefault(user, asyncio.Lock())
+        async with own, self._turn:
+            yield
 
     async def propose(self, study: StudyId) -> None:
         """Have one more trial proposed, unless there is one that nobody trains yet. Raises TooMuch,
         ReadOnly."""
-        async with self._turn:
+        async with self._turn_of(self.head.state.studies[study].owner):
             state = self.head.state
             if study in state.searching and to_give(state, study) is None:
                 await self._search(study, 1)
 
     async def _search(self, study_id: StudyId, wanted: int) -> None:
         state = self.head.state
-        if not wanted:
+        if not wanted or study_id not in state.searching:
             return
         study, members = state.studies[study_id], state.members[study_id]
         within_quota(state, study.owner, study.owner, wanted)
@@ -95,9 +124,7 @@ class Searching:
         except _ProposedForOthers:
             return
         except (_Failed, Refused) as error:
-            log.warning("a searcher failed", study=study_id, error=str(error))
-            with suppress(Rejected):  # removed meanwhile
-                await self.head.tell(SearchFailed(study_id, str(error)))
+            await self._failed(study_id, str(error))
             return
         key = f"search:{study.identity}:{len(members) + 1}"
 
@@ -110,12 +137,24 @@ class Searching:
         with suppress(_ProposedForOthers):
             await self.head.change(key, compose)
 
+    async def _failed(self, study: StudyId, why: str) -> None:
+        """Have points drawn at random from now on; where those cannot be had either, no more."""
+        log.warning("a searcher failed", study=study, error=why)
+        with suppress(Rejected):  # removed meanwhile
+            was_drawn = study in self.head.state.unsearched
+            await self.head.tell(SearchFailed(study, why))
+            if was_drawn:
+                key = f"search:{secrets.token_hex(16)}"
+                await self.head.tell(SearchLimited(study, None, key))
+
     async def _points(
         self, state: State, study: Study, wanted: int
     ) -> Sequence[tuple[space.Point, str]]:
         first = len(state.members[study.id]) + 1
         if study.id in state.unsearched:
-            return [(point, "") for point in studies.drawn(study, first, wanted)]
+            drawing = partial(studies.drawn, study, first, wanted)
+            points = await self.head.reader.do(study.owner, lambda: in_one(drawing))
+            return [(point, "") for point in points]
         question = await self.head.read(
             study.owner, first - 1, lambda state: _written(state, study.id, wanted)
         )

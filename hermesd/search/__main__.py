@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -96,6 +98,9 @@ def _key(point: Point) -> frozenset[tuple[str, type, object]]:
 def main() -> None:
     """SearchReply until nobody asks any more."""
     os.nice(NICE)
+    # What it takes is up to its user: if memory runs out, this process goes, and not the head.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     for line in sys.stdin:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from hermesd.core.events import Added
 from hermesd.head import searching
 from hermesd.head.api import submission_checks
+from hermesd.head.searching import Searching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.study import space
 from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import spec
 
@@ -146,6 +149,48 @@ async def test_a_study_whose_next_trial_is_not_proposed_yet_is_shown(
         why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
         assert "random_walk: 1 of 6 trials so far" in why.notices[-1]
         node.call.cancel()
+
+
+async def test_a_search_for_which_nothing_can_be_drawn_either_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "PROCESS", ("-c", "pass"))
+    monkeypatch.setattr(space, "DRAWS_LIMIT", 20)
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        rare = search("random_walk", where=["lr < 0.02"], seed=_seed_with_one_point())
+        await head.submit(rare)
+        seen = await events(head, pb.PUBLIC_EVENT_KIND_EXTENDED)
+        kinds = [each.kind for each in seen]
+        assert seen[-1].reason == "no more trials are proposed"
+        assert kinds.count(pb.PUBLIC_EVENT_KIND_SEARCH_FAILED) == 2
+        assert not head.state.searching
+        study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+        assert "of 20 that were drawn none does" in str(study.notices)
+        node.call.cancel()
+
+
+def _seed_with_one_point() -> int:
+    """One by which a point is found for the first trial and none for the next."""
+    axes = space.axes(SPACE, ["lr < 0.02"])
+
+    def found(seed: int, number: int) -> bool:
+        return any(map(axes.allows, itertools.islice(space.attempts(axes, seed, number), 20)))
+
+    return next(seed for seed in range(1000) if found(seed, 1) and not found(seed, 2))
+
+
+async def test_who_has_many_studies_makes_others_wait_for_one_question() -> None:
+    searches, turns = Searching(cast(Any, None)), []
+
+    async def ask(user: str) -> None:
+        async with searches._turn_of(user):
+            turns.append(user)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(ask(user) for user in (*["mallory"] * 50, "alice")))
+    assert turns.index("alice") == 1
 
 
 async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
