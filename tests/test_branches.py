@@ -102,3 +102,62 @@ def test_a_tree_that_is_none_and_one_that_parts_too_late_are_told(study: Path) -
     refused = hermesctl(study, "--tree", "2")
     assert refused.returncode == 2
     assert "trials of a study with `share: tree` that begin alike" in refused.stderr
+
+
+# Both with a Dropout, an optimizer that has a state, and an order of the data that is drawn.
+KERAS = """
+import argparse, keras, numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning_rate", type=float)
+args = parser.parse_args()
+keras.utils.set_random_seed(4)
+x = np.random.default_rng(4).normal(size=(40, 6)).astype("float32")
+dense = keras.layers.Dense
+model = keras.Sequential([dense(8, "tanh"), keras.layers.Dropout(0.2), dense(1)])
+model.compile(keras.optimizers.SGD(args.learning_rate, momentum=0.9), "mse")
+model.fit(x, x.sum(1), batch_size=20, epochs=5, validation_split=0.5, verbose=0)
+"""
+TORCH = """
+import argparse, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+parser = argparse.ArgumentParser()
+parser.add_argument("--learning_rate", type=float)
+args = parser.parse_args()
+torch.manual_seed(4)
+x = torch.randn(20, 6)
+model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=args.learning_rate, momentum=0.9)
+for epoch in range(5):
+    for inputs, in DataLoader(TensorDataset(x), batch_size=10, shuffle=True):
+        loss = (model(inputs)[:, 0] - inputs.sum(1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+REAL = """
+program: train.py
+share: tree
+parameters:
+  later: {{values: [0.02, 0.03]}}
+  learning_rate: {{sequence: {{values: [0.1, later], at: [2], steps_per_epoch: {steps}}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        # Where the epoch ends at which two trials part, both tell what was validated.
+        pytest.param(KERAS, 1, marks=pytest.mark.tensorflow, id="keras"),
+        pytest.param(TORCH, 2, marks=pytest.mark.torch, id="torch"),
+    ],
+)
+def test_an_unchanged_program_trains_in_a_tree_what_it_trains_alone(
+    study: Path, text: str, steps: int
+) -> None:
+    (study.parent / "train.py").write_text(text)
+    study.write_text(REAL.format(steps=steps))
+    found = certificate(study, "--tree", "2")
+    assert [each["from_step"] for each in found["trials"]] == [0, 2 * steps]
+    assert [each["verdict"] for each in found["trials"]] == ["equal"] * 2
+    assert [each["files"] for each in found["trials"]] == [1, 1]

@@ -142,8 +142,12 @@ async def _run(
 
 
 def _judged(branch: Branch, alone: TrialOutput, ran: TrialOutput) -> BranchVerdict:
-    """What was trained in the tree is compared; before it parts, its carrier's is."""
-    later = {key: value for key, value in alone.values.items() if key[0] > branch.step}
+    """What was trained in the tree is compared; before it parts, its carrier's is. Of the step at
+    which it parts, either may have told a value: at the end of an epoch, what was validated."""
+    there = {(step, name) for step, name in ran.values if step == branch.step}
+    later = {
+        key: value for key, value in alone.values.items() if key[0] > branch.step or key in there
+    }
     own = replace(alone, values=later)
     difference = first_difference(own, ran)
     verdict = ResumeVerdict.EQUAL if difference is None else ResumeVerdict.DIFFERS
