@@ -67,7 +67,9 @@ def notes(section: StudySection, policy: Plugin, trials: int) -> Iterator[str]:
         each = max(1, int(population.share * trials + 1e-9))
         who = f"the worst {each} of {trials} are replaced by forks of the best {each}"
     else:
-        who = f"each of {trials} that is worse than one drawn at random is replaced by its fork"
+        clearly = "significantly " if population.exploit == "t_test" else ""
+        who = f"each of {trials} that is {clearly}worse than one drawn at random is replaced by"
+        who += " its fork"
     what = f"with other values of {', '.join(names)}" if names else "with the same parameters"
     yield f"pbt: every {steps:,} steps {who}, {what}; those replaced are parked, not ended"
     if trials < 2:

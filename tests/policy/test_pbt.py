@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
 
+from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, Fidelity, Phase
-from hermesd.core.policy import BadSetting, View
+from hermesd.core.policy import BadSetting, Exploit, View
 from hermesd.core.trial import Trial
 from hermesd.policy.published.pbt import Pbt
 from tests.policy.trials import on_device, trained, trial, view
@@ -113,6 +119,38 @@ def test_in_a_tournament_each_worse_one_of_two_is_replaced() -> None:
     assert len({each.loser for each in exploits}) == len(exploits)
 
 
+values = st.lists(st.integers(-999, 999).map(float), min_size=2, max_size=12)
+
+
+@given(values, values)
+def test_a_t_test_tells_what_is_clear_from_chance(one: list[float], other: list[float]) -> None:
+    """As SciPy does, but with degrees of freedom that are rounded down: never more certain."""
+    winner, loser = sorted((one, other), key=lambda each: fmean(each[-3:]))
+    assume(fmean(winner[-3:]) < fmean(loser[-3:]) and fmean(winner[-10:]) < fmean(loser[-10:]))
+    assume(min(np.var(winner[-10:]), np.var(loser[-10:])) > 0)
+    found = stats.ttest_ind(winner[-10:], loser[-10:], equal_var=False)
+    chance = 2 * stats.t.sf(abs(found.statistic), max(1, int(found.df + 1e-9)))
+    assume(0.001 < chance < 0.99)
+    study = view(*(shown(number, each) for number, each in enumerate((winner, loser))))
+    for times, expected in ((1.001, [Exploit("s/1", "s/0")]), (0.999, [])):
+        policy = Pbt(ready=12, exploit="t_test", significance=chance * times)
+        assert policy.exploits(study) == expected
+
+
+def shown(number: int, losses: list[float]) -> Trial:
+    """A trial that has told these of its last steps before step 12."""
+    known = member(number, 0.0, 12)
+    return replace(known, curve=chunked(13 - len(losses), losses))
+
+
+def test_by_a_t_test_one_without_a_loss_is_replaced_and_equals_are_not() -> None:
+    policy = Pbt(ready=12, exploit="t_test")
+    blind = replace(member(1, 0.0, 12), curve=())
+    assert policy.exploits(view(shown(0, [1.0, 2.0]), blind)) == [Exploit("s/1", "s/0")]
+    assert policy.exploits(view(shown(0, [1.0, 2.0]), shown(1, [1.0, 2.5]))) == []
+    assert policy.exploits(view(shown(0, [1.0]), shown(1, [9.0]))) == [], "one value is no sample"
+
+
 def test_of_equals_none_is_replaced() -> None:
     assert TEN.exploits(view(*(member(number, 1.0) for number in range(5)))) == []
 
@@ -129,6 +167,7 @@ def test_rounds_may_be_told_in_epochs() -> None:
         {"share": 0.6},
         {"share": 0.0},
         {"resample": 1.5},
+        {"significance": 0.0},
         {"perturb": ()},
         {"perturb": (0.0,)},
     ],

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hermesd.core.losses import truncate
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.policy import Claim, Exploit, Exploration, View, require
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import loss_at, told
+
+# So many of the last values of two trials are compared by a test (section 4.1.1).
+_COMPARED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +30,7 @@ class Pbt:
     """At the end of each round, forks of the best trials replace the worst.
 
     A fork's parameters are those of its parent, each drawn anew or multiplied by a factor. A trial
-    that failed, or diverged, counts as the worst. The paper's third rule is missing: it compares by
-    a t-test over single values, and curves are kept as means.
+    that failed, or diverged, counts as the worst.
     """
 
     name: ClassVar[str] = "pbt"
@@ -36,10 +40,13 @@ class Pbt:
     steps_per_epoch: int = 1
     #: With `truncation`, each of the worst trials is replaced by a fork of one of the best, drawn
     #: at random. With `tournament`, each is compared with another drawn at random, and replaced by
-    #: a fork of that if it is worse.
-    exploit: Literal["truncation", "tournament"] = "truncation"
+    #: a fork of that if it is worse; with `t_test` only if Welch's test says so of the last ten
+    #: values of both, which for long curves are means of several iterations.
+    exploit: Literal["truncation", "tournament", "t_test"] = "truncation"
     #: How many trials are the worst, and how many the best, under `truncation`.
     share: float = 0.2
+    #: How probable it may be, under `t_test`, that two trials which are alike would differ so.
+    significance: float = 0.05
     #: The factors.
     perturb: tuple[float, ...] = (0.8, 1.2)
     #: The probability that a parameter of a fork is drawn anew.
@@ -52,6 +59,7 @@ class Pbt:
         per_epoch = self.steps_per_epoch
         require(1 <= per_epoch <= 10**12, "steps_per_epoch", per_epoch, "1 to 10^12")
         require(0 < self.share <= 0.5, "share", self.share, "more than 0, at most 0.5")
+        require(0 < self.significance < 1, "significance", self.significance, "between 0 and 1")
         require(0 <= self.resample <= 1, "resample", self.resample, "0 to 1")
         fit = all(math.isfinite(each) and each > 0 for each in self.perturb)
         require(bool(self.perturb) and fit, "perturb", self.perturb, "numbers above 0")
@@ -93,16 +101,17 @@ class Pbt:
         here = [trial for trial in view.trials if not trial.awaits_fork]
         ranked = sorted(here, key=lambda each: (loss_at(each, step), each.spec.number))
         gone = [trial for trial in view.finished if _is_lost(trial) and not trial.replaced_by]
-        if self.exploit == "tournament":
-            pairs = self._tournament(ranked, gone, front)
-        else:
+        if self.exploit == "truncation":
             pairs = self._truncation(ranked, gone, front)
+        else:
+            pairs = self._tournament(ranked, gone, front)
         worst = {trial.id: math.inf for trial in gone}
         losses = {trial.id: loss_at(trial, step) for trial in ranked} | worst
         return [
             Exploit(loser.id, winner.id)
             for loser, winner in pairs
             if losses[winner.id] < losses[loser.id] and _can_be_forked(winner, step)
+            if self.exploit != "t_test" or self._is_clear(winner, loser, step)
         ]
 
     def words(self, trial: Trial) -> str:
@@ -129,6 +138,14 @@ class Pbt:
             if others := len(ranked) - (loser.id in places):
                 drawn = _drawn(others, loser, front)
                 yield loser, ranked[drawn + (drawn >= own)]
+
+    def _is_clear(self, winner: Trial, loser: Trial, step: int) -> bool:
+        """Whether what two trials showed last is no chance. One without a loss is worse."""
+        if math.isinf(loss_at(loser, step)) or loser.phase.final:
+            return True
+        one, other = _last(winner, step), _last(loser, step)
+        is_better = statistics.fmean(one) < statistics.fmean(other)
+        return is_better and _probability(one, other) < self.significance
 
     def _is_saving(self, view: View, front: int) -> bool:
         """Whether one that has come to a round's end has yet to tell of its checkpoint there."""
@@ -165,6 +182,37 @@ def _can_be_forked(trial: Trial, step: int) -> bool:
     saved = trial.checkpoint
     is_there = saved is not None and not saved.image_of and saved.step >= step
     return is_there and trial.fidelity.restorable and not trial.phase.final
+
+
+def _last(trial: Trial, step: int) -> list[float]:
+    """The last values that a trial showed by a step."""
+    return [chunk.mean for chunk in truncate(trial.curve, step)[-_COMPARED:]]
+
+
+def _probability(one: Sequence[float], other: Sequence[float]) -> float:
+    """That means of the same would differ by as much as these (B. L. Welch, 1947): two-sided."""
+    if min(len(one), len(other)) < 2:
+        return 1.0
+    errors = [statistics.variance(each) / len(each) for each in (one, other)]
+    distance = abs(statistics.fmean(one) - statistics.fmean(other))
+    if not (error := sum(errors)):
+        return 0.0 if distance else 1.0
+    parts = zip(errors, (one, other), strict=True)
+    freedom = error**2 / sum(each**2 / (len(of) - 1) for each, of in parts)
+    # Rounded down, it is rather called chance.
+    return 1.0 - _within(distance / math.sqrt(error), max(1, int(freedom + 1e-9)))
+
+
+def _within(t: float, freedom: int) -> float:
+    """How much of Student's distribution lies between -t and t (Abramowitz and Stegun, 26.7.3 and
+    26.7.4)."""
+    angle, is_odd = math.atan(t / math.sqrt(freedom)), freedom % 2
+    term, total = math.cos(angle) if is_odd else 1.0, 0.0
+    for power in range(is_odd, freedom - 1, 2):
+        total += term
+        term *= (power + 1) / (power + 2) * math.cos(angle) ** 2
+    total *= math.sin(angle)
+    return (angle + total) * 2 / math.pi if is_odd else total
 
 
 def _drawn(count: int, trial: Trial, front: int) -> int:
