@@ -91,8 +91,9 @@ def forks(
 
 def is_over(state: State, study: StudyId) -> bool:
     """Whether only those of a population are left that others have replaced."""
-    active = [state.trials[each] for each in state.active[study]]
-    return bool(active) and all(trial.paused and trial.replaced_by for trial in active)
+    active = (state.trials[each] for each in state.active[study])
+    replaced = all(trial.paused and trial.replaced_by for trial in active)
+    return replaced and bool(state.active[study])
 
 
 def generation(

@@ -16,8 +16,10 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.model import Fidelity, Phase, Plugin, Stage
+from hermesd.core.model import Fidelity, Phase, Plugin, Stage, TrialId
 from hermesd.core.policy import Exploit, View
+from hermesd.core.state import State
+from hermesd.core.trial import Trial
 from hermesd.head.journal import replay
 from hermesd.head.populations import forks, generation, is_over
 from hermesd.head.reader import whole
@@ -33,6 +35,7 @@ from tests.core.playbook import (
     run,
     started,
     study,
+    submitted,
     trial_spec,
 )
 from tests.study_specs import spec
@@ -177,3 +180,20 @@ def test_a_population_whose_policy_raises_goes_on_without_rounds(
     assert "ZeroDivisionError" in book.state.fallen["s"]
     assert not [*book.scheduler.populations()]
     assert is_over(book.state, "s"), "and its losers can still be ended"
+
+
+def test_a_study_that_goes_on_is_known_by_one_of_its_trials() -> None:
+    """It is asked after each entry, of every study."""
+
+    class Counted(dict[TrialId, Trial]):
+        asked = 0
+
+        def __getitem__(self, key: TrialId) -> Trial:
+            self.asked += 1
+            return super().__getitem__(key)
+
+    state = State()
+    state.apply(submitted(50), 0.0)
+    state.trials = counted = Counted(state.trials)
+    assert not is_over(state, "s")
+    assert counted.asked == 1
