@@ -27,7 +27,7 @@ from hermesd.head.journal import outcomes
 from hermesd.head.journal.points import Block, read_as
 from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
-from hermesd.head.reader import SMALL, Pieces, Reader, still, whole
+from hermesd.head.reader import SMALL, Pieces, Reader, in_one, still, whole
 from hermesd.head.usage import kept
 from hermesd.record import Entry
 
@@ -210,10 +210,17 @@ class Head:
             await self._finish(batch)
             while True:
                 await self._something_to_do()
+                if self.clock() - self._checked >= CHECK_SECONDS:
+                    self._checked = self.clock()
+                    tasks.create_task(self._check())
                 await self._finish(self._gather())
                 if self._snapshots.due(self.committed):
                     saving = tasks.create_task(self._snapshots.take(self.state, self.committed))
                     saving.add_done_callback(lambda done: self._wake.set())
+
+    async def _check(self) -> None:
+        """See that the state does not contradict itself. Raises InvariantBroken."""
+        await self.read("", len(self.state.trials), lambda state: in_one(state.check))
 
     async def _something_to_do(self) -> None:
         times = [self._checked + CHECK_SECONDS]
@@ -232,9 +239,6 @@ class Head:
         if self._gathering is not None:
             self._gathering.cancel()
             self._gathering = None
-        if batch.now - self._checked >= CHECK_SECONDS:
-            self.state.check()
-            self._checked = batch.now
         for event in self.scheduler.due(batch.now):
             self._observe(event, batch)
         while self._inbox:

@@ -13,14 +13,18 @@ import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
 from hermesd.core.model import UserId
 from hermesd.core.state import State
+from hermesd.core.tables import CopyIndex, RidingIndex
 from hermesd.head.clock import boottime
 
 T = TypeVar("T")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Index = TypeVar("Index", CopyIndex, RidingIndex)
 # What is done piece by piece, and what it comes to.
 Pieces: TypeAlias = Generator[None, None, T]
 
@@ -53,7 +57,20 @@ def still(state: State) -> State:
     for name, table in vars(state).items():
         if isinstance(table, dict):
             setattr(taken, name, dict(table))
-    taken.active = {study: dict(trials) for study, trials in state.active.items()}
+    taken.active, taken.sights = _twice(state.active), _twice(state.sights)
+    taken.copies, taken.riding = _index(state.copies), _index(state.riding)
+    return taken
+
+
+def _twice(table: dict[Key, Value]) -> dict[Key, Value]:
+    """A table with the tables in it."""
+    return {key: copy.copy(value) for key, value in table.items()}
+
+
+def _index(index: Index) -> Index:
+    taken = copy.copy(index)
+    for each in fields(index):
+        setattr(taken, each.name, _twice(getattr(index, each.name)))
     return taken
 
 

@@ -112,7 +112,13 @@ async def test_what_goes_wrong_is_the_callers_alone(desk: Reader) -> None:
 def test_the_still_state_stays_as_it_was() -> None:
     state = State()
     state.apply(submitted(3), 1.0)
+    state.sights["n"] = {"/data": ""}
+    state.riding.kin["root"] = {"s/1": None}
     taken = reader.still(state)
+    state.sights["n"]["/data"] = "missing"
+    state.riding.kin["root"]["s/2"] = None
+    assert (taken.sights["n"], taken.riding.kin["root"]) == ({"/data": ""}, {"s/1": None})
+    state.riding.kin.clear()
     for trial in list(state.active["s"]):
         del state.active["s"][trial]
         del state.trials[trial]
@@ -126,6 +132,8 @@ async def test_a_large_study_is_answered_as_a_small_one(
 ) -> None:
     async with world(tmp_path) as up:
         await up.submit()
+        between = {"lr": {"min": 0.0, "max": 1.0}}
+        drawn = spec(between, name="drawn", method="SEARCH_METHOD_RANDOM", run_cap=4)
         calls = (
             lambda: up.control.GetStudy(pb.GetStudyRequest(study="digits")),
             lambda: up.control.ListStudies(pb.ListStudiesRequest()),
@@ -134,7 +142,17 @@ async def test_a_large_study_is_answered_as_a_small_one(
             lambda: up.control.GetTrial(pb.GetTrialRequest(trial="digits/2")),
             lambda: up.submit(spec(name="other"), validate_only=True),
         )
+        changes = (
+            lambda: up.submit(drawn, request_id="submit"),
+            lambda: up.control.AddTrials(
+                pb.AddTrialsRequest(request_id="add", study="drawn", count=2)
+            ),
+        )
+        made = [await change() for change in changes]
         at_once = [await call() for call in calls]
         monkeypatch.setattr(loop, "SMALL", 0)
         assert [await call() for call in calls] == at_once
+        again = [await change() for change in changes]
+        assert [each.trials for each in again] == [each.trials for each in made]
+        assert [trial.id for trial in again[1].trials] == ["drawn/5", "drawn/6"]
         assert [trial.number for trial in at_once[0].trials] == [1, 2, 3, 4]

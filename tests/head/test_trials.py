@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import grpc
 import pytest
 
 from hermesd.core.events import Cancelled, Retried
+from hermesd.head import loop
 from hermesd.head.api import requests, trials
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -525,3 +527,24 @@ async def test_what_is_asked_of_many_trials_is_done_in_parts_and_once(
         assert parts == [2, 2, 1, 2, 2, 1]
         nothing = pb.RetryTrialsRequest(request_id=request_id(), selection=whole)
         assert (await status(head.control.RetryTrials(nothing)))[0] is CODE.FAILED_PRECONDITION
+
+
+async def test_whether_many_trials_may_be_changed_is_seen_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (requests, trials):
+        monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setattr(loop, "SMALL", 4)
+    threads = []
+
+    def room(*_: object) -> None:
+        threads.append(threading.current_thread())
+
+    monkeypatch.setattr(trials, "within_quota", room)
+    async with world(tmp_path) as head:
+        await head.submit(spec({"lr": {"values": [0.1, 0.2, 0.3, 0.4, 0.5]}}))
+        whole = pb.Selection(study="digits")
+        stop = pb.StopTrialsRequest(request_id=request_id(), selection=whole)
+        assert len((await head.control.StopTrials(stop)).trials) == 5
+    assert threads
+    assert threading.main_thread() not in threads

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
 
 from hermesd import study as studies
 from hermesd.codec import value_of
@@ -19,7 +21,7 @@ from hermesd.core.events import (
     SignalChosen,
     Submitted,
 )
-from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time
+from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
@@ -62,6 +64,13 @@ class _Aside(NamedTuple):
 
     idle: Sequence[DeviceId]
     setback: Sequence[str]
+
+
+class _Made(NamedTuple):
+    """The study whose trials a request has made, and the trials as a part of its answer."""
+
+    study: StudyId
+    trials: bytes
 
 
 @dataclass(frozen=True)
@@ -136,17 +145,28 @@ class StudiesService:
             trials = await carry_out(self.head, key, compose)
         except _Identical as other:
             return pb.SubmitStudyResponse(identical_to=str(other), notes=notes)
-        state = self.head.state
-        known = [state.trials[trial] for trial in trials if trial in state.trials]
-        if not known:
-            raise NotNow("the study of this request was removed since")
-        return pb.SubmitStudyResponse(
-            study=known[0].spec.study,
-            trials=_unranked(state, known),
+        rest = pb.SubmitStudyResponse(
             notes=notes,
             policy=submission_checks.policy(self.head.state, draft.study),
             placement=submission_checks.placement(self.head.state, draft.study),
         )
+        made = await self._made(trials, who, _submitted)
+        rest.study = made.study
+        return rest.SerializeToString() + made.trials
+
+    async def _made(
+        self, trials: Sequence[TrialId], who: Asker, of: Callable[[list[pb.Trial]], Message]
+    ) -> _Made:
+        """What a request has made, of which `of` makes a part of its answer. Raises NotNow."""
+
+        def begin(state: State) -> Pieces[_Made]:
+            known = [state.trials[trial] for trial in trials if trial in state.trials]
+            if not known:
+                raise NotNow("the study of this request was removed since")
+            yield
+            return _Made(known[0].spec.study, (yield from _unranked(state, known, of)))
+
+        return await self.head.read(who.user, len(trials), begin)
 
     def _warmed(
         self, draft: studies.Draft, searcher: Searcher, who: Asker
@@ -263,7 +283,9 @@ class StudiesService:
         rest.study.CopyFrom((yield from self._shown(state, study, board, aside, who)))
         members = [state.trials[trial] for trial in state.members[study.id]]
         trials = yield from views.serialized(
-            state, members, board, lambda some: pb.GetStudyResponse(trials=some)
+            members,
+            lambda trial: views.ranked_view(state, trial, board),
+            lambda some: pb.GetStudyResponse(trials=some),
         )
         return rest.SerializeToString() + trials
 
@@ -310,14 +332,16 @@ class StudiesService:
         told += aside.setback
         return views.study_view(state, study, board, waits, told)
 
-    async def AddTrials(self, request: pb.AddTrialsRequest, context: Any) -> pb.AddTrialsResponse:
+    async def AddTrials(
+        self, request: pb.AddTrialsRequest, context: Any
+    ) -> pb.AddTrialsResponse | bytes:
         while True:
             try:
                 return await self._add(request, asker())
             except _Grown:
                 continue  # by another request, and the numbers of these are taken
 
-    async def _add(self, request: pb.AddTrialsRequest, who: Asker) -> pb.AddTrialsResponse:
+    async def _add(self, request: pb.AddTrialsRequest, who: Asker) -> pb.AddTrialsResponse | bytes:
         key = key_of(request, who)
         state = self.head.state
         study = state.studies[names.study_id(state, request.study, who)]
@@ -344,12 +368,9 @@ class StudiesService:
             return Added(study.id, added.trials, key)
 
         trials = await carry_out(self.head, key, compose)
-        known = [state.trials[trial] for trial in trials if trial in state.trials]
-        if not known:
-            raise NotNow("the study of this request was removed since")
-        return pb.AddTrialsResponse(
-            study=study.id, trials=_unranked(state, known), notes=added.notes
-        )
+        made = await self._made(trials, who, _added)
+        rest = pb.AddTrialsResponse(study=study.id, notes=added.notes)
+        return rest.SerializeToString() + made.trials
 
     async def _propose_more(
         self, request: pb.AddTrialsRequest, key: str, study: Study, who: Asker
@@ -533,13 +554,9 @@ def _trials_of(draft: studies.Draft, id: StudyId, owner: str, now: Time) -> Piec
     yield
     alone = State()
     alone.apply(Submitted(study, specs, "preview"), now)
-    parts = []
-    for start in range(0, len(specs), views.PIECE):
-        yield
-        some = [alone.trials[spec.id] for spec in specs[start : start + views.PIECE]]
-        part = pb.SubmitStudyResponse(trials=_unranked(alone, some))
-        parts.append(part.SerializeToString())
-    return b"".join(parts)
+    yield
+    made = _unranked(alone, [*alone.trials.values()], _submitted)
+    return (yield from made)
 
 
 def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
@@ -547,7 +564,19 @@ def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
     return tuple((item.name, str(value_of(item))) for item in variables)
 
 
-def _unranked(state: State, trials: Sequence[Trial]) -> list[pb.Trial]:
-    """Trials of a study that has only been submitted."""
+def _submitted(some: list[pb.Trial]) -> Message:
+    return pb.SubmitStudyResponse(trials=some)
+
+
+def _added(some: list[pb.Trial]) -> Message:
+    return pb.AddTrialsResponse(trials=some)
+
+
+def _unranked(
+    state: State, trials: Sequence[Trial], of: Callable[[list[pb.Trial]], Message]
+) -> Pieces[bytes]:
+    """Trials that have only been submitted, as a part of an answer in bytes."""
     ranked_by = measure(state.studies[trials[0].spec.study], trials)
-    return [views.trial_view(state, trial, ranked_by) for trial in trials]
+    yield
+    view = partial(views.trial_view, state, measure=ranked_by)
+    return (yield from views.serialized(trials, view, of))

@@ -40,7 +40,7 @@ from hermesd.head.api.users import within_quota
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces
+from hermesd.head.reader import Pieces, in_one
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.access import FAILED_THERE, Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -105,7 +105,9 @@ class TrialsService:
                 ordered = [*first, *(trial for trial in ordered if trial.id not in ahead)]
             best = ordered[: request.count or BEST_COUNT]
             trials = yield from views.serialized(
-                state, best, board, lambda some: pb.BestTrialsResponse(trials=some)
+                best,
+                lambda trial: views.ranked_view(state, trial, board),
+                lambda some: pb.BestTrialsResponse(trials=some),
             )
             return rest.SerializeToString() + trials
 
@@ -294,7 +296,12 @@ class TrialsService:
         study, trials = many
         numbers = range(-(-len(trials) // PART))
         if not any(part_key(key, number) in state.requests for number in numbers):
-            checked(state, trials, study)
+
+            def begin(state: State) -> Pieces[Event]:
+                names.there(state, study)
+                return in_one(lambda: checked(state, trials, study))
+
+            await self.head.read(who.user, len(trials), begin)
 
         def part(state: State, trials: tuple[TrialId, ...], key: str) -> Event | None:
             names.there(state, study)

@@ -66,16 +66,15 @@ PIECE = 50
 
 
 def serialized(
-    state: State,
     trials: Sequence[Trial],
-    board: RankedTrials,
+    view: Callable[[Trial], pb.Trial],
     of: Callable[[list[pb.Trial]], Message],
 ) -> Pieces[bytes]:
     """The trials as an answer that repeats them, in bytes: those of its parts, one behind another,
     are those of the whole."""
     parts = []
     for start in range(0, len(trials), PIECE):
-        piece = [ranked_view(state, trial, board) for trial in trials[start : start + PIECE]]
+        piece = [view(trial) for trial in trials[start : start + PIECE]]
         parts.append(of(piece).SerializeToString())
         yield
     return b"".join(parts)

@@ -37,6 +37,7 @@ from hermesd.core.tables import rebuilt, riding_of
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
 from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
+from hermesd.head.reader import still
 from hermesd.head.statedir import StateRefused
 from hermesd.record import Form, UnreadableEntry
 
@@ -109,10 +110,8 @@ def shape() -> str:
 
 
 def taken(state: State) -> TakenSnapshot:
-    """The tables as they are now: what they hold is frozen, so listing it is enough."""
+    """The tables of a state that does not change meanwhile."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
-    tables["sights"] = [(node, dict(seen)) for node, seen in state.sights.items()]
-    tables["active"] = [(study, dict(trials)) for study, trials in state.active.items()]
     return TakenSnapshot(state.now, state.half_life_seconds, tables)
 
 
@@ -225,11 +224,11 @@ class Snapshots:
     def take(self, state: State, seq: int) -> Coroutine[Any, Any, None]:
         """What saves the state as it is now, after entry `seq`. Raises JournalBroken."""
         self._seq, self._bytes, self._saving = seq, self._journal.body_bytes, True
-        return self._save(seq, taken(state))
+        return self._save(seq, still(state))
 
-    async def _save(self, seq: int, tables: TakenSnapshot) -> None:
+    async def _save(self, seq: int, state: State) -> None:
         try:
-            parts = await asyncio.to_thread(lambda: tuple(write(tables)))
+            parts = await asyncio.to_thread(lambda: tuple(write(taken(state))))
             await self._journal.save_snapshot(StateSnapshot(seq, shape(), parts))
         finally:
             self._saving = False
