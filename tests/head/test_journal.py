@@ -8,12 +8,13 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hermesd import record
-from hermesd.core.events import NodeSilent, Paused, QuantumEnded
+from hermesd.core.events import Added, NodeSilent, Paused, QuantumEnded
 from hermesd.core.model import RunId
 from hermesd.head.journal import schema
 from hermesd.head.journal.points import StoredCurve, curve
@@ -26,6 +27,7 @@ from hermesd.head.journal.store import (
     opened,
 )
 from hermesd.head.statedir import StateAway, StateRefused, filesystem_magic, owned
+from tests.core.playbook import submitted
 from tests.head.blocks import block
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -83,6 +85,21 @@ async def test_many_appends_at_once_are_all_kept_and_numbered(journal: Journal) 
     by_seq = {line.seq: line.entry for line in await journal.read(0)}
     for grant, task in enumerate(waiting):
         assert by_seq[task.result()] == QuantumEnded(RUN, grant, 0)
+
+
+async def test_of_many_new_trials_a_reader_may_take_the_first_and_the_last(
+    journal: Journal,
+) -> None:
+    """A list that is as long as a study takes a second to read, and all others wait for it."""
+    many = submitted(1_000)
+    named = Paused(tuple(spec.id for spec in many.trials) * 10, "r")
+    instead = Added("s", many.trials, "r", searcher="pbt", instead=("s/1",) * 1_000)
+    whole = [many, Added("s", many.trials, "r"), instead, named, Added("s", many.trials[:5], "r")]
+    await journal.append([(0.0, entry, "") for entry in whole])
+    assert [schema.from_row(row).entry for row in journal.each_row(0)] == whole
+    ends = (many.trials[0], many.trials[-1])
+    cut = [replace(many, trials=ends), Added("s", ends, "r"), *whole[2:]]
+    assert [schema.from_row(row).entry for row in journal.each_row(0, cut=True)] == cut
 
 
 async def test_a_caller_that_is_cancelled_does_not_tear_the_transaction(journal: Journal) -> None:

@@ -272,6 +272,20 @@ async def test_an_export_holds_the_study_its_entries_and_its_points(head: World)
     node.call.cancel()
 
 
+async def test_of_many_new_trials_the_ends_are_told_and_all_are_exported(head: World) -> None:
+    between = {"lr": {"min": 0.0, "max": 1.0}}
+    await head.submit(spec(between, method="SEARCH_METHOD_RANDOM", run_cap=500))
+    added = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=500)
+    await head.control.AddTrials(added)
+    asked = pb.WatchJournalRequest(once=True)
+    seen = [event async for part in head.control.WatchJournal(asked) for event in part.events]
+    assert [event.reason for event in seen] == ["", "digits/501 to digits/1000"]
+    lines = [json.loads(line) async for line in exporting(head)]
+    (entry,) = [line for line in lines if line["type"] == "entry" and line["kind"] == "Added"]
+    numbers = [trial["number"] for trial in entry["body"]["trials"]]
+    assert numbers == list(range(501, 1001))
+
+
 async def test_a_study_that_is_removed_while_it_is_exported_is_exported_as_it_was(
     head: World,
 ) -> None:

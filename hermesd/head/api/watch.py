@@ -18,14 +18,16 @@ from hermesd import record
 from hermesd.core.commands import Launch, Quarantine, Suspend
 from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
 from hermesd.core.model import Device, Study, StudyId, Time, study_of
+from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal import outcomes
 from hermesd.head.journal.points import Piece, counting
 from hermesd.head.journal.schema import JournalLine, PointRow, from_row
+from hermesd.head.journal.store import Journal
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces, whole
+from hermesd.head.reader import Pieces, in_one, whole
 from hermesd.head.security.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused
@@ -103,7 +105,9 @@ class WatchService:
             rows = await journal.rows(after, FEW)
             if sum(len(row.body) + len(row.outcome) for row in rows) <= FEW_BYTES:
                 return whole(found(rows))
-        return await self.head.reader.do(who.user, lambda: found(journal.each_row(after, PAGE)))
+        return await self.head.reader.do(
+            who.user, lambda: found(journal.each_row(after, PAGE, cut=True))
+        )
 
     def _wanted(
         self, line: JournalLine, study: StudyId, reports: bool, who: Asker
@@ -157,7 +161,11 @@ class WatchService:
             placement=state.placement_of(study_id),
         )
         # All of it now: the study may be removed while this is read.
-        members = [state.trials[trial] for trial in state.members[study_id]]
+        members = await self.head.read(
+            who.user,
+            len(state.members[study_id]),
+            lambda state: in_one(partial(_members, state, study_id)),
+        )
         yield f'{{"type":"study","version":1,"study":{_STUDY.write(public)}}}\n'.encode()
         for start in range(0, len(members), TRIALS):
             some = members[start : start + TRIALS]
@@ -165,8 +173,8 @@ class WatchService:
         after = 0
         devices: dict[str, None] = {}
         while True:
-            rows = self.head.journal.each_row(after, PAGE)
-            data, last = await read(who.user, partial(_entry_lines, rows, study_id, who, devices))
+            lines = partial(_entry_lines, self.head.journal, after, study_id, who, devices)
+            data, last = await read(who.user, lines)
             if data:
                 yield data
             if not last:
@@ -183,6 +191,11 @@ class WatchService:
                     yield await read(who.user, partial(_point_lines, pieces, metric))
 
 
+def _members(state: State, study: StudyId) -> list[Trial]:
+    names.there(state, study)
+    return [state.trials[trial] for trial in state.members[study]]
+
+
 def _trial_lines(trials: Iterable[Trial], who: Asker) -> Pieces[bytes]:
     lines = []
     for trial in trials:
@@ -193,18 +206,20 @@ def _trial_lines(trials: Iterable[Trial], who: Asker) -> Pieces[bytes]:
 
 
 def _entry_lines(
-    rows: Iterable[PointRow], study: StudyId, who: Asker, devices: dict[str, None]
+    journal: Journal, after: int, study: StudyId, who: Asker, devices: dict[str, None]
 ) -> Pieces[tuple[bytes, int]]:
     """The lines of the next entries that concern the study, and the last one's number, 0 for none;
     the devices on which its runs were launched are added to `devices`."""
     lines, size, last = [], 0, 0
-    for row in rows:
+    for row in journal.each_row(after, PAGE, cut=True):
         last = row.seq
         # The study's own line says it, without the submitter's environment.
         line = None if row.kind == Submitted.__name__ else from_row(row)
         if line is not None and concerns(line, study):
             if isinstance(line.entry, Launch):
                 devices.update(dict.fromkeys(line.entry.devices))
+            if row.crc is None:
+                (row,) = journal.each_row(row.seq - 1, 1)
             lines.append(_exported(row if who.everything else _own(row, line, study)))
             size += len(lines[-1])
         yield

@@ -54,6 +54,19 @@ INSERT_ENTRY = "INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)"
 SELECT_ENTRIES = (
     "SELECT seq, at, kind, body, outcome, crc FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
 )
+# The same for who tells what happened, and of many new trials only the first and the last. It is
+# SQLite that cuts long lists: it keeps nobody from the interpreter meanwhile.
+LONG_CHARACTERS = 64 * 1024
+_CUT = (
+    f"length(body) > {LONG_CHARACTERS} AND"
+    " (kind = 'Submitted' OR kind = 'Added' AND ifnull(body -> '$.instead', '[]') = '[]')"
+)
+_ENDS = "json_array(body -> '$.trials[0]', body -> '$.trials[#-1]')"
+SELECT_CUT_ENTRIES = f"""
+SELECT seq, at, kind, iif(cut, json_set(body, '$.trials', {_ENDS}), body), outcome,
+  iif(cut, NULL, crc)
+FROM (SELECT *, {_CUT} AS cut FROM journal WHERE seq > ? ORDER BY seq LIMIT ?)
+"""
 # For a repair: by a key that grows, so that damage can be stepped over.
 SCAN_POINTS = (
     "SELECT rowid, trial, attempt, metric, part, steps, vals FROM points"
@@ -90,7 +103,8 @@ class PointRow(NamedTuple):
     kind: str
     body: str
     outcome: str
-    crc: int
+    #: None: its list of trials was cut.
+    crc: int | None
 
 
 class JournalLine(NamedTuple):
@@ -140,7 +154,7 @@ def to_row(line: JournalLine) -> PointRow:
 
 def from_row(row: PointRow) -> JournalLine:
     """The entry of a row. Raises record.Unreadable."""
-    if checksum(*row[:5]) != row.crc:
+    if row.crc is not None and checksum(*row[:5]) != row.crc:
         raise record.UnreadableEntry(f"entry {row.seq}: its checksum does not agree")
     try:
         return JournalLine(row.seq, row.at, record.decode(row.kind, row.body), row.outcome)

@@ -297,6 +297,8 @@ class Journal:
         self._reading = asyncio.Lock()
         self._queue: asyncio.Queue[_Write | None] = asyncio.Queue(WRITES_LIMIT)
         self._last = last
+        # With which entry each study began that was asked about.
+        self._first: dict[StudyId, int] = {}
         self.body_bytes = 0
         self._broken: JournalBroken | None = None
         self._fresh = FreshPoints()
@@ -413,14 +415,15 @@ class Journal:
         """Rows behind the number `after`, unread."""
         return [PointRow(*row) for row in await self._select(schema.SELECT_ENTRIES, (after, limit))]
 
-    def each_row(self, after: int, limit: int = PAGE) -> Iterator[PointRow]:
+    def each_row(self, after: int, limit: int = PAGE, cut: bool = False) -> Iterator[PointRow]:
         """The same one by one, from whichever thread: by a connection of its own, so that not all
-        are in memory at once."""
+        are in memory at once. `cut`: of many new trials only the first and the last are there."""
+        sql = schema.SELECT_CUT_ENTRIES if cut else schema.SELECT_ENTRIES
         try:
             uri = file.read_only(self._path)
             with closing(sqlite3.connect(uri, uri=True, check_same_thread=False)) as connection:
                 connection.text_factory = file.text
-                for row in connection.execute(schema.SELECT_ENTRIES, (after, limit)):
+                for row in connection.execute(sql, (after, limit)):
                     yield PointRow(*row)
         except sqlite3.Error as error:
             raise file.refusal(self._path, error) from None
@@ -488,9 +491,16 @@ class Journal:
 
     async def before(self, study: StudyId) -> int:
         """The number of the last entry before a study was submitted; 0 of one that never was."""
-        sql = "SELECT min(seq) FROM journal WHERE kind = 'Submitted' AND body ->> '$.study.id' = ?"
-        (first,) = (await self._select(sql, (study,)))[0]
-        return first - 1 if first else 0
+        if study not in self._first:
+            sql = (
+                "SELECT min(seq) FROM journal"
+                " WHERE kind = 'Submitted' AND body ->> '$.study.id' = ?"
+            )
+            (first,) = (await self._select(sql, (study,)))[0]
+            if not first:
+                return 0
+            self._first[study] = first
+        return self._first[study] - 1
 
     async def owners(self) -> dict[StudyId, str]:
         """Whose each study is, removed ones too."""
