@@ -8,8 +8,9 @@ all of them: previews of a study as large as hers, eight GetStudy at a time, 32 
 and RetryTrials of all her trials in turn, eight readers of the whole journal. A real head over TLS
 on loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
 
-A call counts from when it is due, so that a head which stops for a second is seen by all the
-calls of that second.
+Alice's processes are niced to 19: where people work, they are on another machine than the head. A
+call counts from when it is due, so that a head which stops for a second is seen by all the calls of
+that second.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -214,6 +216,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.load:
+        os.nice(19)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(load(given.load, given.folder, given.trials))
         return

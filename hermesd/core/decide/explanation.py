@@ -427,13 +427,16 @@ def left_idle(state: State, queues: Queues, study: StudyId, now: Time) -> tuple[
 
     Of a state that was decided about; empty where something else keeps the trials waiting.
     """
-    trials = [state.trials[trial] for trial in state.active[study]]
-    if not state.free or any(trial.run is not None for trial in trials):
+    # What is asked for each study of a list: the cheapest first.
+    if not state.free:
         return ()
     try:
         if not queues.peek(study, lambda queue: queue.plans):
             return ()
     except Unanswered:
+        return ()
+    trials = [state.trials[trial] for trial in state.active[study]]
+    if any(trial.run is not None for trial in trials):
         return ()
     quotas = DeviceQuotas(state)
     ready = (
