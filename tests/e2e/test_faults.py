@@ -127,31 +127,34 @@ async def test_killing_everything_at_once_loses_nothing_durable(state: Path, loc
         await check(cluster, study, locks)
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("script", "state_wanted", "words"),
-    [
-        ("raise ValueError('the third layer is missing')", types_pb2.TRIAL_STATE_FAILED, "third"),
-        ("print('nothing to report')", types_pb2.TRIAL_STATE_COMPLETED, "no metric seen"),
-        ("import os; os.kill(os.getpid(), 11)", types_pb2.TRIAL_STATE_FAILED, "SIGSEGV"),
-        ("import sys; sys.exit(7)", types_pb2.TRIAL_STATE_FAILED, "7"),
-        (
-            "import itertools, time, trainer_shim; t = trainer_shim.attach()\n"
-            "for i in itertools.count(1): time.sleep(0.01); t.report(i, loss=float('nan'))",
-            types_pb2.TRIAL_STATE_STOPPED,
-            "not finite",
-        ),
-    ],
+BAD = (
+    ("raise ValueError('the third layer is missing')", types_pb2.TRIAL_STATE_FAILED, "third"),
+    ("print('nothing to report')", types_pb2.TRIAL_STATE_COMPLETED, "no metric seen"),
+    ("import os; os.kill(os.getpid(), 11)", types_pb2.TRIAL_STATE_FAILED, "SIGSEGV"),
+    ("import sys; sys.exit(7)", types_pb2.TRIAL_STATE_FAILED, "7"),
+    (
+        "import itertools, time, trainer_shim; t = trainer_shim.attach()\n"
+        "for i in itertools.count(1): time.sleep(0.01); t.report(i, loss=float('nan'))",
+        types_pb2.TRIAL_STATE_STOPPED,
+        "not finite",
+    ),
 )
-async def test_a_bad_program_ends_with_a_state_and_a_reason(
-    script: str, state_wanted: int, words: str, state: Path
-) -> None:
+LOUD = "print('loading'); raise RuntimeError('no such file: weights')"
+
+
+@pytest.mark.timeout(120)
+async def test_a_bad_program_ends_with_a_state_a_reason_and_its_last_lines(state: Path) -> None:
     async with running(state, slots=1) as cluster:
-        study = await cluster.submit("bad", {"train.py": script}, {"rate": [0.1]})
-        answer = await cluster.finished(study)
-        trial = answer.trials[0]
-        assert trial.state == state_wanted
-        assert words in trial.reason
+        for script, state_wanted, words in BAD:
+            study = await cluster.submit("bad", {"train.py": script}, {"rate": [0.1]})
+            (trial,) = (await cluster.finished(study)).trials
+            assert trial.state == state_wanted
+            assert words in trial.reason
+        study = await cluster.submit("loud", {"train.py": LOUD}, {"rate": [0.1]})
+        await cluster.finished(study)
+        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/1"))
+        assert "loading" in answer.output_tail
+        assert "no such file: weights" in answer.output_tail
 
 
 ASTRAY = """
@@ -241,17 +244,6 @@ async def test_a_program_that_sleeps_uses_up_its_time(where: str, state: Path) -
         (trial,) = (await cluster.finished(study)).trials
         assert trial.state == types_pb2.TRIAL_STATE_STOPPED
         assert trial.reason == "stop.max_seconds = 2 is reached"
-
-
-@pytest.mark.timeout(60)
-async def test_the_last_lines_of_a_failed_trial_are_shown(state: Path) -> None:
-    async with running(state, slots=1) as cluster:
-        script = "print('loading'); raise RuntimeError('no such file: weights')"
-        study = await cluster.submit("loud", {"train.py": script}, {"rate": [0.1]})
-        await cluster.finished(study)
-        answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=f"{study}/1"))
-        assert "loading" in answer.output_tail
-        assert "no such file: weights" in answer.output_tail
 
 
 # Can only be parked, and ends at another moment of its quanta than the next one does.

@@ -104,6 +104,13 @@ class Standing:
         asked = control.DrainNodeRequest(request_id=uuid.uuid4().hex, node=node.id)
         await self.cluster.stub.DrainNode(asked)
 
+    async def undrain(self) -> None:
+        """Have the node take trials again, if it was drained."""
+        (node,) = (await self.cluster.stub.ListNodes(control.ListNodesRequest())).nodes
+        if node.draining:
+            asked = control.UndrainNodeRequest(request_id=uuid.uuid4().hex, node=node.id)
+            await self.cluster.stub.UndrainNode(asked)
+
     @property
     def _selection(self) -> control.Selection:
         return control.Selection(study=self.study)
@@ -158,24 +165,32 @@ def freezer_of(pid: int) -> str | None:
     return None
 
 
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as state:
+        async with running(Path(state), slots=1) as cluster:
+            yield cluster
+
+
 @asynccontextmanager
 async def standing(
-    folder: Path, deadline_seconds: float, saves: bool = True
+    cluster: Cluster, folder: Path, deadline_seconds: float, saves: bool = True
 ) -> AsyncIterator[Standing]:
-    """A cluster whose only trial has done its last step, and waits before it ends."""
+    """A cluster's only trial, which has done its last step, and waits before it ends."""
     begun, gate = folder / "begun", folder / "gate"
+    folder.mkdir()
     os.mkfifo(gate)
     program = PROGRAM.format(
         begun=str(begun), gate=str(gate), steps=STEPS, save=", save=save" if saves else ""
     )
-    with tempfile.TemporaryDirectory(prefix="hermes-") as state:
-        async with running(Path(state), slots=1) as cluster:
-            suspend = types_pb2.Suspend(deadline_seconds=deadline_seconds)
-            study = await cluster.submit("once", {"train.py": program}, {}, suspend=suspend)
-            trial = Standing(cluster, study, begun, gate)
-            await cluster.until(trial.stands)
-            await trial.comes_to(RUNNING)
-            yield trial
+    suspend = types_pb2.Suspend(deadline_seconds=deadline_seconds)
+    study = await cluster.submit("once", {"train.py": program}, {}, suspend=suspend)
+    trial = Standing(cluster, study, begun, gate)
+    await cluster.until(trial.stands)
+    await trial.comes_to(RUNNING)
+    yield trial
+    await trial.undrain()
+    await cluster.until(lambda: not cluster.pids("host"))
 
 
 Order: TypeAlias = Callable[[Standing], Awaitable[None]]
@@ -207,15 +222,15 @@ async def before_a_boundary(trial: Standing, order: Order) -> None:
         await trial.resume()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("order", [Standing.pause, Standing.drain], ids=["park", "checkpoint"])
-@pytest.mark.parametrize("moment", [before_the_order, with_the_order_on_its_way, before_a_boundary])
 async def test_a_program_that_ends_as_it_is_suspended_has_completed(
-    moment: Callable[[Standing, Order], Awaitable[None]], order: Order, tmp_path: Path
+    order: Order, cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with standing(tmp_path, deadline_seconds=60.0) as trial:
-        await moment(trial, order)
-        await trial.has_completed_once()
+    for moment in (before_the_order, with_the_order_on_its_way, before_a_boundary):
+        async with standing(cluster, tmp_path / moment.__name__, deadline_seconds=60.0) as trial:
+            await moment(trial, order)
+            await trial.has_completed_once()
 
 
 async def while_frozen(trial: Standing) -> None:
@@ -243,17 +258,18 @@ async def while_told_to_be_written_down(trial: Standing) -> None:
         await trial.has_exited()
 
 
-@pytest.mark.timeout(60)
+MOMENTS = (while_frozen, while_told_to_go_on, after_it_went_on, while_told_to_be_written_down)
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("saves", [False, True], ids=["park-only", "restorable"])
-@pytest.mark.parametrize(
-    "moment", [while_frozen, while_told_to_go_on, after_it_went_on, while_told_to_be_written_down]
-)
 async def test_a_program_that_ends_although_it_is_parked_has_completed(
-    moment: Callable[[Standing], Awaitable[None]], saves: bool, tmp_path: Path
+    saves: bool, cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with standing(tmp_path, deadline_seconds=1.0, saves=saves) as trial:
-        await trial.pause()
-        await trial.comes_to(WAITING)
-        assert (await trial.trial()).kept_tier == types_pb2.TIER_PARK
-        await moment(trial)
-        await trial.has_completed_once()
+    for moment in MOMENTS:
+        async with standing(cluster, tmp_path / moment.__name__, 1.0, saves) as trial:
+            await trial.pause()
+            await trial.comes_to(WAITING)
+            assert (await trial.trial()).kept_tier == types_pb2.TIER_PARK
+            await moment(trial)
+            await trial.has_completed_once()

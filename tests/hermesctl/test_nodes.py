@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from hermesctl.commands import doctor
 from hermesctl.errors import ExitCode
 from hermesctl.render import live
 from hermesctl.render.node_views import more_machines
@@ -28,6 +29,12 @@ from tests.hermesctl.test_cli import hermesctl
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits looks often."""
     monkeypatch.setattr(async_client, "_LOOK_SECONDS", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`doctor` imports TensorFlow for seconds, of which nothing is asked here."""
+    monkeypatch.setattr(doctor, "_FRAMEWORK_CODE", "print('none')")
 
 
 def busy_box(**fields: object) -> pb.Node:
