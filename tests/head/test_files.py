@@ -89,6 +89,15 @@ async def test_files_of_the_working_copy_are_relayed_as_the_node_sends_them(
     assert (code, said) == (CODE.NOT_FOUND, "digits/1: its working copy was removed")
 
 
+async def test_so_many_patterns_are_refused_that_a_node_would_compare_for_hours(
+    head: World, node: Node
+) -> None:
+    for patterns in (["*"] * 1_001, ["*" * 5_000]):
+        request = pb.GetFilesRequest(trial="digits/1", patterns=patterns)
+        code, words = await status(head.control.GetFiles(request).read())
+        assert (code, "expected at most 1,000" in words) == (CODE.INVALID_ARGUMENT, True)
+
+
 async def test_a_followed_log_goes_on_after_a_suspension_and_ends_with_the_trial(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

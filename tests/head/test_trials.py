@@ -548,3 +548,11 @@ async def test_whether_many_trials_may_be_changed_is_seen_beside_the_loop(
         assert len((await head.control.StopTrials(stop)).trials) == 5
     assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_so_many_trials_are_named_that_the_loop_would_stand_still(head: World) -> None:
+    await head.submit()
+    named = pb.Selection(trials=["digits/1"] * 10_001)
+    request = pb.PauseTrialsRequest(request_id=request_id(), selection=named)
+    code, words = await status(head.control.PauseTrials(request))
+    assert (code, "at most 10,000, or the study" in words) == (CODE.INVALID_ARGUMENT, True)

@@ -19,14 +19,18 @@ from hermesd.head.fleet.session import NodeSession
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 from hermesd.head.reader import Pieces
-from hermesd.head.refusals import NotFound, Unreachable
+from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.head.security.access import asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.refusal import FieldError, Refused
 
 TAIL_BYTES = 8 * 1024
 TAIL_SECONDS = 2.0
 FOLLOW_SECONDS = 0.5
+# A node compares each file of a working copy with each.
+PATTERNS_LIMIT = 1_000
+PATH_LENGTH = 4096
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,11 @@ class FilesService:
         """The last of what a trial printed, as far as it can be had at once."""
         try:
             async with asyncio.timeout(TAIL_SECONDS):
-                pieces = [piece async for piece in self._log(trial, -TAIL_BYTES)]
-        except (TimeoutError, NotFound, Unreachable):
+                text = b""
+                async for piece in self._log(trial, -TAIL_BYTES):
+                    text = (text + piece.data)[-TAIL_BYTES:]
+        except (TimeoutError, NotFound, Unreachable, TooMuch):
             return ""
-        text = b"".join(piece.data for piece in pieces)[-TAIL_BYTES:]
         return text.decode(errors="replace")
 
     async def TailLogs(
@@ -120,6 +125,10 @@ class FilesService:
         trial = names.trial_id(self.head.state, request.trial, asker())
         if self.head.state.trials[trial].last_node is None:
             raise NotFound(f"{trial} has not run yet: it has no files")
+        if len(request.patterns) > PATTERNS_LIMIT or any(map(_is_long, request.patterns)):
+            value = f"{len(request.patterns):,} paths"
+            expected = f"at most {PATTERNS_LIMIT:,}, each of up to {PATH_LENGTH} characters"
+            raise Refused(FieldError("patterns", value, expected))
         files = node_pb2.WorkFiles(
             patterns=request.patterns,
             names_only=request.names_only,
@@ -184,6 +193,10 @@ class FilesService:
                 yield pb.DownloadCheckpointResponse(
                     name=chunk.name, offset=chunk.offset, data=chunk.data
                 )
+
+
+def _is_long(path: str) -> bool:
+    return len(path) > PATH_LENGTH
 
 
 def nodes_of(state: State, trial_id: TrialId) -> list[NodeId]:

@@ -11,6 +11,9 @@ from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, nearest, shown
 
+# So many trials are named one by one: each costs time in which nothing else is done.
+NAMED_LIMIT = 10_000
+
 
 def study_id(state: State, text: str, asker: Asker) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
@@ -40,13 +43,18 @@ def place(state: State, node: str, device: str) -> Place:
     return _one("device", f"{known}/{device}", state.nodes[known].devices)
 
 
-def trial_id(state: State, text: str, asker: Asker) -> TrialId:
-    """The trial that is meant: `study/17`, the study by prefix. Raises NotFound, Refused."""
+def trial_id(
+    state: State, text: str, asker: Asker, found: dict[str, StudyId] | None = None
+) -> TrialId:
+    """The trial that is meant: `study/17`, the study by prefix; `found` remembers which that is.
+    Raises NotFound, Refused."""
     study, slash, number = text.strip().rpartition("/")
     if not slash or not number:
         expected = "study/number, for example digits/17"
         raise Refused(FieldError("trial", shown(text), expected))
-    known = study_id(state, study, asker)
+    found = {} if found is None else found
+    known = found.get(study) or study_id(state, study, asker)
+    found[study] = known
     wanted = f"{known}/{number}"
     if wanted not in state.trials:
         count = len(state.members[known])
@@ -63,7 +71,11 @@ def selected(
     """
     if not selection.study and not selection.trials:
         raise Refused(FieldError("selection", "", "a study, or trials"))
-    trials = tuple(dict.fromkeys(trial_id(state, text, asker) for text in selection.trials))
+    if (count := len(selection.trials)) > NAMED_LIMIT:
+        expected = f"at most {NAMED_LIMIT:,}, or the study"
+        raise Refused(FieldError("selection.trials", f"{count:,} trials", expected))
+    found: dict[str, StudyId] = {}
+    trials = tuple(dict.fromkeys(trial_id(state, text, asker, found) for text in selection.trials))
     studies = list(dict.fromkeys(state.trials[trial].spec.study for trial in trials))
     if selection.study:
         studies = list(dict.fromkeys([study_id(state, selection.study, asker), *studies]))

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from hermesd.head.clock import boottime
 from hermesd.head.fleet.session import NodeSession
 from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.pb.hermes.v1 import node_pb2
@@ -37,6 +38,11 @@ class Spool:
         self._folder = folder
         self._limit = segment_bytes
         self._segments: deque[_Segment] = deque()
+
+    @property
+    def pieces(self) -> int:
+        """How many wait."""
+        return sum(len(segment.pieces) for segment in self._segments)
 
     @property
     def files(self) -> int:
@@ -96,10 +102,15 @@ class _Segment:
 # How far a client may be behind: with a file that ends, and with a log that is followed.
 FILE_LIMIT_BYTES = 16 * 2**30
 FOLLOW_LIMIT_BYTES = 256 * 2**20
+# Of one client, and of all: the head remembers how long each is.
+PIECES_LIMIT = 500_000
+ALL_PIECES_LIMIT = 2_000_000
 # What may wait for all clients together; nor may it be more than what is left of the disk, which is
 # the journal's.
 ALL_LIMIT_BYTES = 32 * 2**30
 PATIENCE_SECONDS = 30.0
+# What a node sends for so long after its reader has left was on its way.
+ON_ITS_WAY_SECONDS = 30.0
 
 
 class Ticket:
@@ -121,7 +132,6 @@ class Ticket:
         self._limit = FOLLOW_LIMIT_BYTES if follow else FILE_LIMIT_BYTES
         self._crowded = crowded
         self._spool = Spool(folder)
-        self._waiting: deque[node_pb2.FileChunk] = deque()
         self._failure: Exception | None = None
         self._wake = asyncio.Event()
 
@@ -133,31 +143,28 @@ class Ticket:
             return
         if self._failure is not None:
             return
-        if self._spool.unread + len(chunk.data) > self._limit:
+        said = chunk.SerializeToString()
+        if self._spool.unread + len(said) > self._limit or self._spool.pieces >= PIECES_LIMIT:
             self.fail(TooMuch(f"more than {self._limit} bytes were not read in time"))
             return
         try:
             if self._crowded():
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._spool.put(chunk.data)
+            self._spool.put(said)
         except OSError as error:
             self.fail(TooMuch(f"too much waits to be read by clients: {error.strerror}"))
             return
-        self._waiting.append(
-            node_pb2.FileChunk(
-                name=chunk.name,
-                offset=chunk.offset,
-                last=chunk.last,
-                size_bytes=chunk.size_bytes,
-                modified_unix_seconds=chunk.modified_unix_seconds,
-            )
-        )
         self._wake.set()
 
     @property
     def unread(self) -> int:
         """The bytes that wait for the client."""
         return self._spool.unread
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces these are."""
+        return self._spool.pieces
 
     def fail(self, failure: Exception) -> None:
         """No more will come."""
@@ -167,9 +174,8 @@ class Ticket:
     async def chunks(self) -> AsyncIterator[node_pb2.FileChunk]:
         """The chunks in order, the last one included. Raises what went wrong."""
         while True:
-            while self._waiting:
-                chunk = self._waiting.popleft()
-                chunk.data = self._spool.get()
+            while self._spool.unread:
+                chunk = node_pb2.FileChunk.FromString(self._spool.get())
                 yield chunk
                 if chunk.last:
                     return
@@ -192,6 +198,8 @@ class Relay:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tickets: dict[int, Ticket] = {}
+        # Whose reader has left lately, and until when the rest of it may come.
+        self._left: dict[int, tuple[NodeSession, float]] = {}
         self._count = 0
 
     @contextmanager
@@ -208,6 +216,9 @@ class Relay:
             yield ticket
         finally:
             if not ticket.over:
+                now = boottime()
+                self._left = {n: each for n, each in self._left.items() if each[1] > now}
+                self._left[ticket.number] = session, now + ON_ITS_WAY_SECONDS
                 cancel = node_pb2.SendFile(ticket=ticket.number, cancel=True)
                 session.send(node_pb2.AttachResponse(send_file=cancel))
             del self._tickets[ticket.number]
@@ -215,13 +226,19 @@ class Relay:
 
     def _is_crowded(self) -> bool:
         unread = sum(ticket.unread for ticket in self._tickets.values())
+        if sum(ticket.pieces for ticket in self._tickets.values()) >= ALL_PIECES_LIMIT:
+            return True
         return unread > min(ALL_LIMIT_BYTES, shutil.disk_usage(self._folder).free)
 
-    def deliver(self, session: NodeSession, chunk: node_pb2.FileChunk) -> None:
-        """A chunk came on a node's stream; one that nobody waits for any more is dropped."""
+    def deliver(self, session: NodeSession, chunk: node_pb2.FileChunk) -> bool:
+        """A chunk came on a node's stream. Whether it was asked for: one that nobody waits for any
+        more is dropped."""
         ticket = self._tickets.get(chunk.ticket)
         if ticket is not None and ticket.session is session:
             ticket.deliver(chunk)
+            return True
+        sender, until = self._left.get(chunk.ticket, (None, 0.0))
+        return sender is session and boottime() < until
 
     def lost(self, session: NodeSession) -> None:
         """The node's stream ended."""

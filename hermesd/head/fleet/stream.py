@@ -280,7 +280,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     ) -> None:
         toll = self._sessions.toll(session.node)
         async for request in requests:
-            what = request.WhichOneof("message")
+            what, was_asked = request.WhichOneof("message"), False
             session.hear(request.boottime_seconds, asks=what == "heartbeat")
             match what:
                 case "heartbeat":
@@ -291,14 +291,14 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 case "usage":
                     session.note_usage(request.usage)
                 case "file_chunk":
-                    self._relay.deliver(session, request.file_chunk)
+                    was_asked = self._relay.deliver(session, request.file_chunk)
                 case "holdings":
                     tasks.create_task(self._held(session, request.holdings))
                 case "hello":
                     raise Refused(FieldError("hello", "a second one", "one Hello a stream"))
                 case _:
                     await self._report(session, request)
-            if what != "file_chunk":  # somebody asked for those
+            if not was_asked:
                 await toll.collect(request.ByteSize(), session)
         raise SessionEnded("the stream ended")
 

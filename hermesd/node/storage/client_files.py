@@ -10,7 +10,10 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import structlog
 
@@ -22,7 +25,11 @@ from hermesd.node.storage.trial_folder import BadTrial, TrialFolder, TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 CHUNK_BYTES = 256 * 1024
+# A program may have made millions of files: whoever lists those keeps no thread from the trials.
+_LISTING = ThreadPoolExecutor(2, "listing")
 _POLL_SECONDS = 0.2
+_P = ParamSpec("_P")
+_F = TypeVar("_F")
 
 
 async def chunks(
@@ -72,7 +79,7 @@ def within(root: Path, name: str) -> Path:
 
 async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.FileChunk]:
     root = folder.as_owner(checkpoint, folder, wanted)
-    for path in await asyncio.to_thread(folder.as_owner, _files_of, root):
+    for path in await _listed(folder, _files_of, root):
         offset = 0
         while True:
             data = await asyncio.to_thread(folder.as_owner, _read, path, offset)
@@ -82,6 +89,13 @@ async def _checkpoint(folder: TrialFolder, wanted: str) -> AsyncIterator[pb.File
             offset += len(data)
             if len(data) < CHUNK_BYTES:
                 break
+
+
+async def _listed(
+    folder: TrialFolder, files: Callable[_P, list[_F]], *args: _P.args, **kwargs: _P.kwargs
+) -> list[_F]:
+    listing = partial(folder.as_owner, files, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_LISTING, listing)
 
 
 def _files_of(root: Path) -> list[Path]:
@@ -99,7 +113,7 @@ async def _work(folder: TrialFolder, wanted: pb.WorkFiles) -> AsyncIterator[pb.F
         raise FileNotFoundError(2, "its node has no files of it", folder.trial)
     if not root.is_dir():
         raise FileNotFoundError(2, "its working copy was removed to make room", folder.trial)
-    names = await asyncio.to_thread(folder.as_owner, work_files.matching, root, wanted.patterns)
+    names = await _listed(folder, work_files.matching, root, wanted.patterns)
     if wanted.patterns and not names:
         shown = ", ".join(wanted.patterns)
         raise FileNotFoundError(2, f"its working copy has no such file: {shown}", folder.trial)
