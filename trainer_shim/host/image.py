@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
@@ -39,6 +40,11 @@ _C_LIBRARY = re.compile(r"/\S*/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl\S*)$", re.M
 _ERROR = re.compile(r"Error \(.*?\): (.*)")
 # These come with every rootless image and mean nothing.
 _HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
+# What a manifest says, whatever else it does.
+_SAID: Mapping[str, type] = {
+    **dict.fromkeys(("clocks", "host", "kept", "laid_out", "parameters"), dict),
+    **{"directory": str, "features": list, "step": int},
+}
 # What CRIU says of what it cannot hold, in other words.
 _REASONS = (
     ("Connected TCP socket", "it has an open network connection (TCP)"),
@@ -115,10 +121,63 @@ def read(path: str) -> dict[str, Any]:
     """What the manifest of the image at `path` says. Raises ImageError, OSError."""
     try:
         with open(os.path.join(path, checkpoint_dir.MANIFEST), encoding="utf-8") as file:
-            manifest: dict[str, Any] = json.load(file)
-            return manifest
-    except ValueError as error:
+            manifest = json.load(file)
+    except (ValueError, RecursionError) as error:
         raise ImageError(f"its manifest cannot be read: {error}") from None
+    if not isinstance(manifest, dict):
+        raise ImageError("its manifest says nothing")
+    return manifest
+
+
+def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
+    """See that a manifest says what one of an image says, which may come from anybody, and names
+    nothing outside of the working copy. What is not looked at here is the program's own.
+
+    Raises ImageError.
+    """
+    for name, kind in _SAID.items():
+        if not isinstance(manifest.get(name), kind):
+            raise ImageError(f"its manifest does not say {name}")
+    clocks, kept = manifest["clocks"], manifest["kept"]
+    there, links, outside = kept.get("there"), kept.get("links"), manifest.get("outside", {})
+    stamps = list(manifest["laid_out"].values())
+    if not (
+        _are(str, there, list)
+        and _are(str, links, dict)
+        and _are(str, manifest["features"], list)
+        and _are(int, outside, dict)
+        and all(_are(int, stamp, list) for stamp in stamps)
+        and all(isinstance(clocks.get(name), float) for name in world.CLOCKS)
+        and all(math.isfinite(clocks[name]) for name in world.CLOCKS)
+        and _is_plain(manifest["directory"].lstrip(os.sep))
+    ):
+        raise ImageError("its manifest says what no host has written")
+    folders = {folder for name in there for folder in _above(name)}
+    wrong = [name for name in (*there, *links) if not _is_plain(name)]
+    if wrong or not folders.isdisjoint(links):
+        raise ImageError(f"it has files outside of its folder: {(wrong or sorted(links))[0][:80]}")
+
+
+def _are(kind: type, values: Any, holder: type) -> bool:
+    """Whether it is a list of these, or a dictionary that has these."""
+    if not isinstance(values, holder):
+        return False
+    each: Any = values.values() if isinstance(values, dict) else values
+    return all(isinstance(value, kind) for value in each)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a path is one below a folder, written as no other way than this."""
+    return (
+        os.path.normpath(name) == name
+        and name[:1] not in (os.sep, "")
+        and (name.split(os.sep)[0] not in (os.curdir, os.pardir) and "\0" not in name)
+    )
+
+
+def _above(name: str) -> list[str]:
+    """The folders that a path lies in."""
+    return [name[:place] for place, letter in enumerate(name) if letter == os.sep]
 
 
 def is_image(path: str) -> bool:

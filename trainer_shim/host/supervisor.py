@@ -100,6 +100,7 @@ class Supervisor(LiveTrial):
         self.run = self.new_run(None, restore)
         try:
             manifest = image.read(restore)
+            image.see_that_it_is_sound(manifest)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
             if why := image.misfit(manifest):
@@ -114,6 +115,10 @@ class Supervisor(LiveTrial):
             arrival.close_theirs()
         except (OSError, ImageError) as error:
             self._not_back(str(error), "unfit" if isinstance(error, NotHere) else "restore")
+        except Exception as error:  # what the manifest says of the program, anybody may have said
+            self.run = self.new_run(None, restore)
+            said = f"its manifest says what no host has written ({type(error).__name__}: {error})"
+            self._not_back(said)
 
     def _not_back(self, why: str, kind: str = "restore") -> None:
         arrival, self._arrival = self._arrival, None

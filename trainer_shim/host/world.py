@@ -17,7 +17,7 @@ from collections.abc import Mapping
 FIRST_PID = 1000
 _NEWTIME, _NEWIPC = 0x80, 0x08000000
 _CLOCKS = "/proc/{}/ns/time"
-_KINDS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
+CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 Clocks = Mapping[str, float]  # in seconds
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC = 2, 4, 4096, 16384
 _LAST_PID = "/proc/sys/kernel/ns_last_pid"
@@ -59,12 +59,15 @@ def fork(shown: Clocks | None = None) -> int:
         return os.fork()
     # Only who can come back goes.
     is_away = libc.setns(home, _NEWTIME) == 0 and libc.unshare(_NEWTIME) == 0
-    if is_away and shown:
-        _set_clocks(shown)
-    pid = os.fork()
-    if pid != 0 and is_away and libc.setns(home, _NEWTIME) != 0:
-        raise OSError(ctypes.get_errno(), "cannot come back from the program's clocks")
-    os.close(home)
+    pid = None
+    try:
+        if is_away and shown:
+            _set_clocks(shown)
+        pid = os.fork()
+    finally:
+        if pid != 0 and is_away and libc.setns(home, _NEWTIME) != 0:
+            raise OSError(ctypes.get_errno(), "cannot come back from the program's clocks")
+        os.close(home)
     return pid
 
 
@@ -81,13 +84,13 @@ def enter_clocks(pid: int) -> Clocks:
         fd = os.open(_CLOCKS.format(pid), os.O_RDONLY | os.O_CLOEXEC)
         ctypes.CDLL(None).setns(fd, _NEWTIME)  # if it fails, they are the same
         os.close(fd)
-    return {name: time.clock_gettime(number) for name, number in _KINDS.items()}
+    return {name: time.clock_gettime(number) for name, number in CLOCKS.items()}
 
 
 def _set_clocks(shown: Clocks) -> None:
     """Before the first process has them."""
     with open("/proc/self/timens_offsets", "w") as file:
-        for name, number in _KINDS.items():
+        for name, number in CLOCKS.items():
             offset = shown[name] - time.clock_gettime(number)
             whole = math.floor(offset)
             file.write(f"{name} {whole} {int((offset - whole) * 1e9)}\n")
