@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from hermesd.config.schema import HeadConfig
-from hermesd.config.sources import ConfigError, load_head
 from hermesd.security.accounts import not_permitted
+
+if TYPE_CHECKING:
+    from hermesd.config.schema import HeadConfig
 
 FAILED, REFUSED = 1, 2
 
@@ -31,6 +32,7 @@ def backup(
 
     Checkpoints are not included; they are on the nodes.
     """
+    from hermesd.config.sources import ConfigError, load_head
     from hermesd.head.journal.backup import backup
     from hermesd.head.statedir import StateAway, StateRefused
 
