@@ -22,7 +22,7 @@ from typing import Any, Callable, NoReturn
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import Message
-from trainer_shim.host import deleted_files, world, zstd
+from trainer_shim.host import deleted_files, serving, world, zstd
 from trainer_shim.host.deleted_files import SHARED_MEMORY
 from trainer_shim.host.freeze import descendants
 from trainer_shim.rerun.workdir_baseline import scan
@@ -232,9 +232,10 @@ def bring_back(
     manifest = checkpoint_dir.verify(path)
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
     _return_segments(os.path.join(path, _SEGMENTS))
+    os.chdir(scratch)
+    serving.begin(os.path.join(path, _PROCESSES))
     inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
-    images = _unpack(os.path.join(path, _PROCESSES), scratch)
-    command = _command([criu, "restore", "-d", "-S", "-D", images, *inherited], scratch)
+    command = _command([criu, "restore", "-d", "-S", "--stream", "-D", ".", *inherited], scratch)
     for fd in ends.values():
         os.set_inheritable(fd, True)
     os.execv(criu, command)
@@ -247,31 +248,6 @@ def _compress(builder: checkpoint_dir.Builder, processes: str) -> None:
             path = os.path.join(processes, name)
             builder.add(os.path.join(_PROCESSES, name + zstd.SUFFIX), zstd.compressed(path))
             os.unlink(path)
-
-
-def _unpack(processes: str, scratch: str) -> str:
-    """A folder where CRIU finds all of them as it has written them, until `tidy_up`."""
-    if not any(name.endswith(zstd.SUFFIX) for name in os.listdir(processes)):
-        return processes
-    folder = _unpacked(scratch)
-    tidy_up(scratch)
-    os.mkdir(folder, 0o700)
-    for name in os.listdir(processes):
-        path = os.path.join(processes, name)
-        if name.endswith(zstd.SUFFIX):
-            zstd.restore(path, os.path.join(folder, name.removesuffix(zstd.SUFFIX)))
-        else:
-            os.symlink(path, os.path.join(folder, name))
-    return folder
-
-
-def _unpacked(scratch: str) -> str:
-    return os.path.join(os.path.dirname(scratch), "unpacked")
-
-
-def tidy_up(scratch: str) -> None:
-    """CRIU has ended: it needs no more what was made for it."""
-    shutil.rmtree(_unpacked(scratch), ignore_errors=True)
 
 
 def why_not(scratch: str, status: int) -> str:

@@ -185,7 +185,6 @@ class Images:
         said = self.words()
         self._child = None
         os.close(child.fd)
-        image.tidy_up(self.memory or "")
         if child.has_ended:
             return said
         code = os.waitstatus_to_exitcode(status)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import mmap
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 SUFFIX = ".zst"
 _LIBRARY = "libzstd.so.1"
@@ -24,6 +25,7 @@ _LEVEL = 1
 _PIECE_BYTES = 4 << 20
 _THREADS = 4
 _own = threading.local()
+Part = TypeVar("Part", bytes, memoryview)
 
 
 class NotZstd(OSError):
@@ -63,11 +65,16 @@ def compressed(path: str) -> Iterator[bytes]:
         yield from _in_turn(_compress, works)
 
 
-def restore(path: str, target: str) -> None:
-    """Write the file whose compressed content is at `path`. Raises NotZstd, OSError."""
-    with _content(path) as (start, size), open(target, "xb", buffering=0) as out:
-        for _ in _in_turn(functools.partial(_decompress, out.fileno()), _frames(start, size)):
-            pass
+def content(path: str) -> Iterator[memoryview]:
+    """The content of the file that is compressed at `path`, in parts, each of which is good until
+    the next is asked for. Raises NotZstd, OSError."""
+    with _content(path) as (start, size):
+        # As many as are worked on ahead, and the one that is read.
+        targets = itertools.cycle(
+            [ctypes.create_string_buffer(_PIECE_BYTES) for _ in range(_threads() + 1)]
+        )
+        works = ((at, piece, next(targets)) for at, piece in _frames(start, size))
+        yield from _in_turn(_decompress, works)
 
 
 @contextlib.contextmanager
@@ -86,11 +93,15 @@ def _content(path: str) -> Iterator[tuple[int, int]]:
                 del first
 
 
-def _in_turn(work: Callable[..., bytes], pieces: Iterator[tuple[int, ...]]) -> Iterator[bytes]:
+def _threads() -> int:
+    return min(_THREADS, len(os.sched_getaffinity(0)))
+
+
+def _in_turn(work: Callable[..., Part], pieces: Iterator[tuple[Any, ...]]) -> Iterator[Part]:
     """What becomes of the pieces, in their order; some are worked on ahead."""
-    threads = min(_THREADS, len(os.sched_getaffinity(0)))
+    threads = _threads()
     with ThreadPoolExecutor(threads) as pool:
-        waiting: list[Future[bytes]] = []
+        waiting: list[Future[Part]] = []
         for piece in pieces:
             waiting.append(pool.submit(work, *piece))
             if len(waiting) > threads:
@@ -112,24 +123,21 @@ def _compress(start: int, size: int) -> bytes:
     return ctypes.string_at(target, size)
 
 
-def _frames(start: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Each frame's place and size, and the place of its content."""
-    library, end, offset = _library(), start + size, 0
+def _frames(start: int, size: int) -> Iterator[tuple[int, int]]:
+    """Each frame's place and size."""
+    library, end = _library(), start + size
     while start < end:
         size = _checked(library.ZSTD_findFrameCompressedSize(start, end - start))
-        content = library.ZSTD_getFrameContentSize(start, size)
-        if content > _PIECE_BYTES:
-            raise NotZstd(f"a piece is of {content} bytes, expected {_PIECE_BYTES} at the most")
-        yield start, size, offset
-        start, offset = start + size, offset + content
+        holds = library.ZSTD_getFrameContentSize(start, size)
+        if holds > _PIECE_BYTES:
+            raise NotZstd(f"a piece is of {holds} bytes, expected {_PIECE_BYTES} at the most")
+        yield start, size
+        start += size
 
 
-def _decompress(fd: int, start: int, size: int, offset: int) -> bytes:
-    target = _buffer()
-    written, size = 0, _checked(_library().ZSTD_decompress(target, _PIECE_BYTES, start, size))
-    while written < size:
-        written += os.pwrite(fd, memoryview(target)[written:size], offset + written)
-    return b""
+def _decompress(start: int, size: int, target: Any) -> memoryview:
+    size = _checked(_library().ZSTD_decompress(target, _PIECE_BYTES, start, size))
+    return memoryview(target).cast("B")[:size]
 
 
 def _checked(size: int) -> int:
