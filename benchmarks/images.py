@@ -2,9 +2,10 @@
 
 Each program runs alone. In turns it is parked and resumed in memory, and suspended as an image and
 brought back by a new host. The Keras fit, whose callback makes its checkpoint exact only under a
-condition, is suspended by that checkpoint too, where no images are made. What is asked of the disk,
-hashing and syncing included, is in the times. `python -m benchmarks.images [--rounds N]` as the
-user whom the node is to run as; HERMES_NODE_CRIU names a CRIU that is not on the PATH.
+condition, is suspended by that checkpoint too, where no images are made. The device is free when
+the program has stopped, or is gone; it is away when all that it needs is kept, hashed and synced.
+`python -m benchmarks.images [--rounds N]` as the user whom the node is to run as; HERMES_NODE_CRIU
+names a CRIU that is not on the PATH.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import sys
 import time
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from benchmarks.orphans import scratch
 from benchmarks.report import median, publish
@@ -65,7 +67,17 @@ def _trained(trial: Trial) -> None:
     time.sleep(0.5)
 
 
-def _parked(trial: Trial, rounds: int) -> tuple[list[float], list[float]]:
+class Saved(NamedTuple):
+    """Seconds until the device is free, until the progress is kept, and until the program goes on;
+    and how large that is."""
+
+    free: list[float]
+    away: list[float]
+    back: list[float]
+    bytes: int = 0
+
+
+def _parked(trial: Trial, rounds: int) -> Saved:
     away, back = [], []
     for _ in range(rounds):
         _trained(trial)
@@ -77,17 +89,20 @@ def _parked(trial: Trial, rounds: int) -> tuple[list[float], list[float]]:
         trial.resume()
         trial.until("resumed")
         back.append(time.monotonic() - asked)
-    return away, back
+    return Saved(away, away, back)
 
 
-def _saved(trial: Trial, rounds: int) -> tuple[list[float], list[float], int]:
+def _saved(trial: Trial, rounds: int) -> Saved:
     """Suspended durably, and started again by another host."""
-    away, back, size = [], [], 0
+    free, away, back, size = [], [], [], 0
     for _ in range(rounds):
         _trained(trial)
         asked = time.monotonic()
         trial.suspend("checkpoint")
         event = trial.until("suspended", "parked")
+        free.append(time.monotonic() - asked)
+        if event.get("is_being_written"):
+            event = trial.until("suspended", "parked")
         away.append(time.monotonic() - asked)
         assert event["kind"] == "suspended", event
         size = event["checkpoint"]["bytes"]
@@ -98,15 +113,16 @@ def _saved(trial: Trial, rounds: int) -> tuple[list[float], list[float], int]:
         trial.send("start", restore=event["checkpoint"]["path"], limit_step=None)
         trial.until("started")
         back.append(time.monotonic() - asked)
-    return away, back, size
+    return Saved(free, away, back, size)
 
 
-def _row(name: str, way: str, away: list[float], back: list[float], size: int = 0) -> Row:
-    return [name, way, len(away), median(away) * 1e3, median(back) * 1e3, size / 1e6]
+def _row(name: str, way: str, took: Saved) -> Row:
+    times = (median(each) * 1e3 for each in (took.free, took.away, took.back))
+    return [name, way, len(took.away), *times, took.bytes / 1e6]
 
 
 def rows(rounds: int) -> list[Row]:
-    """For each program and way: milliseconds away and back, and megabytes."""
+    """For each program and way: milliseconds until free, away and back, and megabytes."""
     found: list[Row] = []
     for name, program in SUBJECTS.items():
         if lacks := missing(program):
@@ -120,15 +136,15 @@ def rows(rounds: int) -> list[Row]:
             stack.callback(trial.end)
             lay_out(program, trial.directory / "work")
             _begun(trial.launch())
-            found.append(_row(name, "parked", *_parked(trial, rounds)))
-            found.append(_row(name, "image", *_saved(trial, rounds)))
+            found.append(_row(name, "parked", _parked(trial, rounds)))
+            found.append(_row(name, "image", _saved(trial, rounds)))
             trial.end()
             if name == "Keras fit":
                 plain = Trial(folder / "checkpoint", argv, env=env)
                 stack.enter_context(ending(plain))
                 lay_out(program, plain.directory / "work")
                 _begun(plain.launch())
-                found.append(_row(name, "checkpoint", *_saved(plain, rounds)))
+                found.append(_row(name, "checkpoint", _saved(plain, rounds)))
     return found
 
 
@@ -139,7 +155,8 @@ def main() -> None:
     if shutil.which(NAMED) is None:
         print(f"there is no {NAMED} here: HERMES_NODE_CRIU names one")
         return
-    columns = ["program", "way", "count", "away_p50_ms", "back_p50_ms", "megabytes"]
+    columns = ["program", "way", "count"]
+    columns += ["free_p50_ms", "away_p50_ms", "back_p50_ms", "megabytes"]
     publish("images", columns, rows(options.rounds))
 
 

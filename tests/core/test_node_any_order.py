@@ -209,6 +209,13 @@ class AnyOrder(RuleBasedStateMachine):
             case SuspendRun(tier=Tier.PARK) if trial in self.on_device:
                 del self.on_device[trial]
                 self.do(Parked(run, 3, 100))
+            case SuspendRun(tier=Tier.CHECKPOINT, final=False) if (
+                run.attempt % 2 and trial in self.on_device
+            ):  # an image is made of it, while it is parked
+                if self.on_device[trial] == CPU:
+                    del self.on_device[trial]
+                self.asked[trial].insert(0, WriteCheckpointAndExit(run, "an image"))
+                self.do(Parked(run, 3, 100, demoting=True))
             case SuspendRun() | WriteCheckpointAndExit():
                 self.do(LeftDevice(self.leave(trial), Tier.CHECKPOINT, 3, checkpoint(run, 3)))
             case EndProcess():

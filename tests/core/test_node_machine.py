@@ -50,7 +50,7 @@ from hermesd.core.node.messages import (
     RunFound,
     Started,
 )
-from hermesd.core.trial import MACHINES_FAULT
+from hermesd.core.trial import MACHINES_FAULT, NOT_WRITTEN
 from tests.core.node_talk import (
     CPU,
     GPU,
@@ -443,6 +443,55 @@ def test_memory_of_the_parked_is_bounded_longest_parked_first() -> None:
     (demote,) = [action for action in actions if isinstance(action, WriteCheckpointAndExit)]
     assert demote.run == ONE
     assert node.live() == [(ONE, "parked"), (RIVAL, "parked")]
+    kept = checkpoint(ONE, 7)
+    assert events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept))) == [
+        RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
+    ]
+
+
+def test_what_is_written_down_by_itself_has_given_its_device_back_before() -> None:
+    node = Told()
+    node.running()
+    assert node.says(order(RIVAL)) == [], "the device is held"
+    node.says(replace(suspend(ONE), tier=Tier.CHECKPOINT))
+    assert node.says(Parked(ONE, 7, 100, demoting=True), after=0.5) == [
+        TellHead(RunSuspended(ONE, Tier.PARK, 7, None, 0.5, "", 100)),
+        Spawn(order(RIVAL), None, None),
+    ]
+    kept = checkpoint(ONE, 7)
+    again = order(TWO, OTHER, parked=ONE)
+    assert node.says(again) == [], "its process is being written down"
+    demoted = RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")
+    told, spawned = node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept))
+    assert told == TellHead(demoted)
+    assert isinstance(spawned, Spawn)
+    assert spawned.checkpoint == kept, "it goes on from that"
+
+
+def test_what_could_not_be_written_down_by_itself_stays_parked() -> None:
+    node = Told()
+    node.running()
+    node.says(replace(suspend(ONE), tier=Tier.CHECKPOINT))
+    node.says(Parked(ONE, 7, 100, demoting=True))
+    (unwritten,) = events(node.says(Parked(ONE, 7, 100, "no image")))
+    assert isinstance(unwritten, RunSuspended)
+    assert (unwritten.tier, unwritten.cause) == (Tier.PARK, NOT_WRITTEN)
+    assert node.live() == [(ONE, "parked")]
+
+
+def test_a_device_that_only_a_checkpoint_frees_is_held_until_that_is_written() -> None:
+    node = Told()
+    node.running(device=GPU)
+    node.says(suspend(ONE))
+    assert node.says(Parked(ONE, 7, 100, demoting=True)) == [], "it is asked for nothing more"
+    (left,) = events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, checkpoint(ONE, 7))))
+    assert isinstance(left, RunSuspended)
+    assert left.tier is Tier.CHECKPOINT
+
+
+def test_what_a_host_has_written_down_by_itself_is_not_lost() -> None:
+    node = Told()
+    node.says(RunFound(order(ONE), "parked", 7, 100))
     kept = checkpoint(ONE, 7)
     assert events(node.says(LeftDevice(ONE, Tier.CHECKPOINT, 7, kept))) == [
         RunSuspended(ONE, Tier.CHECKPOINT, 7, kept, 0.0, "demoted")

@@ -38,6 +38,18 @@ class Failing:
         self.path.chmod(0o755)
         self.does("")
 
+    def waits(self) -> None:
+        """Until it `goes_on`."""
+        gate = self._told.with_suffix(".gate")
+        os.mkfifo(gate)
+        self.does(f"read line < {gate}")
+
+    def goes_on(self) -> None:
+        """What it has waited for is there."""
+        with self._told.with_suffix(".gate").open("w") as gate:  # it is there
+            self.does("")
+            gate.write("go\n")
+
     def does(self, what: str) -> None:
         self._told.write_text(f"{what}\n")
 
@@ -120,6 +132,34 @@ def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_be
     trial.launch()
     trial.start(restore=path)
     _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_the_device_is_free_before_the_image_is_written(
+    trial: WorldTrial, failing: Failing, tmp_path: Path
+) -> None:
+    _begun(trial)
+    failing.waits()
+    trial.suspend("checkpoint")
+    parked = trial.until("parked")
+    assert parked["is_being_written"]
+    assert list(trial.checkpoints.glob("*/manifest.json")) == []
+    failing.goes_on()
+    path = trial.until("suspended")["checkpoint"]["path"]
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_trial_that_is_ended_while_its_image_is_written_ends(
+    trial: WorldTrial, failing: Failing
+) -> None:
+    _begun(trial)
+    failing.waits()
+    trial.suspend("checkpoint")
+    trial.until("parked")
+    trial.send("kill")
+    assert trial.until("suspended")["tier"] == "kill"
 
 
 def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path) -> None:

@@ -167,18 +167,31 @@ class Suspension:
             self.stage = "waiting"
             trial.group.thaw()
         elif writing is not None:
+            if writing.leaves_it_stopped and trial.phase == "running" and self._gives_back:
+                self._say_parked(is_being_written=True)
             writing.go_on()
         else:
             self._park()
 
+    @property
+    def _gives_back(self) -> bool:
+        """Whether the device is free before all is written: the trial goes on elsewhere, or later,
+        and may be lost until then as what is parked."""
+        return not (self.silent or self.passes or self._cause == "stop")
+
     def _park(self) -> None:
-        trial, run = self._trial, self._trial.run
+        trial = self._trial
         self.stage = "frozen"
-        trial.phase = "parked"
         if self.silent:
+            trial.phase = "parked"
             if self._saved is not None:
                 trial.emit(**self._saved)
             return
+        self._say_parked()
+
+    def _say_parked(self, is_being_written: bool = False) -> None:
+        trial, run = self._trial, self._trial.run
+        trial.phase = "parked"
         run.frozen()
         trial.emit(
             "parked",
@@ -188,6 +201,7 @@ class Suspension:
             at_boundary=run.at_boundary,
             memory_bytes=trial.group.memory_bytes(),
             cause=self._cause,
+            is_being_written=is_being_written,
         )
 
     def _pass(self) -> None:

@@ -197,13 +197,14 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
     if stay.asked is not None:
         # The iteration that was under way is training, not a cost of the switch.
         stay.asked = min(now, stay.asked + fact.boundary_seconds)
-    if stay.final and stay.condition is not Condition.DEMOTING:
+    if stay.final and stay.condition is not Condition.DEMOTING and not fact.demoting:
         node.kill_process(stay, now)
     elif node.cheapest(stay) is not Tier.PARK:
         if stay.condition is not Condition.HALTING:
             stay.asked = now
             stay.enter(Condition.HALTING, now)
-        node.demote(stay, now)
+        if not fact.demoting:
+            node.demote(stay, now)
     elif stay.condition is Condition.DEMOTING:
         _not_demoted(node, stay, now)
     else:
@@ -214,6 +215,10 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
             node.free(stay)
         stay.outcome = stay.left(Tier.PARK, fact.step, None, fact.cause, now)
         node.tell(stay.outcome)
+        if fact.demoting:
+            stay.unwritable = False
+            stay.limit = now + stay.assignment.terms.suspend_deadline_seconds
+            stay.enter(Condition.DEMOTING, now)
 
 
 def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
@@ -235,7 +240,9 @@ def _ended(
     run = fact.run
     match fact:
         case LeftDevice(_, tier, step, checkpoint, cause):
-            if stay.condition is Condition.DEMOTING and checkpoint is not None:
+            # A daemon before this one may have asked for it, or nobody.
+            by_itself = stay.condition is Condition.PARKED and tier is Tier.CHECKPOINT
+            if (stay.condition is Condition.DEMOTING or by_itself) and checkpoint is not None:
                 demoted = RunSuspended(run, Tier.CHECKPOINT, step, checkpoint, 0.0, "demoted")
                 node.shelve(stay, checkpoint)
                 if stay.next is not None and stay.next.launch.parked == run:

@@ -259,6 +259,8 @@ class Parked:
     boundary_seconds: float = 0.0
     #: It was stopped in an iteration that did not end by the deadline.
     midway: bool = False
+    #: It is being written down already, without being asked for that, and ends then.
+    demoting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

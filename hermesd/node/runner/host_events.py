@@ -78,7 +78,8 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
             memory, cause = _count(frame.get("memory_bytes") or 0), str(frame.get("cause") or "")
             waited = float(frame.get("boundary_seconds") or 0.0)
             midway = not frame.get("at_boundary", True)
-            return Parked(run, _count(frame["step"]), memory, cause, waited, midway)
+            demoting = bool(frame.get("is_being_written", False))
+            return Parked(run, _count(frame["step"]), memory, cause, waited, midway, demoting)
         case "checkpointed":
             return CheckpointWritten(run, checkpoint_of(frame, run, node))
         case "suspended":
