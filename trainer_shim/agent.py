@@ -155,6 +155,7 @@ class Agent:
         self.result_step: int | None = None
         self.framework, self.trains = "none", False
         self.level, self.reason = "park-only", "no boundaries seen yet"
+        self._named = self.framework  # when its fidelity was last said
         # Run again from its first line, the program has not come to its checkpoint's place yet:
         # the adapter that knows the checkpoint says so.
         self.is_returning = False
@@ -188,8 +189,8 @@ class Agent:
         """Say how true a resume from a checkpoint is, when that is new."""
         if level == "exact" and self._doubt is not None:
             level, reason = "exact-if-deterministic", self._doubt
-        if (level, reason) != (self.level, self.reason):
-            self.level, self.reason = level, reason
+        if (level, reason, self.framework) != (self.level, self.reason, self._named):
+            self.level, self.reason, self._named = level, reason, self.framework
             self._say_fidelity()
 
     def doubt(self, reason: str) -> None:

@@ -87,8 +87,14 @@ def test_more_devices_that_do_not_help_are_given_back_by_none_and_not_tried_agai
 
 def test_what_an_adapter_restores_is_not_resized() -> None:
     book = elastic()
-    trains(book, "s/0#1", 0, 30, 1.0, framework="torch").heard()
+    trains(book, "s/0#1", 0, 30, 1.0, framework="torch 2.13.0").heard()
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
+
+
+def test_replicas_are_resized_whoever_restores_them() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 1.0, framework="torch-ddp 2.13.0").heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
 
 
 def test_a_resize_that_does_not_pay_is_not_made() -> None:

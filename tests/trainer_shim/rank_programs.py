@@ -126,6 +126,67 @@ DDP = textwrap.dedent("""
     dist.destroy_process_group()
 """)
 
+# The same with a batch of 24 that is divided among however many there are, and nothing random in
+# the network. What depends on their number is in variables of every kind; a function trains, after
+# another has looked at the data. Prints all of its weights.
+DDP_OF_ANY_WIDTH = textwrap.dedent("""
+    import argparse, os, sys
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data.distributed import DistributedSampler
+
+    class Job:
+        def __init__(self):
+            self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            self.best = 1e9
+
+    def evaluate(model, loader):
+        with torch.no_grad():
+            return sum(float(((model(x) - y) ** 2).sum()) for x, y in loader)
+
+    def epoch(number, job, options, sampler, loader, model, optimizer):
+        sampler.set_epoch(number)
+        seen = 0
+        for x, y in loader:
+            assert len(x) == 24 // job.world == options["batch"]
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            seen += len(x) * job.world
+        assert seen == 96, seen
+        assert (job.rank, job.world) == (dist.get_rank(), dist.get_world_size())
+
+    def main(epochs):
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        job = Job()
+        options = {"batch": 24 // job.world, "name": "a"}
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(96, 8), torch.randn(96, 1))
+        shard = data.tensors[0][job.rank :: job.world]
+        sampler = DistributedSampler(data, seed=3)
+        loader = DataLoader(data, batch_size=options["batch"], sampler=sampler)
+        network = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+        model = DistributedDataParallel(network)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.5)
+        evaluate(model.module, DataLoader(data, batch_size=96))
+        for number in range(epochs):
+            epoch(number, job, options, sampler, loader, model, optimizer)
+            schedule.step()
+            job.best = min(job.best, number)
+        assert len(shard) == 96 // job.world
+        values = torch.cat([each.detach().flatten() for each in model.parameters()])
+        print(*values.tolist(), flush=True)
+        dist.destroy_process_group()
+
+    main(int(sys.argv[1]))
+""")
+
 # TensorFlow's own way, which is told of the others by TF_CONFIG: each has half of the batch.
 MULTI_WORKER = textwrap.dedent("""
     import sys
@@ -155,4 +216,26 @@ MULTI_WORKER = textwrap.dedent("""
         first = (24 * step + 12 * rank) % 96
         train_step(tf.constant(x[first : first + 12]), tf.constant(y[first : first + 12]))
     print(rank, float(np.abs(weights.numpy()).sum()).hex(), flush=True)
+""")
+
+# One process with two replicas of the model, each on a device of its own, and half of each batch.
+MIRRORED_FIT = textwrap.dedent("""
+    import sys
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    keras.utils.set_random_seed(7)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert strategy.num_replicas_in_sync == 2
+    x = np.random.RandomState(0).randn(96, 8).astype("float32")
+    y = x.sum(1, keepdims=True)
+    with strategy.scope():
+        layers = keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)
+        model = keras.Sequential(layers)
+        model.compile("adam", "mse")
+    model.fit(x, y, batch_size=24, epochs=int(sys.argv[1]), verbose=0)
+    print(0, float(sum(np.abs(each).sum() for each in model.get_weights())).hex(), flush=True)
 """)

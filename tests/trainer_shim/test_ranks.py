@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Event, Trial, ending, environment
-from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP, MULTI_WORKER
+from tests.trainer_shim.rank_programs import (
+    ALL_REDUCE,
+    DDP,
+    DDP_OF_ANY_WIDTH,
+    MIRRORED_FIT,
+    MULTI_WORKER,
+)
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -117,6 +123,43 @@ def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
         assert last_words(trial, width) == expected
 
 
+def resized(trial: Trial, width: int) -> None:
+    """Suspend a trial by a checkpoint, and have so many processes go on from it."""
+    steps_begin(trial)
+    trial.suspend("checkpoint")
+    saved = trial.until("suspended")["checkpoint"]["path"]
+    trial.quit()
+    spec = json.loads(trial.spec.read_text())
+    trial.spec.write_text(json.dumps({**spec, "ranks": [{}] * width}))
+    trial.launch()
+    trial.start(saved)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_torchs_distributed_data_parallel_differs_by_rounding_on_another_number_of_devices(
+    tmp_path: Path,
+) -> None:
+    """The batch of a step is the same on one, on two and on three; its gradients are summed in
+    another order."""
+    epochs = 100  # after 600, fixed widths are apart by 0.005, too
+    (plain,) = undisturbed(tmp_path / "plain", 1, epochs, DDP_OF_ANY_WIDTH)
+    trial = trial_of(tmp_path / "cut", 2, DDP_OF_ANY_WIDTH, str(epochs), seed=1)
+    with ending(trial.launch()) as trial:
+        trial.start()
+        for width in (1, 2, 3):
+            resized(trial, width)
+        trial.until("completed")
+        found = last_words(trial, 3)
+        steps = list(trial.losses())
+        known = [each["framework"] for each in trial.events if each["kind"] == "fidelity"]
+    assert len(set(found)) == 1, "each has the same weights"
+    weights, expected = (list(map(float, each.split())) for each in (found[0], plain))
+    assert weights == pytest.approx(expected, rel=0, abs=1e-5)
+    assert steps == list(range(1, 4 * epochs + 1))
+    assert known[-1].startswith("torch-ddp ")
+
+
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
 def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: Path) -> None:
@@ -132,6 +175,23 @@ def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: P
         trial.until("resumed")
         assert suspended(trial, "checkpoint", 1, random.Random(2)) == 1
         assert last_words(trial, 2) == expected
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(300)
+def test_keras_fit_of_one_process_with_several_devices_parks_and_says_why_it_only_does(
+    tmp_path: Path,
+) -> None:
+    expected = undisturbed(tmp_path / "plain", 1, 10, MIRRORED_FIT)
+    trial = trial_of(tmp_path / "cut", 0, MIRRORED_FIT, "10", seed=1)
+    with ending(trial.launch()) as trial:
+        trial.start()
+        steps_begin(trial)
+        assert suspended(trial, "park", 3, random.Random(1)) == 3
+        assert last_words(trial, 1) == expected
+        (*_, known) = (each for each in trial.events if each["kind"] == "fidelity")
+        assert known["level"] == "park-only"
+        assert known["reason"] == "training under a tf.distribute strategy"
 
 
 def test_a_checkpoint_while_they_train_has_all_of_them_at_one_step(tmp_path: Path) -> None:

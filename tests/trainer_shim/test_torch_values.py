@@ -20,6 +20,7 @@ import os, random, sys
 from collections import Counter, OrderedDict, defaultdict, deque
 import numpy as np
 import torch
+from trainer_shim.adapters.torch.loaders import copy_loader, put_back_loader
 from trainer_shim.adapters.torch.pack import Packer
 from trainer_shim.adapters.torch.tensor_bytes import Unplain
 from trainer_shim.adapters.torch.random import copy_random, set_random
@@ -312,6 +313,55 @@ set_random(state)
 assert drawn() == first
 """
 
+WIDTHS = """
+from trainer_shim.adapters.torch.other_width import FirstValues
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+class Job:
+    def __init__(self, world):
+        self.world, self.best = world, 9.0
+
+def packed(values, large):
+    packer = Packer({}, 8000, large=large)
+    return [{"frame": "<module>", "values": packer.pack_some(values.items())}]
+
+def begun(world, batch_size):
+    os.environ["WORLD_SIZE"] = str(world)
+    first, large, job = FirstValues(True), UnchangedValues(), Job(world)
+    shard, long = torch.arange(48)[::world], torch.arange(6000.0)[::world].clone()
+    values = {"job": job, "shard": shard, "long": long, "seen": [0, world], "of": {"w": world}}
+    first.note(sys._getframe(1), packed(values, large), {})
+    large.noting = False
+    sampler = DistributedSampler(range(48), world, 0)
+    loader = DataLoader(range(48), batch_size, sampler=sampler)
+    first.note_loader(0, loader)
+    return first, large, values, loader
+
+first, large, values, loader = begun(2, 12)
+values["job"].best, values["seen"][0] = 1.0, 5
+loader.sampler.set_epoch(3)
+past = through_a_file(
+    {**first.dump(), "variables": packed(values, large), "loader": copy_loader(loader)}
+)
+for world, batch_size in ((1, 24), (3, 8), (3, 12)):
+    first, large, values, loader = begun(world, batch_size)
+    first.load(past)
+    (copy,) = first.variables(sys._getframe(), past["variables"])
+    Unpacker([]).put_some(copy["values"], values)
+    assert (values["job"].world, values["job"].best) == (world, 1.0)
+    assert (len(values["shard"]), len(values["long"])) == (48 // world, 6000 // world)
+    assert (values["seen"], values["of"]) == ([5, world], {"w": world})
+    put_back_loader(loader, first.loader(0, past["loader"]), Unpacker([]))
+    assert (loader.sampler.num_replicas, loader.sampler.epoch) == (world, 3)
+    assert loader.batch_sampler.batch_size == batch_size
+    try:
+        first.check_batch(0)
+        assert batch_size != 12
+    except OtherProgram as error:
+        assert batch_size == 12 and "divide the loader's batch_size by WORLD_SIZE" in str(error)
+"""
+
 
 def test_values(tmp_path: Path) -> None:
     """All in one process: importing PyTorch takes longer than any of them."""
@@ -327,6 +377,7 @@ def test_values(tmp_path: Path) -> None:
         + SHARED
         + ALIKE
         + RANDOM
+        + WIDTHS
         + "print('right')\n"
     )
     run = subprocess.run(

@@ -31,10 +31,10 @@ from hermesd.core.widths import (
 WORTH = 5.0
 # A trial that is faster by less has no use of more devices.
 FASTER = 1.05
-# The framework whose checkpoints are of any number of devices: what a program writes and reads
-# itself. An adapter puts back the program's variables, its rank and its share of the data among
-# them. Which one it is is known once a trial has begun, on as few devices as it may.
-OF_ANY_WIDTH = "explicit"
+# The frameworks whose checkpoints are of any number of devices: what a program writes and reads
+# itself, and DistributedDataParallel. Other adapters put back the program's rank and its share of
+# the data. Which one it is is known once a trial has begun, on as few devices as it may.
+OF_ANY_WIDTH = ("explicit", "torch-ddp")
 
 
 def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId, int]:
@@ -144,7 +144,7 @@ class Resizing:
         is_image = trial.checkpoint is not None and trial.checkpoint.image_of
         if speed is None or is_image or not trial.fidelity.restorable:
             return None
-        if trial.framework != OF_ANY_WIDTH:
+        if trial.framework.partition(" ")[0] not in OF_ANY_WIDTH:
             return None
         least = state.fewest(trial)
         most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
@@ -178,7 +178,7 @@ class Resizing:
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
-        if trial.framework != OF_ANY_WIDTH:
+        if trial.framework.partition(" ")[0] not in OF_ANY_WIDTH:
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
             return least

@@ -190,7 +190,7 @@ class TorchFidelity:
     def _keep_parked(self, reason: str) -> None:
         if reason not in self._obstacles:
             self._obstacles.append(reason)
-        self._judge()
+        self.judge()
 
     def other_trained(self, reason: str) -> None:
         """Another adapter has looked after what was trained: for loops after it there is none."""
@@ -209,9 +209,9 @@ class TorchFidelity:
         counter = obstacle(sys._getframe())
         if counter is not None:
             self.obstacle(counter)
-        self._judge()
+        self.judge()
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         """Tell the host what a resume promises by what is known now."""
         agent = self._agent
         if self._obstacles:

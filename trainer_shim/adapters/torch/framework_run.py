@@ -178,7 +178,7 @@ class FrameworkRun:
         for reason in (session.ran or session.steps) and _NOT_FIRST, driver.obstacle():
             if reason:
                 session.obstacle(reason)
-        note(sys._getframe(), session.objects)
+        note(sys._getframe(), session.objects, session.first)
         inventory = Inventory(session.objects)
         self._began_with = session.objects.made, inventory.outline()
         planned = driver.planned()

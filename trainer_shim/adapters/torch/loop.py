@@ -34,6 +34,7 @@ from trainer_shim.adapters.torch.loaders import (
     skip,
 )
 from trainer_shim.adapters.torch.objects import ALL, Objects, tensors_of
+from trainer_shim.adapters.torch.other_width import FirstValues, are_replicas
 from trainer_shim.adapters.torch.pack import TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import PassVariables
 from trainer_shim.adapters.torch.program_state import copy_variables, fit, put_back_variables
@@ -216,13 +217,21 @@ class EndedPass:
     def _end(self, frame: types.FrameType) -> None:
         session, left, site = self._session, self._past["left"], self._past["site"]
         session.objects.loaders = left["loaders"]
-        if session.is_last(self._number):
-            session.go_on(frame)  # the checkpoint is of the moment this pass was left
-            session.between.over(self._past, True)
-            return
         variables = session.left.of(site, left["variables"])
         if not fit(frame, variables):
             raise OtherProgram(f"other functions are run in {site}")
+        if session.first.is_elsewhere:
+            number = session.objects.number(self._loader)
+            variables = session.first.variables(frame, variables)
+            loader = session.first.loader(number, left["loader"])
+            kept = [{**each, "values": {**each["values"]}} for each in variables]
+            left = {**left, "variables": session.left.keep(site, kept), "loader": loader}
+            self._past["left"] = left
+        if session.is_last(self._number):
+            session.first.check_batch(session.objects.number(self._loader))
+            session.go_on(frame)  # the checkpoint is of the moment this pass was left
+            session.between.over(self._past, True)
+            return
         session.between.put_back(self._past)
         unpacker = session.unpacker([])
         put_back_variables(frame, variables, unpacker)
@@ -492,6 +501,8 @@ class TorchSession:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.objects = Objects()
+        self.first = FirstValues(agent.several)
+        self._are_replicas = True  # all that is trained, as far as is known
         self.iteration = Iteration()
         self.next_batch: Any = None
         self.other_way: str | None = None
@@ -519,6 +530,7 @@ class TorchSession:
                 past = load(agent.restore)
                 if past is not None:
                     self._past = self.left.load(past)
+                    self.first.load(past)
                     self.between.load(self._past["records"])
                     self.is_returning = agent.is_returning = True
 
@@ -551,10 +563,11 @@ class TorchSession:
             return make(loader)
         if self.run is not None:
             return self.run.open(loader, make)
-        program_state.note(frame, self.objects, is_outermost=not self._inside)
+        program_state.note(frame, self.objects, self.first, is_outermost=not self._inside)
         self.between.begins()
         number, past = len(self._records), None
-        site = f"{place(frame)} over loader {self.objects.number(loader)}"
+        at = self.objects.number(loader)
+        site = f"{place(frame)} over loader {at}"
         if self.is_returning and self.past_run is None:
             with self.restoring():
                 past = expected(self._past["records"], number, site)
@@ -563,7 +576,11 @@ class TorchSession:
                 self._records.append(past)
                 return EndedPass(self, loader, number, past)
         if past is not None and past["kind"] == "under way":
-            begin_again(loader, past["before"])
+            if self.is_last(number):
+                with self.restoring():
+                    self.first.check_batch(at)
+            before = past["before"]
+            begin_again(loader, {**before, "loader": self.first.loader(at, before["loader"])})
         else:
             past = None
         opened = Pass(self, loader, number, past, since)
@@ -628,8 +645,10 @@ class TorchSession:
         import torch
 
         self.objects.add(kind, one)
-        if kind == "loader" and self.is_left_out():
-            self.objects.inside.add(one)
+        if kind == "loader":
+            self.first.note_loader(self.objects.number(one), one)
+            if self.is_left_out():
+                self.objects.inside.add(one)
         if kind == "optimizer" and not (self.agent.trains or self.is_left_out()):
             self.agent.hello(private.framework())
         if kind == "module" and isinstance(one, torch.nn.modules.lazy.LazyModuleMixin):
@@ -652,6 +671,8 @@ class TorchSession:
         for one in self._inside:
             if one.obstacle is not None:
                 self.obstacle(one.obstacle)
+        if current is not None and not current.trained and agent.several:
+            self._tell_replicas(current.loader())
         if not (current and current.trained) and not agent.page.looping:
             self.standing.look()
             agent.page.step, agent.result = self.steps, self._result
@@ -667,6 +688,14 @@ class TorchSession:
                 if own and (now := turn(own)) is not None:
                     self._planned.at(own[0].f_code, now, self.steps - 1, 1)
             agent.boundary(self.steps)
+
+    def _tell_replicas(self, loader: Any) -> None:
+        """Say whether the checkpoints are of any number of processes, by all that was trained."""
+        before = self._are_replicas
+        self._are_replicas = before and are_replicas(self.objects, loader)
+        self.agent.framework = private.framework(self._are_replicas)
+        if self.agent.page.looping and before != self._are_replicas:
+            self.standing.judge()
 
     # -- boundaries
 
@@ -772,6 +801,7 @@ class TorchSession:
     ) -> TorchSnapshot:
         """The whole program, with what `more` copies; see `program_state.copy`."""
         said = {"steps": self.steps, "parameters": self.agent.parameters}
+        said |= {"are_replicas": self._are_replicas, **self.first.dump()}
         return program_state.copy(
             frame, self.objects, lambda *given: {**said, **more(*given)}, until, files
         )
@@ -784,7 +814,11 @@ class TorchSession:
         """The loop under way has been moved to its batch: put everything back."""
         past = self._past
         made = [dict(group) for group in self._groups(until)]
-        program_state.put_back(frame, self.objects, past, self.unpacker, put, until)
+        program_state.put_back(frame, self.objects, self.first, past, self.unpacker, put, until)
+        self.first.is_back()
+        if self.run is None and self.agent.several:
+            self._are_replicas = past.get("are_replicas", False)
+            self.agent.framework = private.framework(self._are_replicas)
         self._put_into_effect(made, until)
         self.steps = self.agent.page.step = past["steps"]
         self.is_returning = False

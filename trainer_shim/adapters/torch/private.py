@@ -186,8 +186,9 @@ def untested_of(package: str) -> str | None:
     return first_untested(tested, versions)
 
 
-def framework() -> str:
-    """The framework and its version, as a checkpoint names it."""
+def framework(are_replicas: bool = False) -> str:
+    """The framework and its version, as a checkpoint names it; by another name if all that is
+    trained is the same in each of the processes, which may then be any number."""
     import torch
 
-    return f"torch {torch.__version__}"
+    return f"torch{'-ddp' * are_replicas} {torch.__version__}"

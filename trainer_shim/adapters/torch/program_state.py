@@ -20,6 +20,7 @@ from trainer_shim.adapters.torch.loadable import (
 )
 from trainer_shim.adapters.torch.loaders import copy_loader
 from trainer_shim.adapters.torch.objects import ALL, Inventory, Objects
+from trainer_shim.adapters.torch.other_width import FirstValues
 from trainer_shim.adapters.torch.pack import Packer, TooLargeToPack, Unpacker
 from trainer_shim.adapters.torch.pass_variables import LARGE
 from trainer_shim.adapters.torch.random import copy_random, set_random
@@ -34,16 +35,18 @@ _VARIABLE_ITEMS = 20_000
 Put = Callable[[Unpacker], None]
 
 
-def note(frame: types.FrameType, objects: Objects, is_outermost: bool = True) -> None:
+def note(
+    frame: types.FrameType, objects: Objects, first: FirstValues, is_outermost: bool = True
+) -> None:
     """See how far iterators are as a pass begins; and what is large, if it is the first."""
     if is_outermost:
         objects.large.iterators.pass_begins(frame)
-    if not objects.large.noting:
+    if not (objects.large.noting or first.is_new(frame)):
         return
     inventory = Inventory(objects)
+    packer = Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large)
     try:
-        copy_variables(frame, Packer(inventory.known, LARGE, _VARIABLE_ITEMS, large=objects.large))
-        inventory.attributes()
+        first.note(frame, copy_variables(frame, packer), inventory.attributes())
         for loader in inventory.loaders:
             copy_loader(loader, objects.large)
     except Exception:  # whatever the program's own classes raise, it will raise when it is copied
@@ -93,6 +96,7 @@ def copy(
 def put_back(
     frame: types.FrameType,
     objects: Objects,
+    first: FirstValues,
     past: State,
     unpacker_of: Callable[[list[Any]], Unpacker],
     put: Put | None = None,
@@ -104,11 +108,12 @@ def put_back(
     if not fit(frame, past["variables"]):
         raise OtherProgram("other functions are run than at the checkpoint")
     unpacker = unpacker_of(inventory.tensors)
-    inventory.put_back(past["objects"], unpacker)
-    put_back_variables(frame, past["variables"], unpacker)
+    found = first.objects(past["objects"], list(map(objects.number, inventory.loaders)))
+    inventory.put_back(found, unpacker)
+    put_back_variables(frame, first.variables(frame, past["variables"]), unpacker)
     if put is not None:
         put(unpacker)
-    inventory.put_back_loaders(past["objects"], unpacker)
+    inventory.put_back_loaders(found, unpacker)
     set_random(past["random"])
 
 
