@@ -39,6 +39,8 @@ _READERS = {
     Tool.DETERMINED: files.from_determined,
     Tool.HYDRA: files.from_hydra,
 }
+# What starts these may also be a program.
+_SOURCE_READERS = {Tool.WANDB: convert_code.from_wandb, Tool.NNI: convert_code.from_nni}
 
 
 def convert(
@@ -60,7 +62,8 @@ def convert(
     Example: hermesctl convert experiment.yaml --from katib --to study.yaml
     """
     try:
-        draft = files.finished(_READERS[tool](file))
+        reader = _SOURCE_READERS.get(tool) if file.suffix == ".py" else None
+        draft = files.finished((reader or _READERS[tool])(file))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         shown = printable(f"{type(error).__name__}: {error}")
         raise UsageError(

@@ -97,6 +97,8 @@ class StudyDraft:
         found = _GOALS.get(str(goal or default).lower())
         if name:
             self.data["metric"] = {"name": str(name), **({"goal": found} if found else {})}
+        if goal and not found:
+            self.note(f"left out: the goal {printable(str(goal))}, which is not understood")
 
     def search_by(self, name: object) -> None:
         """How points are chosen, by its name elsewhere."""
@@ -285,9 +287,17 @@ _OF_STUDY = (
 
 def from_wandb(path: Path) -> StudyDraft:
     """A sweep file."""
-    sweep = mapping_in(
-        path, lambda one: "parameters" in one or "method" in one, "a sweep file with `parameters`"
-    )
+    expected = "a sweep file with `parameters`"
+    return of_wandb(path, mapping_in(path, is_sweep, expected))
+
+
+def is_sweep(one: Mapping[str, Any]) -> bool:
+    """Whether a mapping may be a sweep."""
+    return "parameters" in one or "method" in one
+
+
+def of_wandb(path: Path, sweep: Mapping[str, Any]) -> StudyDraft:
+    """The sweep that a file has."""
     draft = StudyDraft(path, {key: sweep[key] for key in _OF_STUDY if key in sweep})
     draft.leave_out(sweep, _OF_STUDY)
     draft.search_by(sweep.get("method", "random"))
@@ -442,7 +452,12 @@ _NNI_FIELDS = (
 def from_nni(path: Path) -> StudyDraft:
     """An experiment's configuration, of version 1 or 2."""
     keys = ("searchSpace", "searchSpaceFile", "searchSpacePath", "trialCommand", "trial")
-    whole = mapping_in(path, lambda one: any(key in one for key in keys), "an NNI experiment")
+    found = mapping_in(path, lambda one: any(key in one for key in keys), "an NNI experiment")
+    return of_nni(path, found)
+
+
+def of_nni(path: Path, whole: Mapping[str, Any]) -> StudyDraft:
+    """The experiment that a file has, as in its configuration."""
     draft, trial = StudyDraft(path), whole.get("trial") or {}
     if name := whole.get("experimentName"):
         draft.data["name"] = str(name)
@@ -612,6 +627,7 @@ def _determined_range(
 # Hydra's sweepers have languages of their own.
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+_NAMED_ARGUMENT = re.compile(r"\b(start|stop|step)\s*=\s*")
 
 
 def from_hydra(path: Path) -> StudyDraft:
@@ -657,11 +673,11 @@ def _hydra_axis(draft: StudyDraft, name: str, text: Any) -> None:
         tags, _, inner = match[2].rpartition(",") if "(" not in match[2] else _before_call(match[2])
         log, match = "log" in tags, _CALL.fullmatch(inner.strip())
         draft.leave_out({tag.strip(): 0 for tag in tags.split(",")}, ("log", ""), f"{name}: tag ")
-    given = (
-        [number(one) if number(one) is not None else one for one in _split(match[2])]
-        if match
-        else []
-    )
+    is_whole = match is not None and match[1] == "int"
+    while match and match[1] in ("int", "shuffle") and (inner := _CALL.fullmatch(match[2].strip())):
+        match = inner
+    words = _split(_NAMED_ARGUMENT.sub("", match[2])) if match else []
+    given = [number(one) if number(one) is not None else one for one in words]
     numbers = [one for one in given if isinstance(one, (int, float))]
     if match is None:
         values = [_hydra_value(one) for one in _split(text)]
@@ -669,8 +685,9 @@ def _hydra_axis(draft: StudyDraft, name: str, text: Any) -> None:
     elif match[1] == "choice":
         draft.parameters[name] = {"values": [_hydra_value(one) for one in _split(match[2])]}
     elif match[1] == "interval" and len(numbers) == 2:
-        axis = {"min": float(numbers[0]), "max": float(numbers[1])}
-        draft.parameters[name] = {**axis, **({"distribution": "log_uniform_values"} if log else {})}
+        make, drawn = (int, "q_log_uniform_values") if is_whole else (float, "log_uniform_values")
+        axis = {"min": make(numbers[0]), "max": make(numbers[1])}
+        draft.parameters[name] = {**axis, **({"distribution": drawn} if log else {})}
     elif match[1] == "range" and 1 <= len(numbers) <= 3 and len(numbers) == len(given):
         low, end, step = [*([0] if len(numbers) == 1 else []), *numbers, 1][:3]
         if axis := _hydra_range(draft, name, text, low, end, step):

@@ -1,4 +1,4 @@
-"""Searches written in Python, with Optuna or Ray Tune -> the data of a study file.
+"""Searches written in Python -> the data of a study file.
 
 The source is read, and never run: bounds have to stand there, as numbers, text or names that are
 given such a value once, and nothing else anywhere in the file.
@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import Place, Problem, UsageError
-from hermesctl.study_file.convert import StudyDraft, plain_values, read, stepped
+from hermesctl.study_file.convert import (
+    StudyDraft,
+    is_sweep,
+    of_nni,
+    of_wandb,
+    plain_values,
+    read,
+    stepped,
+)
 from hermesctl.text import cut, printable
 
 
@@ -63,14 +71,14 @@ class PythonSource:
         """`within` are the names whose value this is a part of, `left` is how long it may be."""
         if isinstance(node, ast.Name):
             if node.id in within:
-                raise self._refusal(node, "a value that is not made of itself")
+                raise self.refusal(node, "a value that is not made of itself")
             return self._value(self.named(node), (*within, node.id), left)
         if node is None:
             raise _Unknown
         is_list = isinstance(node, (ast.List, ast.Tuple))
         left[0] -= 1 if is_list else sum(map(_length, ast.walk(node)))
         if left[0] < 0:
-            raise self._refusal(node, "at most 256 KiB where each name is written out")
+            raise self.refusal(node, "at most 256 KiB where each name is written out")
         if isinstance(node, (ast.List, ast.Tuple)):
             return [self._value(one, within, left) for one in node.elts]
         try:
@@ -78,7 +86,8 @@ class PythonSource:
         except (ValueError, TypeError, SyntaxError, RecursionError):
             raise _Unknown from None
 
-    def _refusal(self, node: ast.expr, expected: str) -> UsageError:
+    def refusal(self, node: ast.expr, expected: str) -> UsageError:
+        """That an expression can't be meant."""
         place = Place(str(self._path), node.lineno)
         return UsageError("", [Problem(expected, "", cut(ast.unparse(node)), place=place)])
 
@@ -481,3 +490,100 @@ def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
         draft.schedule_by(scheduler)
     left = [key for key in ("stop", "time_budget_s", "max_concurrent_trials") if key in about]
     draft.leave_out(dict.fromkeys(left), ())
+
+
+# Programs that start W&B's sweeps and NNI's experiments have dicts like those tools' files.
+
+
+def from_wandb(path: Path) -> StudyDraft:
+    """A program with a sweep: a dict, to which some keys may be given later."""
+    source, whole = PythonSource(path), _Whole()
+    nodes = [*ast.walk(source.tree)]
+    sweeps = (each for each in nodes if isinstance(each, ast.Dict) and is_sweep(_words(each)))
+    if (sweep := next(sweeps, None)) is not None:
+        whole.put(source, (), sweep)
+    for node in nodes:
+        match node:
+            case ast.Assign(
+                targets=[ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str(key)))]
+            ) if key in ("method", "metric", "parameters", "early_terminate"):
+                whole.put(source, (key,), node.value)
+    if isinstance(command := whole.data.get("command"), str):
+        whole.data["command"] = [word.strip(" -") for word in command.split("\n") if word.strip()]
+    draft = of_wandb(path, whole.data)
+    draft.notes += whole.notes
+    if not {"program", "command"} & draft.data.keys():
+        draft.data["program"] = path.name
+    draft.note("the program has to take arguments, where it reads wandb.config")
+    return draft
+
+
+def from_nni(path: Path) -> StudyDraft:
+    """A program that gives an Experiment its `config`, setting by setting."""
+    source, whole = PythonSource(path), _Whole()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            keys = _settings_of(node.targets[0])
+            if "config" in keys[:-1]:
+                below = keys[keys.index("config") + 1 :]
+                whole.put(source, tuple(map(_camel, below)), node.value)
+    draft = of_nni(path, whole.data)
+    draft.notes += whole.notes
+    return draft
+
+
+def _words(node: ast.Dict) -> dict[str, None]:
+    """The keys of a dict that are written there."""
+    return {str(one.value): None for one in node.keys if isinstance(one, ast.Constant)}
+
+
+def _settings_of(node: ast.expr) -> list[str]:
+    """The words of `experiment.config.tuner.class_args["optimize_mode"]`."""
+    match node:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Attribute(value=inner, attr=name):
+            return [*_settings_of(inner), name]
+        case ast.Subscript(value=inner, slice=ast.Constant(value=str(key))):
+            return [*_settings_of(inner), key]
+        case _:
+            return []
+
+
+def _camel(name: str) -> str:
+    """As in NNI's files, where `trial_command` is `trialCommand`; what a tuner takes is as is."""
+    first, *rest = name.split("_")
+    return name if name == "optimize_mode" else first + "".join(word.title() for word in rest)
+
+
+class _Whole:
+    """A mapping that a program makes, as far as its values stand in the source."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._left = _WRITTEN_OUT_MAX
+
+    def put(self, source: PythonSource, keys: tuple[str, ...], node: ast.expr) -> None:
+        """Have the value of an expression below these keys, key by key where it is a dict."""
+        self._left -= 1
+        if self._left < 0:
+            raise source.refusal(node, "at most 256 KiB where each name is written out")
+        node = source.named(node) or node
+        if isinstance(node, ast.Dict):
+            for key, one in zip(node.keys, node.values, strict=True):
+                below = (*keys, str(_or_none(source, key))) if key else keys
+                self.put(source, below, one)
+            return
+        try:
+            value = source.value(node if keys else None)
+        except _Unknown:
+            where = ".".join(keys) or cut(ast.unparse(node))
+            self.notes.append(
+                f"left out: {where} (line {node.lineno}), whose value does not stand there"
+            )
+            return
+        there = self.data
+        for name in keys[:-1]:
+            there = there.setdefault(name, {})
+        there[keys[-1]] = value

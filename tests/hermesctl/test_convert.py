@@ -270,10 +270,12 @@ NOTES = {
 }
 
 
-def converted(tmp_path: Path, tool: str, text: str) -> tuple[dict[str, Any], str]:
+def converted(
+    tmp_path: Path, tool: str, text: str, name: str = "search.yaml"
+) -> tuple[dict[str, Any], str]:
     """The study file, and what was said with it."""
     (tmp_path / "space.json").write_text(SPACE)
-    file = tmp_path / ("search.py" if tool in ("optuna", "ray") else "search.yaml")
+    file = tmp_path / ("search.py" if tool in ("optuna", "ray") else name)
     file.write_text(text)
     run = CliRunner().invoke(app, ["convert", str(file), "--from", tool])
     assert run.exit_code == 0, run.output
@@ -287,6 +289,72 @@ def test_a_search_is_the_same_and_the_rest_is_named(tmp_path: Path, tool: str) -
     for words in NOTES[tool]:
         assert words in said.replace("\n", " ")
     assert "to fix:" not in said
+
+
+SWEEP = """
+import math, wandb
+metric = {"name": "loss", "goal": "minimize"}
+base = {"optimizer": {"values": ["adam", "sgd"]}}
+space = {
+    **base,
+    "lr": {"distribution": "log_uniform_values", "min": 0.001, "max": 0.1},
+    "width": {"min": 1, "max": math.floor(8.5)},
+}
+sweep = {"method": "bayes", "run_cap": 9, "command": "\\n- python3\\n- run.py\\n- ${args}"}
+sweep["metric"] = metric
+sweep["parameters"] = space
+wandb.agent(wandb.sweep(sweep))
+"""
+EXPERIMENT = """
+from nni.experiment import Experiment
+space = {"lr": {"_type": "loguniform", "_value": [0.0001, 0.1]}}
+experiment = Experiment("local")
+experiment.config.trial_command = "python3 train.py"
+experiment.config.search_space = space
+experiment.config.tuner.name = "TPE"
+experiment.config.tuner.class_args["optimize_mode"] = "maximize"
+experiment.config.max_trial_number = 10
+experiment.config.max_experiment_duration = hours
+experiment.run(8080)
+"""
+
+
+def test_what_starts_a_search_of_wandb_or_nni_may_be_a_program(tmp_path: Path) -> None:
+    data, said = converted(tmp_path, "wandb", SWEEP, "search.py")
+    space = data.pop("parameters")
+    assert data == {
+        "command": ["python3", "run.py", "${args}"], "method": "tpe", "run_cap": 9,
+        "metric": {"name": "loss", "goal": "minimize"},
+    }  # fmt: skip
+    assert space["optimizer"] == {"values": ["adam", "sgd"]}
+    assert space["lr"] == {"distribution": LOG, "min": 0.001, "max": 0.1}
+    assert "left out: parameters.width.max (line 8), whose value does not stand there" in said
+    data, said = converted(tmp_path, "nni", EXPERIMENT, "search.py")
+    assert data == {
+        "command": ["python3", "train.py", "${args}"], "method": "tpe", "run_cap": 10,
+        "metric": {"name": "default", "goal": "maximize"},
+        "parameters": {"lr": {"min": 0.0001, "max": 0.1, "distribution": LOG}},
+    }  # fmt: skip
+    assert "left out: maxExperimentDuration (line 10)" in said
+
+
+def test_casts_and_named_ends_of_hydra_are_understood(tmp_path: Path) -> None:
+    text = """
+hydra:
+  sweeper:
+    direction: ${mode}imize
+    params:
+      depth: int(interval(2, 9))
+      width: range(start=8, stop=33, step=8)
+      fold: shuffle(range(1, 4))
+"""
+    data, said = converted(tmp_path, "hydra", text)
+    assert data["parameters"] == {
+        "depth": {"min": 2, "max": 9},
+        "width": {"values": [8, 16, 24, 32]},
+        "fold": {"values": [1, 2, 3]},
+    }
+    assert "left out: the goal ${mode}imize, which is not understood" in said
 
 
 @pytest.mark.parametrize("tool", ["katib", "nni", "optuna"])
