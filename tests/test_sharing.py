@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermesd import study
 from hermesd.core.model import TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.refusal import Refused
 from tests.study_specs import spec
 
 DECAY = {"start": "lr0", "times": "gamma", "after": ["first", "second", "third"]}
@@ -23,6 +26,8 @@ PAPER: dict[str, dict[str, Any]] = {
     "lr": {"sequence": DECAY},
     "epochs": {"value": 200},
 }
+
+TINY: dict[str, dict[str, Any]] = {"lr": {"sequence": {"values": [0.2, 0.1], "at": [2]}}}
 
 
 def drafted(
@@ -105,6 +110,50 @@ def test_another_study_has_the_same_root_only_with_the_same_program_for_the_same
     assert trials(drafted(PAPER, seed=1))[0].root != root
     submission = study.Submission(spec(PAPER, share=pb.SHARE_TREE), code_sha256="other")
     assert trials(study.draft(submission))[0].root != root
+
+
+users = st.sampled_from(["ann", "bob", "eve"])
+
+
+@given(*(st.tuples(users, st.sets(users)) for _ in range(2)))
+def test_studies_of_two_users_share_only_where_each_names_all_that_the_other_does(
+    one: tuple[str, set[str]], other: tuple[str, set[str]]
+) -> None:
+    roots = [
+        trials(drafted(TINY, share_with=sorted(others)), owner=owner)[0].root
+        for owner, others in (one, other)
+    ]
+    both_allow = one[0] in other[1] | {other[0]} and other[0] in one[1] | {one[0]}
+    is_shared = roots[0] == roots[1]
+    assert is_shared <= both_allow
+    assert is_shared == (one[1] | {one[0]} == other[1] | {other[0]}), "so nobody shares by a third"
+
+
+def test_to_share_with_others_is_to_share() -> None:
+    with pytest.raises(Refused) as refused:
+        drafted(TINY, pb.SHARE_NO, share_with=["ann"])
+    assert refused.value.errors[0].field_path == "share_with"
+    with pytest.raises(Refused):
+        drafted(TINY, share_with=["\n"])
+
+
+def test_the_file_that_says_what_a_study_is_is_no_part_of_the_code_that_studies_share() -> None:
+    def root(code: str, identity: str) -> str:
+        told = spec(TINY, share=pb.SHARE_TREE)
+        submission = study.Submission(told, code, code_identity_sha256=identity)
+        return trials(study.draft(submission))[0].root
+
+    assert root("one", "same") == root("two", "same") != root("one", "another")
+    assert root("one", "") == root("two", "one")
+
+
+def test_where_a_study_was_submitted_matters_only_to_data_that_are_named_from_there() -> None:
+    def root(directory: str, data: str) -> str:
+        told = spec(TINY, share=pb.SHARE_TREE, data=[data])
+        return trials(study.draft(study.Submission(told, submit_directory=directory)))[0].root
+
+    assert root("/home/ann", "/data") == root("/home/bob", "/data")
+    assert root("/home/ann", "data") != root("/home/bob", "data")
 
 
 @pytest.mark.parametrize("number", [1, 108])

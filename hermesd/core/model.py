@@ -109,7 +109,7 @@ class OnStall(StrEnum):
 
 class Share(StrEnum):
     """Whether trials that begin alike train what they have in common once: none, or by a tree of
-    stages, with those of the same user's other studies that are alike."""
+    stages, with those of other studies that are alike."""
 
     NO = "no"
     TREE = "tree"
@@ -430,6 +430,8 @@ class Study(RunTerms):
     required_paths: tuple[str, ...] = ()
     #: Of the file that its trials run; empty: unknown.
     program_sha256: str = ""
+    #: Of its code without the study's own file, as its client says; empty: as `code_sha256`.
+    code_identity_sha256: str = ""
     #: A person has chosen the metric since, over what `source` says.
     metric_chosen: bool = False
     #: So for the signal.
@@ -441,6 +443,8 @@ class Study(RunTerms):
     #: Its trials are asked for, and told, by a loop of its author's: none is run.
     outside: bool = False
     share: Share = Share.NO
+    #: The other users with whose studies it shares, if these name its owner, and all of the others.
+    share_with: tuple[str, ...] = ()
 
     @property
     def widest(self) -> int:

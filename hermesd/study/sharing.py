@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
@@ -30,9 +31,16 @@ def rooted(study: Study, spec: TrialSpec) -> TrialSpec:
     """The trial with the root that it has in a study whose trials share what they can."""
     if study.share is not Share.TREE or study.widest > 1:
         return spec
-    program = asdict(replace(study.program, argv=spec.argv, keep=()))
-    others = (study.owner, study.pool, study.device_kind, study.signal, study.signal_goal)
-    said = json.dumps([program, others, spec.given, spec.seed], sort_keys=True)
+    # Where it was submitted matters only to data that are named relative to that.
+    there = study.program.submit_directory
+    where = "" if all(os.path.isabs(each) for each in study.program.data) else there
+    code = study.code_identity_sha256 or study.program.code_sha256
+    program = replace(study.program, argv=spec.argv, code_sha256=code, submit_directory=where)
+    said_of_it = asdict(replace(program, keep=()))
+    # All of them name all of the others, or have nothing in common.
+    users = sorted({study.owner, *study.share_with})
+    others = (users, study.pool, study.device_kind, study.signal, study.signal_goal)
+    said = json.dumps([said_of_it, others, spec.given, spec.seed], sort_keys=True)
     return replace(spec, root=hashlib.sha256(said.encode()).hexdigest())
 
 

@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from hermesd.config.values import UserName
 from hermesd.core.model import (
     HUNG_SECONDS,
     FailureRule,
@@ -353,6 +354,14 @@ class StudySection(Section):
     requirements: Annotated[str, Field(max_length=REQUIREMENTS_LIMIT)] = ""
     conda: Annotated[str, Field(max_length=200), AfterValidator(_conda)] = ""
     share: Share = Share.NO
+    share_with: Annotated[tuple[UserName, ...], Field(max_length=100)] = ()
+
+    @field_validator("share_with")
+    @classmethod
+    def _shares(cls, users: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if users and info.data.get("share") is not Share.TREE:
+            raise ValueError("`share: tree` beside it, or none")
+        return users
 
     @field_validator("metric")
     @classmethod

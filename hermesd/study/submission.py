@@ -331,7 +331,9 @@ def _study(
         checkpoint_steps=population.interval_steps if population else 0,
         priority=section.priority,
         share=section.share,
+        share_with=section.share_with,
         program_sha256=submission.program_sha256,
+        code_identity_sha256=submission.code_identity_sha256,
         searcher=searchers.searcher(section),
         outside=section.search.asked,
     )

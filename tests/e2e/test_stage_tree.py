@@ -5,14 +5,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import sys
+import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hermesd.pb.hermes.v1 import types_pb2
-from tests.e2e.cluster import Cluster, running
+from tests.e2e.cluster import Cluster, processes, running
+from tests.e2e.test_joining import Place, place
 from tests.e2e.test_try_out import hermesctl
+
+assert place  # a fixture
 
 END = 30
 FIRST, SECOND = 10, 20
@@ -128,3 +136,74 @@ async def test_a_kill_of_everything_costs_what_was_not_saved_and_nothing_more(
             cluster.kill(cluster.pids("head"))
         await all_as_alone(cluster, "s")
         assert sum(trained(log).values()) == UNIQUE, "hosts outlive the daemons: nothing was lost"
+
+
+SHARED = """
+name: {name}
+program: train.py
+share: tree
+share_with: [{others}]
+python: {python}
+metric: {{name: loss, goal: minimize}}
+suspend: {{durability_seconds: 1}}
+parameters:
+  later: {{values: {later}}}
+  rate: {{sequence: {{values: [0.01, later], at: [20]}}}}
+"""
+
+
+@pytest.mark.timeout(180)
+def test_users_who_name_each_other_train_once_what_they_have_in_common(place: Place) -> None:
+    log = place.folder / "log"
+    studies = {
+        "ann": {"others": "bob", "later": [0.5, 0.1]},
+        "bob": {"others": "ann", "later": [0.1, 0.2]},
+        "eve": {"others": "ann, bob", "later": [0.5]},
+    }
+    for name, said in studies.items():
+        project = place.folder / name
+        project.mkdir()
+        (project / "train.py").write_text(program(log, 0.05))
+        text = SHARED.format(name=f"of-{name}", python=sys.executable, **said)
+        (project / "study.yaml").write_text(text)
+
+    def trials(name: str) -> list[dict[str, Any]]:
+        listed = place.ctl("--head", name, "trial", "ls", f"of-{name}", "-o", "json")
+        found: list[dict[str, Any]] = json.loads(listed)["trials"]
+        return found
+
+    def until_killed(*words: str) -> None:
+        """Run a part of all, and everything but the hosts is killed."""
+        with place.daemon("head"), place.daemon("node", *node):
+            for word in words:
+                place.ctl("--head", word, "submit", str(place.folder / word / "study.yaml"))
+            while sum(trained(log).values()) < FIRST * len(words):
+                time.sleep(0.02)
+            for pid, line in processes(place.folder):
+                if "hermesd" in line and {"head", "node"} & {*line}:
+                    os.kill(pid, signal.SIGKILL)
+
+    node = ("--state", str(place.folder / "node"), "--slots", "1")
+    with place.daemon("head"):
+        join = place.ctl("node", "token", "--name", "box", admin=True).split()
+        for name in studies:
+            login = place.ctl("user", "token", name, admin=True).split()
+            place.ctl(*login[1:], "--name", name)
+        with place.daemon(*join[1:], *node):
+            pass
+    until_killed("ann", "bob")
+    with place.daemon("head"), place.daemon("node", *node):
+        place.ctl("--head", "eve", "submit", str(place.folder / "eve" / "study.yaml"))
+        for name in studies:
+            while any(each["state"] != "completed" for each in trials(name)):
+                pass
+            for each in trials(name):
+                later = each["params"]["later"]
+                assert math.isclose(each["metric"], reached(0.01, 0.01, later), rel_tol=1e-12)
+        done = trained(log)
+        own = {name: steps for name, steps in done.items() if not name[0].startswith("of-eve")}
+        assert set(own.values()) == {1}
+        assert len(own) == SECOND + 3 * (END - SECOND), "0.1 after step 20 is both users'"
+        assert len(done) - len(own) == END, "nobody has named her"
+        shown = place.ctl("--head", "bob", "trial", "show", "of-bob/1", "-o", "json")
+        assert json.loads(shown)["trial"]["shared_steps"] == END

@@ -65,6 +65,7 @@ OTHERS = {
     "conda": """
 method: random
 share: tree
+share_with: [olga]
 conda: vision
 resources: {device_kind: cpu, memory_bytes: 1024}
 schedule: {policy: {name: round_robin, quantum_seconds: 3}, placement: homes}
@@ -117,6 +118,7 @@ def replayed(data: Path, other: str) -> tuple[Study, Assignment]:
         (("LANGUAGE", "de"),),
         (("SHADE", "blue"),),
         program_sha256="ab" * 32,
+        code_identity_sha256="cd" * 32,
     )
     study, trials = draft(submission).accepted("whole", "somebody", 5.0)
     submitted = Submitted(replace(study, identity="9f" * 16), trials, "a request")

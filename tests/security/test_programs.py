@@ -34,8 +34,11 @@ from hermesd.head.statedir import owned
 from hermesd.node.daemon import run_node, see_told
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.node.conftest import CPU1, PROGRAM, Head, Node, becomes, worker_of
+from tests.node.test_checkpoints import build
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="no root here")
 
@@ -233,6 +236,33 @@ async def test_a_link_in_the_place_of_its_files_leads_to_nothing_of_the_daemons(
         )
     assert not [chunk for chunk in head.chunks if chunk.data]
     assert "Permission denied" in next(c.error for c in head.chunks if c.ticket == 1 and c.error)
+
+
+def test_a_trial_begins_from_that_of_another_user_with_files_of_its_own(
+    config: NodeConfig,
+) -> None:
+    (config.state_dir / "homes").mkdir(mode=0o711)
+    known, name = Accounts(config), "a1-fork-s5"
+    parent, child = (
+        TrialFolder(config.state_dir / "trials", config.state_dir, f"of-{user}/1")
+        for user in (ALICE, BOB)
+    )
+    parent.belong_to("hers", known.of(ALICE))
+    child.belong_to("his", known.of(BOB))
+    path = parent.as_owner(build, parent.checkpoints, name, 5)
+    child.begin_from(parent, name)
+    child.begin_from(parent, name)
+    own = child.checkpoints / name
+    assert checkpoints.verified(own).step == 5
+    assert {file.stat().st_uid for file in (own, *own.iterdir())} == {child.uid}
+    shutil.rmtree(own)
+    key = config.state_dir / "membership" / "key.pem"
+    key.chmod(0o600)
+    (path / "weights.bin").unlink()
+    (path / "weights.bin").symlink_to(key)
+    with pytest.raises((checkpoints.DamagedCheckpoint, PermissionError)):
+        child.begin_from(parent, name)
+    assert not own.exists()
 
 
 async def test_the_daemon_believes_no_socket_of_somebody_else(tmp_path: Path) -> None:

@@ -199,13 +199,19 @@ def fork(path: Path, target: Path) -> None:
     """
     if (target / MANIFEST).exists():
         return
-    verified(path)
-    if is_image(path):
-        raise DamagedCheckpoint(f"{path}: an image of processes is of one trial alone")
+    forkable(path)
     partial = target.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(path, partial, copy_function=os.link, ignore=lambda *_: MARKS)
     partial.rename(target)
+
+
+def forkable(path: Path) -> list[str]:
+    """The files of a checkpoint that another trial may begin from; raises as `fork` does."""
+    verified(path)
+    if is_image(path):
+        raise DamagedCheckpoint(f"{path}: an image of processes is of one trial alone")
+    return [MANIFEST, *_manifest(path)[0]["files"]]
 
 
 def is_as_far(path: Path, other: Path) -> bool:

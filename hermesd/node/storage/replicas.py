@@ -175,8 +175,7 @@ class Replicas:
         async with self._fetching.lock(child.checkpoints):
             account = self._accounts.of(order.user)
             await asyncio.to_thread(child.belong_to, order.identity, account)
-            theirs, own = parent.checkpoints / name, child.checkpoints / name
-            await asyncio.to_thread(child.as_owner, checkpoints.fork, theirs, own)
+            await asyncio.to_thread(child.begin_from, parent, name)
 
     async def _share(self, order: Fetch) -> None:
         """Raises NotFetched, BadTrial, DamagedCheckpoint, OSError."""

@@ -17,13 +17,14 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +36,7 @@ from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import accounts
 from hermesd.node.machine.accounts import PASSABLE, UnixAccount, own
+from hermesd.node.storage import checkpoints
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[0-9]+")
@@ -93,6 +95,23 @@ class TrialFolder:
         """Do a piece of work on the trial's files as its program's account may."""
         with accounts.as_owner(self.path):
             return work(*args, **kwargs)
+
+    def begin_from(self, parent: TrialFolder, name: str) -> None:
+        """Have a checkpoint of another trial: its files, or where that one's program is another
+        account's, copies of them. Raises DamagedCheckpoint, OSError."""
+        theirs, mine = parent.checkpoints / name, self.checkpoints / name
+        if parent.uid == self.uid:
+            self.as_owner(checkpoints.fork, theirs, mine)
+            return
+        if self.as_owner((mine / checkpoints.MANIFEST).exists):
+            return
+        partial = mine.with_suffix(".partial")
+        self.as_owner(shutil.rmtree, partial, ignore_errors=True)
+        for file in parent.as_owner(checkpoints.forkable, theirs):
+            with parent.as_owner(open, theirs / file, "rb") as source:
+                self.as_owner(_copy, source, partial / file)
+        self.as_owner(checkpoints.verified, partial)
+        self.as_owner(partial.rename, mine)
 
     def _be_of(self, account: UnixAccount) -> None:
         """Have the directory of the trial be this account's."""
@@ -349,3 +368,9 @@ def _fsync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _copy(source: BinaryIO, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "xb") as file:
+        shutil.copyfileobj(source, file)

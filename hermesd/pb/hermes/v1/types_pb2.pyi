@@ -465,7 +465,7 @@ class Constraint(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min: _Optional[float] = ..., max: _Optional[float] = ...) -> None: ...
 
 class StudySpec(_message.Message):
-    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search", "warm_start", "objectives", "constraints", "where", "share")
+    __slots__ = ("name", "description", "project", "entity", "program", "command", "method", "metric", "parameters", "run_cap", "early_terminate", "signal", "schedule", "resources", "suspend", "retry", "stop", "data", "python", "seed", "pool", "priority", "requires", "requirements", "conda", "metrics", "keep", "search", "warm_start", "objectives", "constraints", "where", "share", "share_with")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
@@ -499,6 +499,7 @@ class StudySpec(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
     WHERE_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_WITH_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     project: str
@@ -532,7 +533,8 @@ class StudySpec(_message.Message):
     constraints: _containers.RepeatedCompositeFieldContainer[Constraint]
     where: _containers.RepeatedScalarFieldContainer[str]
     share: Share
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., search: _Optional[_Union[Search, _Mapping]] = ..., warm_start: _Optional[_Iterable[str]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., constraints: _Optional[_Iterable[_Union[Constraint, _Mapping]]] = ..., where: _Optional[_Iterable[str]] = ..., share: _Optional[_Union[Share, str]] = ...) -> None: ...
+    share_with: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., project: _Optional[str] = ..., entity: _Optional[str] = ..., program: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., method: _Optional[_Union[SearchMethod, str]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ..., parameters: _Optional[_Iterable[_Union[Parameter, _Mapping]]] = ..., run_cap: _Optional[int] = ..., early_terminate: _Optional[_Union[EarlyTerminate, _Mapping]] = ..., signal: _Optional[_Union[Signal, _Mapping]] = ..., schedule: _Optional[_Union[Schedule, _Mapping]] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., data: _Optional[_Iterable[str]] = ..., python: _Optional[str] = ..., seed: _Optional[int] = ..., pool: _Optional[str] = ..., priority: _Optional[int] = ..., requires: _Optional[_Union[Requires, _Mapping]] = ..., requirements: _Optional[str] = ..., conda: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[MetricPattern, _Mapping]]] = ..., keep: _Optional[_Iterable[str]] = ..., search: _Optional[_Union[Search, _Mapping]] = ..., warm_start: _Optional[_Iterable[str]] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., constraints: _Optional[_Iterable[_Union[Constraint, _Mapping]]] = ..., where: _Optional[_Iterable[str]] = ..., share: _Optional[_Union[Share, str]] = ..., share_with: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Quantum(_message.Message):
     __slots__ = ("seconds", "until_step", "loss", "exact", "milestones")
