@@ -21,32 +21,34 @@ from hermesd.cli import DESCRIPTORS_MIN, REFUSED
 from hermesd.head.security.authority import Authority
 from hermesd.security.enrolment import Membership, key_pem, write_private
 from hermesd.security.identity import Identity, Role
+from tests.forked import Forked
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What a test may damage, and makes a setting of.
 Broken: TypeAlias = Callable[[Path], str]
 
 
-def command(*words: str, limit: int | None = None, **variables: str) -> subprocess.Popen[str]:
-    """A daemon with no settings but these, and no more open files than `limit`."""
-    plain = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
-    plain["HERMES_NODE_RUN_AS"] = "self"
-    limited = ("sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh") if limit is not None else ()
-    return subprocess.Popen(
-        [*limited, sys.executable, "-m", "hermesd", *words],
-        env={**plain, "PYTHONPATH": str(REPOSITORY), **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def plain() -> dict[str, str]:
+    """An environment without settings."""
+    ours = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
+    return {**ours, "HERMES_NODE_RUN_AS": "self", "PYTHONPATH": str(REPOSITORY)}
 
 
-def refusal(process: subprocess.Popen[str]) -> str:
+def command(*words: str, **variables: str) -> Forked:
+    """A daemon with no settings but these."""
+    return Forked(words, {**plain(), **variables})
+
+
+def refusal(process: Forked) -> str:
     """The one line with which it ends, besides its log."""
-    out, errors = process.communicate()
+    return said(*process.communicate())
+
+
+def said(code: int, out: str, errors: str) -> str:
+    """The one line of a daemon that refused, besides its log."""
     assert out == ""
     (line,) = (line for line in errors.splitlines() if not line.startswith("timestamp="))
-    assert process.returncode == REFUSED, line
+    assert code == REFUSED, line
     return line.removeprefix("hermesd: ")
 
 
@@ -268,9 +270,12 @@ def test_too_few_open_files_are_refused_before_anything_is_begun(
     daemon: str, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    limits = (8, 16, DESCRIPTORS_MIN - 1)
-    processes = [command(daemon, "--state", str(state), limit=limit) for limit in limits]
-    for limit, process in zip(limits, processes, strict=True):
-        line = refusal(process)
+    for limit in (8, 16, DESCRIPTORS_MIN - 1):
+        limited = ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh"]
+        daemon_words = [sys.executable, "-m", "hermesd", daemon, "--state", str(state)]
+        done = subprocess.run(
+            [*limited, *daemon_words], env=plain(), capture_output=True, text=True
+        )
+        line = said(done.returncode, done.stdout, done.stderr)
         assert line.startswith(f"limit of open files (ulimit -n) = {limit}: expected 64 or more")
     assert not state.exists()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hermesd.head.security.authority import Authority
 from hermesd.head.statedir import StateRefused
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
+from tests.forked import Forked
 from tests.head.heads import Node, world
 
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -35,9 +35,10 @@ def directory(path: Path) -> None:
 
 def start(state: Path, *words: str) -> tuple[int, str]:
     """A head that is expected to refuse: its exit code, and what it said."""
-    command = [sys.executable, "-m", "hermesd.cli", "head", "--state", str(state)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stderr
+    code, _, errors = Forked(
+        ("head", "--state", str(state), *words), dict(os.environ)
+    ).communicate()
+    return code, errors
 
 
 async def lived(state: Path, **settings: object) -> None:
