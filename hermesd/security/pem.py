@@ -4,6 +4,7 @@ is wrong with them. And ports that have them, which outlive them."""
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,21 +31,25 @@ def server_credentials(read: Callable[[], Files], members_only: bool) -> grpc.Se
     StateRefused or StateAway; the first time raises them. `members_only` lets in those alone who
     have a certificate of the same authority."""
 
-    def configuration() -> grpc.ServerCertificateConfiguration:
-        files = read()
+    def configuration(files: Files) -> grpc.ServerCertificateConfiguration:
         return grpc.ssl_server_certificate_configuration(
             [(files.key, files.certificate)], files.authority
         )
 
-    last = configuration()
+    last, lock = read(), threading.Lock()
 
-    def newest() -> grpc.ServerCertificateConfiguration:
+    def newest() -> grpc.ServerCertificateConfiguration | None:
+        """What is new, for gRPC to take instead of what it has. It frees that at once, also while
+        another thread begins a handshake with it, which ends the process (grpc/grpc#36693): it is
+        given nothing while nothing has changed."""
         nonlocal last
-        with contextlib.suppress(OSError, StateRefused, StateAway):
-            last = configuration()
-        return last
+        with lock, contextlib.suppress(OSError, StateRefused, StateAway):
+            if (files := read()) != last:
+                last = files
+                return configuration(files)
+        return None
 
-    return grpc.dynamic_ssl_server_credentials(last, newest, members_only)
+    return grpc.dynamic_ssl_server_credentials(configuration(last), newest, members_only)
 
 
 def certificates(path: Path) -> bytes:

@@ -14,10 +14,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hermesd.expecting import StateAway
 from hermesd.head.security import authority
 from hermesd.head.security.authority import Authority, Stolen
 from hermesd.pb.hermes.v1 import enrol_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.security import pem
 from hermesd.security.enrolment import Membership, channel_options
 from hermesd.security.identity import Identity, Role
 from tests.head.heads import status, world
@@ -229,3 +231,28 @@ async def test_a_nodes_port_has_the_renewals_of_its_certificate(head: Open, tmp_
     (box.folder / "member.crt").write_text("damaged")
     assert await asyncio.to_thread(shown, address)
     await server.stop(None)
+
+
+def test_a_port_is_given_new_files_only_when_they_have_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """gRPC frees what it had while other handshakes use it: hundreds of nodes that came at once
+    ended the head."""
+    given: list[Any] = []
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda *told: given.append(told))
+    files = [Authority(tmp_path / name).server_files() for name in ("first", "second")]
+    there = [files[0]]
+
+    def read() -> pem.Files:
+        if not there:
+            raise StateAway("the disk is away")
+        return there[0]
+
+    pem.server_credentials(read, members_only=True)
+    ((_, newest, _),) = given
+    assert newest() is None
+    there[:] = [files[1]]
+    assert newest() is not None
+    assert newest() is None
+    there.clear()
+    assert newest() is None
