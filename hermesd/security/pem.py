@@ -49,7 +49,11 @@ def server_credentials(read: Callable[[], Files], members_only: bool) -> grpc.Se
                 return configuration(files)
         return None
 
-    return grpc.dynamic_ssl_server_credentials(configuration(last), newest, members_only)
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(last),
+        newest,  # type: ignore[arg-type]  # None is "unchanged", which the stubs do not know
+        members_only,
+    )
 
 
 def certificates(path: Path) -> bytes:
