@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from hermesd.core.model import Checkpoint, NodeId, Phase, Time
+from hermesd.core.model import Checkpoint, Node, NodeId, Phase, Time
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import UNFIT, Trial
 
@@ -59,10 +59,15 @@ def hopeless_image(state: Tables, trial: Trial) -> bool:
         return False
     pool = state.studies[trial.spec.study].pool
     return all(
-        node.pool != pool or node.lost or node.left or node.leaving or not node.devices
+        node.pool != pool or node.lost or node.left or node.leaving or _is_suspect(state, node)
         or image_misfit(state, trial, newest, node.id) != ""
         for node in state.nodes.values()
     )  # fmt: skip
+
+
+def _is_suspect(state: Tables, node: Node) -> bool:
+    """Whether all that a node has is in quarantine, or it has nothing."""
+    return node.id in state.quarantined or all(d in state.quarantined for d in node.devices)
 
 
 def image_given_up_at(trial: Trial) -> Time:

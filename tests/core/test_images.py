@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.bounds import implausible
+from hermesd.core.commands import Quarantine
 from hermesd.core.events import (
     FidelityKnown,
     NodeDrained,
@@ -106,6 +107,20 @@ def test_one_that_a_busy_node_fits_waits_for_it() -> None:
     book.tell(started("s/0#1"), known, started("s/1#1"), checkpointed("s/0#1", 2)).expect()
     book.tell(NodeDrained("n", "r1")).expect("suspend s/0#1 by checkpoint")
     book.tell(_suspended(), joined(1, node="m")).expect().at(1000).expect()
+
+
+@pytest.mark.parametrize("place", ["o", "o/0"])
+def test_one_that_only_a_busy_node_in_quarantine_fits_waits_no_longer(place: str) -> None:
+    book = play(2, None).tell(having("n", *FEATURES), having("o", *FEATURES))
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on o/0")
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, started("s/1#1"), checkpointed("s/0#1", 2)).expect()
+    book.tell(NodeDrained("n", "r1")).expect("suspend s/0#1 by checkpoint")
+    quarantine = Quarantine(place, 1e6, "it broke")
+    book.state.apply(quarantine, book.now)
+    book.entries.append((quarantine, book.now))
+    book.tell(_suspended(), joined(1, node="m")).expect()
+    book.at(59).expect().at(60).expect("launch s/0#2 on m/0 from s/0#1@2")
 
 
 def test_a_node_that_fits_is_waited_for_as_long_as_it_is_not_lost(older: Playbook) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import shutil
 from contextlib import AsyncExitStack
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.core.model import Fidelity
+from hermesd.core import going_on
+from hermesd.core.model import Checkpoint, Fidelity
+from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster
@@ -33,6 +36,28 @@ with open("log.csv", "w") as log:
         log.write(f"{{step}},{{state!r}}\\n")
         log.flush()
         time.sleep(0.02)
+"""
+
+
+FIT = """
+import argparse, os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import time
+import keras
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile(keras.optimizers.SGD(parser.parse_args().rate), "mse")
+told = []
+def tell(batch, logs):
+    told.append(batch)
+    time.sleep(0.02)
+    model.stop_training = os.path.exists("enough")
+watch = keras.callbacks.LambdaCallback(on_train_batch_end=tell)
+model.fit(x, x.sum(axis=1), batch_size=8, epochs=10**6, verbose=0, callbacks=[watch])
 """
 
 
@@ -84,3 +109,53 @@ async def test_it_goes_on_at_the_other_node_when_its_own_is_gone(
         assert rows == [f"{step},{loss!r}" for step, loss in enumerate(losses)]
         curve = await cluster.stub.GetCurve(control.GetCurveRequest(trial=trial))
         assert list(curve.values)[-1] == losses[-1]
+
+
+@pytest.mark.timeout(240)
+async def test_an_image_that_no_node_fits_gives_way_to_the_checkpoint_before_it(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("no tensorflow here")
+    monkeypatch.setattr(going_on, "IMAGE_PATIENCE_SECONDS", 2.0)
+    root = tmp_path_factory.mktemp("g")
+    (root / "head").mkdir()
+    async with AsyncExitStack() as stack:
+        head = await stack.enter_async_context(world(root / "head"))
+        # It makes checkpoints of frameworks alone, and the other one images.
+        with monkeypatch.context() as without:
+            without.setenv("HERMES_NODE_CRIU", "off")
+            states = {"a": await stack.enter_async_context(node("a", head, None))}
+        await becomes(lambda: len(head.state.slots) == 1)
+        cluster = Cluster(root / "head", slots=0)
+        stack.push_async_callback(cluster.stop)
+        study = await cluster.submit(
+            "fit",
+            {"train.py": FIT},
+            {"rate": [0.01]},
+            schedule=types_pb2.Schedule(policy=types_pb2.Plugin(name="fifo")),
+            suspend=types_pb2.Suspend(durability_seconds=1.0),
+        )
+
+        def trial() -> Trial:
+            return head.state.trials[f"{study}/1"]
+
+        def saved() -> Checkpoint | None:
+            return trial().checkpoint
+
+        await becomes(lambda: saved() is not None)
+        states["b"] = await stack.enter_async_context(node("b", head, None))
+        await becomes(lambda: "b" in head.state.nodes and head.state.nodes["b"].image_features)
+        await cluster.stub.DrainNode(control.DrainNodeRequest(node="a", request_id="1"))
+        await becomes(lambda: (found := saved()) is not None and found.image_of == "b")
+        older = trial().before_image
+        assert older is not None, "what it came from is kept"
+        await cluster.stub.DrainNode(control.DrainNodeRequest(node="b", request_id="2"))
+        await becomes(lambda: trial().run is None)
+        await cluster.stub.UndrainNode(control.UndrainNodeRequest(node="a", request_id="3"))
+        await becomes(lambda: head.state.node_of(trial()) == "a" and trial().run is not None)
+        assert trial().checkpoint == older
+        await becomes(lambda: trial().step > older.step)
+        (states["a"] / "trials" / study / "1" / "work" / "enough").touch()
+        answer = await cluster.finished(study)
+    assert [each.state for each in answer.trials] == [types_pb2.TRIAL_STATE_COMPLETED]
