@@ -6,11 +6,20 @@ from typing import Any
 
 from hermesd.core.commands import Look
 from hermesd.core.events import Looked, NodeSilent, Paused, PoolsConfigured, Retried, Unpaused
-from hermesd.core.model import Plugin, Pool, Program, Venv
+from hermesd.core.model import Node, Plugin, Pool, Program, Venv
 from hermesd.core.node.actions import WatchRequirements
 from hermesd.core.requirements import PATHS_LIMIT, UNSEEN
 from tests.core.node_talk import Told
-from tests.core.playbook import Playbook, completed, joined, parked, play, started, submitted
+from tests.core.playbook import (
+    Playbook,
+    completed,
+    joined,
+    parked,
+    play,
+    reported,
+    started,
+    submitted,
+)
 
 DATA = "/data/imagenet"
 GONE = "No such file or directory"
@@ -45,6 +54,27 @@ def test_nodes_of_other_pools_are_not_asked() -> None:
     theirs = {"pool": "gold", "required_paths": ("/data/gold",)}
     book.tell(submitted(1, "g", **theirs)).expect("look on m at /data/gold")
     book.tell(PoolsConfigured(())).expect(f"look on m at {DATA}")
+
+
+def test_what_is_said_of_a_run_has_nobody_go_through_all_nodes() -> None:
+    """A thousand nodes say as much each second."""
+
+    class Counted(dict[str, Node]):
+        passes = 0
+
+        def values(self) -> Any:
+            self.passes += 1
+            return super().values()
+
+    book = searching().tell(looked()).tell(started("s/0#1"))
+    book.state.nodes = counted = Counted(book.state.nodes)
+    book.heard()
+    book.tell(joined(1, node="m")).expect(f"look on m at {DATA}")
+    before = counted.passes
+    book.scheduler.observe(reported("s/0#1", 1, [0.5]), book.now)
+    book.scheduler.decide(book.now)
+    assert before > 0
+    assert counted.passes == before
 
 
 def test_a_path_that_comes_later_is_noticed() -> None:

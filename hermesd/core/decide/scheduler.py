@@ -41,7 +41,7 @@ from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
-from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost
+from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost, RunEvent
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
 from hermesd.core.going_on import hopeless_image, image_given_up_at
 from hermesd.core.invariants import check_trials
@@ -256,6 +256,8 @@ class Scheduler:
         self.half_life_seconds = half_life_seconds
         self.none_lost_before = none_lost_before
         self._judged: object = None
+        # Something has happened by which a node may have to be asked for what studies require.
+        self._look = True
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
@@ -268,6 +270,8 @@ class Scheduler:
         """Fold an event in; raises `Rejected` (and changes nothing) if it is illegal."""
         was_cut_off = isinstance(event, NodeJoined) and self._is_cut_off()
         self.state.apply(event, now)
+        # What is said of a run adds nothing to require, and is most of all that is said.
+        self._look |= not isinstance(event, RunEvent)
         if was_cut_off:
             self.none_lost_before = max(self.none_lost_before, now + self.lease.silence_seconds)
 
@@ -373,7 +377,9 @@ class Scheduler:
                 if not forget:
                     write_down_first(self.state, self.state.trials[trial_id], node, issue)
                 issue(Release(trial_id, node, forget))
-        look(self.state, issue)
+        if self._look:
+            look(self.state, issue)
+            self._look = False
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands

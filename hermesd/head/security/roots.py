@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -36,6 +37,12 @@ _RESTORE = (
 )
 
 
+@lru_cache
+def _words(name: x509.Name) -> str:
+    """Asked at each message of a node."""
+    return name.rfc4514_string()
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """A key, and the certificate by which it is known."""
@@ -46,7 +53,7 @@ class Root:
     @property
     def name(self) -> str:
         """What certificates that it signed name as their issuer. No two roots have the same."""
-        return self.certificate.subject.rfc4514_string()
+        return _words(self.certificate.subject)
 
     def sign(
         self,
