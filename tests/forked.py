@@ -1,4 +1,4 @@
-"""`hermesd` as processes that have nothing to import: forked from one that has.
+"""`hermesd` and `hermesctl` as processes that have nothing to import: forked from one that has.
 
 To import a daemon takes a second of a core, to refuse its settings some milliseconds. The words,
 variables, folder and streams of each process are its own.
@@ -13,19 +13,23 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Mapping
 from functools import cache
 from typing import NoReturn
 
-from hermesd.__main__ import main
+import hermesctl.cli
+from hermesd import __main__ as hermesd
+
+PROGRAMS = {"hermesd": hermesd.main, "hermesctl": hermesctl.cli.main}
 
 
 class Forked:
-    """`hermesd` with these words, and nothing in its environment but this."""
+    """A command line that begins with `hermesd` or `hermesctl`, in this environment."""
 
-    def __init__(self, words: tuple[str, ...], environment: dict[str, str]) -> None:
+    def __init__(self, *words: str, environment: Mapping[str, str] = os.environ) -> None:
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
         self._ended, theirs = socket.socketpair()
-        request = json.dumps([words, environment, os.getcwd()]).encode()
+        request = json.dumps([words, dict(environment), os.getcwd()]).encode()
         with theirs:
             socket.send_fds(_forker(), [request], [*self._streams, theirs.fileno()])
 
@@ -53,7 +57,7 @@ def _forker() -> socket.socket:
 
 
 def _serve() -> None:
-    for module in ("hermesd.quiet_grpc", "hermesd.head.server", "hermesd.node.daemon"):
+    for module in ("typer._adapters", "hermesd.head.server", "hermesd.node.daemon"):
         importlib.import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(0)) as requests:
@@ -71,11 +75,11 @@ def _serve() -> None:
 def _start(
     words: list[str], environment: dict[str, str], folder: str, out: int, error: int, ended: int
 ) -> NoReturn:
-    """Become a process that waits for one that becomes `hermesd`."""
+    """Become a process that waits for one that becomes the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    daemon = os.fork()
-    if daemon != 0:
-        _, status = os.waitpid(daemon, 0)
+    program = os.fork()
+    if program != 0:
+        _, status = os.waitpid(program, 0)
         os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
     os.close(ended)
@@ -87,10 +91,10 @@ def _start(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["hermesd", *words]
+    sys.argv = words
     code = 1
     try:
-        main()
+        PROGRAMS[words[0]]()
     except SystemExit as ending:
         code = int(ending.code or 0)
     except BaseException:

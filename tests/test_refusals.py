@@ -36,7 +36,7 @@ def plain() -> dict[str, str]:
 
 def command(*words: str, **variables: str) -> Forked:
     """A daemon with no settings but these."""
-    return Forked(words, {**plain(), **variables})
+    return Forked("hermesd", *words, environment={**plain(), **variables})
 
 
 def refusal(process: Forked) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
 from tests.head.test_transport import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,12 +56,9 @@ class Place:
         environment = dict(self.environment)
         if admin:
             environment["HERMES_HEAD"] = f"unix:{self.folder}/head/head.sock"
-        done = subprocess.run(
-            [sys.executable, "-m", "hermesctl.cli", *words],
-            env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        code, out, errors = Forked("hermesctl", *words, environment=environment).communicate()
+        assert code == 0, errors
+        return out
 
     def until_connected(self, node: str, *words: str) -> None:
         """Ask again and again: a daemon is ready before its first stream to the head is."""

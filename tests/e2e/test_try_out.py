@@ -18,6 +18,7 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.study_file.submission import from_data
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from tests.e2e.cluster import Cluster, running
+from tests.forked import Forked
 
 PROGRAM = """
 import argparse, time
@@ -46,6 +47,11 @@ def project(folder: Path, epochs: int, metric: str) -> Path:
     return file
 
 
+def environment(cluster: Cluster) -> dict[str, str]:
+    """Of a command that goes to the cluster's head."""
+    return {**os.environ, "HERMES_HEAD": f"unix:{cluster.state}/head.sock", "COLUMNS": "120"}
+
+
 async def started(cluster: Cluster, *words: str) -> asyncio.subprocess.Process:
     """The command, from now on."""
     return await asyncio.create_subprocess_exec(
@@ -53,7 +59,7 @@ async def started(cluster: Cluster, *words: str) -> asyncio.subprocess.Process:
         "-m",
         "hermesctl.cli",
         *words,
-        env={**os.environ, "HERMES_HEAD": f"unix:{cluster.state}/head.sock", "COLUMNS": "120"},
+        env=environment(cluster),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -63,10 +69,8 @@ async def started(cluster: Cluster, *words: str) -> asyncio.subprocess.Process:
 
 async def hermesctl(cluster: Cluster, *words: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the command."""
-    process = await started(cluster, *words)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    process = Forked("hermesctl", *words, environment=environment(cluster))
+    return await asyncio.to_thread(process.communicate)
 
 
 async def studies(cluster: Cluster) -> list[str]:

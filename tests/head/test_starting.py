@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,9 +34,7 @@ def directory(path: Path) -> None:
 
 def start(state: Path, *words: str) -> tuple[int, str]:
     """A head that is expected to refuse: its exit code, and what it said."""
-    code, _, errors = Forked(
-        ("head", "--state", str(state), *words), dict(os.environ)
-    ).communicate()
+    code, _, errors = Forked("hermesd", "head", "--state", str(state), *words).communicate()
     return code, errors
 
 
