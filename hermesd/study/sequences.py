@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Annotated, Literal, Self, TypeAlias, cast
 
@@ -170,10 +170,19 @@ class _Reading:
             ends = list(accumulate(self._count("after", each) for each in of.after))
         if of.values:
             values = [self._plain("values", each) for each in of.values]
+            self._see_that_they_are_alike(values)
         else:
             start, times = self._number("start", of.start), self._number("times", of.times)
             values = [_rounded(start * times**index) for index in range(len(ends) + 1)]
         yield from zip([*ends, None], values, strict=True)
+
+    def _see_that_they_are_alike(self, values: Collection[Scalar]) -> None:
+        """A word beside numbers is a misspelled parameter; nobody would see it before its step."""
+        others = [each for each in values if isinstance(each, bool | str)]
+        if others and any(not isinstance(each, bool | str) for each in values):
+            raise _Wrong(
+                "values", others[0], "a number like the others, or a parameter that is one"
+            )
 
     def _on_the_way(self) -> Iterator[Span]:
         """A value for each `every`, and the last one to the end."""

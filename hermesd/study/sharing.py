@@ -87,6 +87,8 @@ def notes(section: StudySection, specs: Sequence[TrialSpec]) -> Iterator[str]:
                 " from their first step on"
             )
         return
+    if len(specs) < 2:
+        return  # there is nobody to have anything in common with
     known = sequences.sequences(section.sequences)
     unit = max(each.steps_per_epoch for each in known.values())
     lengths = [_length(section, spec, unit) for spec in specs]
