@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import pytest
+
 from hermesd.core.decide import queue as queues
 from hermesd.core.decide.queue import FEW, SAMPLED, StudyQueue
 from hermesd.core.losses import Chunk
@@ -208,3 +210,45 @@ def test_what_suits_the_study_otherwise_has_all_trials_scored_anew() -> None:
     book.state.put(replace(book.trial("s/2"), not_finite=False))
     queue.refresh([book.trial("s/2")])
     assert order(queue, 2) == ["s/3", "s/0"]
+
+
+def test_a_large_study_is_ranked_anew_in_slices_while_the_order_before_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "AT_ONCE", 9)
+    monkeypatch.setattr(queues, "SLICE", 4)
+    book, heard = play(trials=10, devices=None), Heard()
+    stepped(book, [1] * 9 + [0])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    assert order(queue, 2) == ["s/9", "s/0"]
+
+    def changed(number: int, **values: object) -> None:
+        book.state.put(replace(book.trial(f"s/{number}"), **values))
+        queue.refresh([book.trial(f"s/{number}")])
+
+    changed(2, not_finite=True)
+    assert order(queue, 2) == ["s/9", "s/0"]
+    people = [each.trial.id for each in queue.ranking(0.0)]
+    assert people[0] == "s/9", "who asks moves nothing on"
+    # One that was taken and one that was not; neither is lost.
+    changed(0, phase=Phase.COMPLETED)
+    changed(9, step=1)
+    assert order(queue, 2) == ["s/1", "s/2"], "by steps, of which all have as many"
+    changed(9, step=0)
+    assert order(queue, 2) == ["s/1", "s/2"], "by number, as the last slice is taken"
+    assert order(queue, 9) == [f"s/{n}" for n in range(1, 10)]
+
+
+def test_a_ranking_that_suits_no_more_before_all_is_ranked_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "AT_ONCE", 9)
+    monkeypatch.setattr(queues, "SLICE", 4)
+    book, heard = play(trials=10, devices=None), Heard()
+    stepped(book, [1] * 9 + [0])
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    for not_finite in (True, False):
+        book.state.put(replace(book.trial("s/2"), not_finite=not_finite))
+        queue.refresh([book.trial("s/2")])
+        for _ in range(2 if not_finite else 4):
+            assert order(queue, 2) == ["s/9", "s/0"]

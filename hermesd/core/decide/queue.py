@@ -135,7 +135,7 @@ class SortedCandidates:
 
     def _settle(self) -> None:
         """Bring the order up to date."""
-        if len(self._added) + len(self._dropped) > FEW:
+        if len(self._added) + len(self._dropped) > max(FEW, len(self._sorted) // 256):
             # As entries compare, but of two plain keys, which sort three times as fast.
             self._sorted = sorted(self._known.values(), key=_NUMBER)
             self._sorted.sort(key=_KEY)
@@ -160,12 +160,18 @@ SAMPLED = 32
 class PolicySample:
     """One study's leader and sample."""
 
-    def __init__(self, state: State, study: StudyId, policy: Adaptive) -> None:
+    def __init__(
+        self,
+        state: State,
+        members: Sequence[TrialId],
+        places: Mapping[TrialId, int],
+        policy: Adaptive,
+    ) -> None:
         self._state = state
         self._policy = policy
         self._foresees = isinstance(policy, Foreseeing)
-        self._members = members = state.members[study]
-        self._place = {trial_id: place for place, trial_id in enumerate(members)}
+        self._members = members
+        self._place = places
         # The places of the trials that have shown a loss, and of those of them in the sample.
         self._shown: list[int] = []
         self._chosen: set[int] = set()
@@ -236,6 +242,8 @@ class PolicySample:
 MIN_QUANTUM_SECONDS = 0.1
 # More than a study has trials.
 _NUMBERS = 1_000_000
+# A study of more trials than these is ranked anew in slices of so many.
+AT_ONCE, SLICE = 1_000, 16
 # How many more than can be served come into question for an adapted ranking, from its front on.
 IN_QUESTION = 32
 # Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
@@ -261,6 +269,78 @@ class PolicyStanding(NamedTuple):
     left_out: bool = False
 
 
+class RankedStudy:
+    """The trials of one study as one ranking has them: those that wait in lines, and those that
+    run."""
+
+    def __init__(
+        self,
+        state: State,
+        placement: Placement,
+        ranker: Ranking,
+        scouting: PolicySample | None,
+    ) -> None:
+        self._state = state
+        self._placement = placement
+        self.ranker = ranker
+        self.scouting = scouting
+        #: The trials that wait, by the home that the placement binds them to.
+        self.lines: dict[DeviceId | None, SortedCandidates] = {}
+        #: Running trials by the sort of their device, from when it first mattered.
+        self.staying: dict[Sort, SortedCandidates] | None = None
+        self._line_of: dict[TrialId, SortedCandidates] = {}
+
+    def take(self, trials: Iterable[Trial]) -> None:
+        """Put trials where they belong now."""
+        scouting, lines, line_of = self.scouting, self.lines, self._line_of
+        for trial in trials:
+            trial_id = trial.spec.id
+            if scouting is not None:
+                scouting.note(trial)
+            if (line := line_of.pop(trial_id, None)) is not None:
+                line.drop(trial_id)
+            if trial.phase is Phase.WAITING and trial.candidate:
+                home = trial.home if self._placement.binds else None
+                if (line := lines.get(home)) is None:
+                    line = lines[home] = SortedCandidates()
+                line_of[trial_id] = line
+                line.put(entry_of(self.ranker, trial))
+            elif self.staying is not None and trial.phase is Phase.RUNNING:
+                self._stay(self.staying, trial)
+
+    def _stay(self, lines: dict[Sort, SortedCandidates], trial: Trial) -> None:
+        """Put a trial that runs, its quantum not over, into the line of its device's sort."""
+        run = trial.run
+        if run is not None and not run.expired and run.asked is None and not trial.ending:
+            device = self._state.place(run)
+            sort = (device.kind, device.id if device.id in self._state.corrections else "")
+            line = self._line_of[trial.id] = lines.setdefault(sort, SortedCandidates())
+            line.put(entry_of(self.ranker, trial))
+
+    def runners(self, members: Iterable[TrialId]) -> Mapping[Sort, SortedCandidates]:
+        """The running trials of the study by the sort of their device."""
+        if self.staying is None:
+            self.staying = {}
+            for trial_id in members:
+                trial = self._state.trials[trial_id]
+                if trial.phase is Phase.RUNNING:
+                    self._stay(self.staying, trial)
+        return self.staying
+
+    def settle(self) -> None:
+        """Bring all lines up to date, so that no later reader finds much to do."""
+        for line in (*self.lines.values(), *(self.staying or {}).values()):
+            line.rank(())
+
+
+def entry_of(policy: Ranking, trial: Trial) -> QueueEntry:
+    """A trial's entry in the order of a policy."""
+    spec = trial.spec
+    # Of the trials of a tree that the policy has as equal, the one with the longest way to go.
+    done = trial.step * _NUMBERS if spec.root else 0
+    return QueueEntry(policy.score(trial), done + spec.number, spec.id)
+
+
 class StudyQueue:
     """The candidates of one study, most deserving first."""
 
@@ -275,27 +355,29 @@ class StudyQueue:
         self.breeder = policy if isinstance(policy, Breeding) else None
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
-        self._follow(None if isinstance(policy, Planning) else policy)
+        self.members = members = state.members[study]
+        self._places = {trial_id: place for place, trial_id in enumerate(members)}
+        self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
+        self._ranked = None if isinstance(policy, Planning) else self._under(policy)
+        self._current: Ranking | None = None if self._ranked is None else self._ranked.ranker
+        # The ranking that follows, and the place of the first trial that it has not taken.
+        self._next: RankedStudy | None = None
+        self._taken = 0
+        self._note([state.trials[trial_id] for trial_id in members])
 
     @property
     def plans(self) -> bool:
         """Whether trials get only what a plan claims for them."""
         return self._planner is not None
 
-    def _follow(self, ranker: Ranking | None) -> None:
-        """Have every trial ranked by this policy from now on; None: by a plan."""
-        state, study = self.state, self.study
-        self._ranker = self._current = ranker
-        self._scouting = (
-            PolicySample(state, study, ranker) if isinstance(ranker, Adaptive) else None
+    def _under(self, ranker: Ranking) -> RankedStudy:
+        """No trial yet, to be ranked by this policy."""
+        scouting = (
+            PolicySample(self.state, self.members, self._places, ranker)
+            if isinstance(ranker, Adaptive)
+            else None
         )
-        self._lines: dict[DeviceId | None, SortedCandidates] = {}
-        # Running trials by the sort of their device, from when it first mattered.
-        self._staying: dict[Sort, SortedCandidates] | None = None
-        self._line_of: dict[TrialId, SortedCandidates] = {}
-        self.members = members = state.members[study]
-        self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
-        self._note([state.trials[trial_id] for trial_id in members])
+        return RankedStudy(self.state, self.placement, ranker, scouting)
 
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
@@ -311,7 +393,7 @@ class StudyQueue:
         anew: a policy that compares trials may look at parts of the study."""
         had = len(self.members)
         begun = 0 < had < len(members) and members[had - 1] is self.members[-1]
-        if not begun or self._scouting is not None or self._planner is not None:
+        if not begun or self._adaptive is not None or self._planner is not None:
             return False
         self.members = members
         added = members[had:]
@@ -322,74 +404,60 @@ class StudyQueue:
     def _note(self, trials: Sequence[Trial]) -> None:
         """Take in trials as they are."""
         self._plan: Plan | LedgerPlan | None = None
-        if self._ranker is not None:
-            self._rank(self._ranker, trials)
+        for ranked in (self._ranked, self._next):
+            if ranked is not None:
+                ranked.take(trials)
         if self._ledger is not None:
             self._ledger.note(trials)
 
-    def _rank(self, ranker: Ranking, trials: Iterable[Trial]) -> None:
-        """Put trials where they belong now."""
-        scouting, lines, line_of = self._scouting, self._lines, self._line_of
-        for trial in trials:
-            trial_id = trial.spec.id
-            if scouting is not None:
-                scouting.note(trial)
-            if (line := line_of.pop(trial_id, None)) is not None:
-                line.drop(trial_id)
-            if trial.phase is Phase.WAITING and trial.candidate:
-                home = trial.home if self.placement.binds else None
-                if (line := lines.get(home)) is None:
-                    line = lines[home] = SortedCandidates()
-                line_of[trial_id] = line
-                line.put(self._entry(ranker, trial))
-            elif self._staying is not None and trial.phase is Phase.RUNNING:
-                self._stay(self._staying, ranker, trial)
-
     def _suit(self) -> None:
-        """Follow the adaptive policy as it suits its study now."""
-        if self._adaptive is None or self._scouting is None:
-            return
-        sample = self._scouting.sample()
-        if sample is not self._suited_to:
-            suited = self._adaptive.suited(sample)
-            if suited != self._ranker:
-                self._follow(suited)
-            self._suited_to = self._scouting.sample()
+        """Follow the adaptive policy as it suits its study now.
 
-    def _stay(self, lines: dict[Sort, SortedCandidates], ranker: Ranking, trial: Trial) -> None:
-        """Put a trial that runs, its quantum not over, into the line of its device's sort."""
-        run = trial.run
-        if run is not None and not run.expired and run.asked is None and not trial.ending:
-            device = self.state.place(run)
-            sort = (device.kind, device.id if device.id in self.state.corrections else "")
-            line = self._line_of[trial.id] = lines.setdefault(sort, SortedCandidates())
-            line.put(self._entry(ranker, trial))
+        A study of many trials is ranked anew in slices, a decision after the other; until that is
+        done, the ranking before it holds.
+        """
+        ranked = self._ranked
+        if self._adaptive is None or ranked is None or ranked.scouting is None:
+            return
+        sample = ranked.scouting.sample()
+        if sample is not self._suited_to:
+            self._suited_to = sample
+            suited = self._adaptive.suited(sample)
+            if suited == ranked.ranker:
+                self._next = None
+            elif self._next is None or suited != self._next.ranker:
+                self._next, self._taken = self._under(suited), 0
+                self._next.staying = None if ranked.staying is None else {}
+        if self._next is not None:
+            self._take_more(self._next)
+
+    def _take_more(self, following: RankedStudy) -> None:
+        """Have the ranking that follows take a slice; after the last one it holds."""
+        count = len(self.members)
+        begin, self._taken = self._taken, count if count <= AT_ONCE else self._taken + SLICE
+        members = self.members[begin : self._taken]
+        following.take([self.state.trials[trial_id] for trial_id in members])
+        if count > AT_ONCE:
+            following.settle()
+        if self._taken >= count:
+            self._ranked, self._next = following, None
+            self._current = following.ranker
+            self._suited_to = None if following.scouting is None else following.scouting.sample()
 
     def staying(self, sorts: Iterable[Sort], count: int) -> list[TrialId]:
         """The `count` most deserving running trials on each sort of device, by the plain ranking.
 
         None under a policy that plans: it does not say what running trials deserve.
         """
-        if self._ranker is None:
+        if self._ranked is None:
             return []
-        if self._staying is None:
-            self._staying = {}
-            for trial_id in self.state.members[self.study]:
-                trial = self.state.trials[trial_id]
-                if trial.phase is Phase.RUNNING:
-                    self._stay(self._staying, self._ranker, trial)
-        lines = [self._staying[sort] for sort in sorts if sort in self._staying]
+        runners = self._ranked.runners(self.members)
+        lines = [runners[sort] for sort in sorts if sort in runners]
         return [
             entry.trial
             for line in lines
             for entry in islice(self._able(line, None, lambda trial: not trial.paused), count)
         ]
-
-    def _entry(self, policy: Ranking, trial: Trial) -> QueueEntry:
-        spec = trial.spec
-        # Of the trials of a tree that the policy has as equal, the one with the longest way to go.
-        done = trial.step * _NUMBERS if spec.root else 0
-        return QueueEntry(policy.score(trial), done + spec.number, spec.id)
 
     def order(
         self,
@@ -400,7 +468,8 @@ class StudyQueue:
     ) -> list[TrialId]:
         """The `count` most deserving eligible waiting trials (of each home) and the occupants."""
         self._suit()
-        if self._ranker is None:
+        ranked = self._ranked
+        if ranked is None:
             trials = self.state.trials
 
             def waits(trial_id: TrialId) -> bool:
@@ -408,10 +477,10 @@ class StudyQueue:
                 return trial.phase is Phase.WAITING and eligible(trial)
 
             return first_of(self._planned(now), count, [each.id for each in occupants], waits)
-        entries = [self._entry(self._ranker, trial) for trial in occupants]
-        lines = [line for home, line in self._lines.items() if not self._unbound(home)]
-        if self._scouting is not None:
-            entries = self._judged(self._scouting, lines, entries, count, eligible)
+        entries = [entry_of(ranked.ranker, trial) for trial in occupants]
+        lines = [line for home, line in ranked.lines.items() if not self._unbound(home)]
+        if ranked.scouting is not None:
+            entries = self._judged(ranked.scouting, lines, entries, count, eligible)
         else:
             for line in lines:
                 entries += islice(self._able(line, None, eligible), count)
@@ -448,13 +517,13 @@ class StudyQueue:
         first = self.state.trials[min(few).trial]
         adapted = scouting.adapted(first)
         if adapted is None:
-            self._current = self._ranker
+            self._current = None if self._ranked is None else self._ranked.ranker
             return few
         ranking = self._current = adapted.facing(first)
         for line, front in product(lines, adapted.fronts):
             few += islice(self._able(line, front, eligible), count + IN_QUESTION)
         trials = {entry.trial: self.state.trials[entry.trial] for entry in few}
-        return [self._entry(ranking, trial) for trial in trials.values()]
+        return [entry_of(ranking, trial) for trial in trials.values()]
 
     def _planned(self, now: float) -> Plan | LedgerPlan:
         """The plan as things are: a new one if a trial or the number of devices changed."""
@@ -520,17 +589,18 @@ class StudyQueue:
 
     def ranking(self, now: float) -> Iterator[PolicyStanding]:
         """Every unfinished trial in the policy's order, with its words; for people."""
-        self._suit()
-        trials, ranking = self.view(now).trials, self._ranker
-        if ranking is None:
+        if len(self.members) <= AT_ONCE:  # What is done in slices only decisions move on.
+            self._suit()
+        trials, ranked = self.view(now).trials, self._ranked
+        if ranked is None:
             yield from self._plan_in_words(now, trials)
             return
-        ordered = sorted(trials, key=lambda t: self._entry(ranking, t))
-        words = ranking.words
+        ordered = sorted(trials, key=lambda t: entry_of(ranked.ranker, t))
+        words = ranked.ranker.words
         first = ordered[0] if ordered else None
-        if self._scouting and first and (adapted := self._scouting.adapted(first)):
+        if ranked.scouting and first and (adapted := ranked.scouting.adapted(first)):
             facing = adapted.facing(first)
-            ordered.sort(key=lambda t: self._entry(facing, t))
+            ordered.sort(key=lambda t: entry_of(facing, t))
             words = facing.words
         for trial in ordered:
             yield PolicyStanding(trial, words(trial))
