@@ -24,8 +24,8 @@ from hermesd.policy.process import Alike, Floats, Ints, positions
 ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
 # An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
 EDGE, FURTHEST = 0.05, 1.5
-# Rows that are asked about at once: how alike each is to all that were seen takes memory.
-AT_ONCE = 2_048
+# Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
+AT_ONCE = 128
 # Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
 WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
 # What was foretold counts while it correlates at least so much with the slowness of so many.
@@ -144,6 +144,9 @@ class Memory:
             return
         rows = positions([*(spec for spec, _ in seen), *specs])
         self.rows, values = rows[len(seen) :], np.array([value for _, value in seen])
+        if not np.ptp(self.rows, axis=0).any():
+            self.studies = ()  # Trials of the same settings: nothing tells one from another.
+            return
         self.foretold = kernel.regression(rows[: len(seen)], values, self.rows)
         # The worst comes second: what is alike says nothing of whether the order holds.
         best, *others = self.foretold.argsort(kind="stable").tolist()

@@ -101,6 +101,13 @@ def test_of_studies_that_say_nothing_nothing_is_remembered() -> None:
         assert BestFirst().remembering((Earlier("before", trials),), specs) == BestFirst()
 
 
+def test_trials_of_the_same_settings_are_told_apart_by_nothing() -> None:
+    alike = [replace(job, parameters=()) for job in PEAK]
+    plain, told = simulated(alike), simulated(alike, earlier_study("before", alike))
+    assert begins(told) == begins(plain)
+    assert told.finished == plain.finished
+
+
 def test_a_parameter_that_explains_nothing_does_not_count() -> None:
     rows = np.array([[n / 63, (n * 37 % 64) / 63] for n in range(64)])
     kernel = Kernel(rows, np.sin(6 * rows[:, 0]))
