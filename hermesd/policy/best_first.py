@@ -48,6 +48,10 @@ PROBE_MOST = 0.03
 PROBED_ENOUGH = 8
 # Losses that rank as the first ones did are taken to show only how trials began.
 INHERITED = 0.9
+# The lowest losses of a probe are steady if halfway through it they were below the others in so
+# many of the pairs, less a standard deviation of what chance would give. Fewer trials than these
+# don't say.
+STEADY, STEADY_ENOUGH = 0.8, 16
 # First losses so many times apart, a tenth at either end left out, may be on different scales;
 # fewer than these say nothing.
 SPREAD, ENOUGH = 3.0, 4
@@ -75,8 +79,9 @@ class BestFirst:
     probe_seconds: float = 0.5
     #: A probe is longer if so many times c are, up to 3 % of the length.
     probe_switches: float = 2.0
-    #: While the trials probed so far fall faster than they differ, or rank as they did at first
-    #: (see `indistinct`), all are probed up to this share of their length; 0 turns that off.
+    #: While the trials probed so far fall faster than they differ, rank as they did at first, or
+    #: are the lowest by chance (see `indistinct`), all are probed up to this share of their length;
+    #: 0 turns that off.
     second_look: float = 0.08
     #: A later quantum is at least so many times c.
     switches: float = 20.0
@@ -352,6 +357,7 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
     up: the median fall over the second half of the probe is beyond the difference between the
     quartiles of the losses at its end. Nor does it where those losses rank as the first ones did,
     as they do until a learning rate has risen: they show how the trials began, not how they train.
+    Nor where the lowest of them are the lowest by chance, as those of small batches are.
     """
     seen = []
     for trial in trials:
@@ -369,7 +375,20 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
     ranked, quarter = np.sort(end_losses), len(seen) // 4
     if median(halfway_losses - end_losses) > ranked[-1 - quarter] - ranked[quarter]:
         return True
-    return len({*first.tolist()}) > 1 and _rank_correlation(first, end_losses) > INHERITED
+    if len({*first.tolist()}) > 1 and _rank_correlation(first, end_losses) > INHERITED:
+        return True
+    return len(seen) >= STEADY_ENOUGH and _unsteady(halfway_losses, end_losses)
+
+
+def _unsteady(halfway: NDArray[np.float64], end: NDArray[np.float64]) -> bool:
+    """Whether the lowest quarter of the losses at the end was hardly below the others before.
+
+    By the share of the pairs of one of them and one of the others (Mann-Whitney).
+    """
+    order, count = end.argsort(kind="stable"), len(end)
+    lowest, others = halfway[order[: count // 4], None], halfway[order[count // 4 :]]
+    below = float((np.sign(others - lowest).mean() + 1) / 2)
+    return below < STEADY - math.sqrt((count + 1) / (12 * lowest.size * others.size))
 
 
 def _rank_correlation(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from hermesd.core.model import Quantum
@@ -244,6 +245,22 @@ def test_probes_go_on_where_losses_rank_as_the_first_ones_did() -> None:
     assert POLICY.suited(falling_apart(8, begin=0.0)) == POLICY
     assert POLICY.suited(falling_apart(8, begin=0.1)) == POLICY, "the last that began leads"
     assert POLICY.suited(falling_apart(8, begin=3.0)).probe_share == POLICY.second_look
+
+
+def noisy(count: int, apart: float) -> list[Trial]:
+    """Probed trials of 1,000 steps, so far apart from one to the next, whose losses are off by one
+    at random."""
+    chance = np.random.default_rng(3)
+    return [
+        trained(n, (9.0 + n * apart + chance.normal(0, 1, 25)).tolist(), planned_steps=1000)
+        for n in range(count)
+    ]
+
+
+def test_probes_go_on_where_the_lowest_losses_are_so_by_chance() -> None:
+    assert POLICY.suited(noisy(16, apart=0.0)).probe_share == POLICY.second_look
+    assert POLICY.suited(noisy(15, apart=0.0)) == POLICY, "too few to say"
+    assert POLICY.suited(noisy(16, apart=0.5)) == POLICY
 
 
 def test_probes_are_over_where_trials_differ_or_too_few_were_probed() -> None:
