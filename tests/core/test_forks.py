@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hermesd.core.events import Added, Copied, NodeSilent, Removed
-from hermesd.core.model import Checkpoint, Phase
+import pytest
+
+from hermesd.core.events import Added, Copied, FidelityKnown, NodeSilent, Removed, Submitted
+from hermesd.core.model import Checkpoint, Fidelity, Phase
 from hermesd.core.tables import rebuilt
+from hermesd.head.api import trials as api
+from hermesd.head.refusals import NotNow
+from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import Refused
+from hermesd.study.submission import Submission, draft
 from tests.core.playbook import Playbook, completed, joined, reported, run, started, trial_spec
-from tests.core.test_copies import not_copied, pool, saved
+from tests.core.test_copies import LOST, not_copied, pool, saved
+from tests.study_specs import spec
 
 
 def saved_of(book: Playbook) -> Checkpoint:
@@ -103,3 +111,19 @@ def test_forks_go_with_their_study() -> None:
     book.tell(completed("s/0#1", 12)).heard()
     book.refuses(Removed("s", "away"), "unfinished")
     assert run("s/1#1").trial == "s/1"
+
+
+def test_what_nothing_can_begin_from_is_refused_with_the_reason() -> None:
+    study, trials = draft(Submission(spec({"lr": {"values": [1, 2]}}))).accepted("s", "ann", 0.0)
+    book = Playbook().tell(Submitted(study, trials, "asked"), joined(1))
+    book.tell(started("s/1#1"), FidelityKnown(run("s/1#1"), Fidelity.PARK_ONLY, "it is C", ""))
+    with pytest.raises(NotNow, match=r"s/1 has no checkpoint .* \(park-only: it is C\)"):
+        api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
+    book.tell(FidelityKnown(run("s/1#1"), Fidelity.EXACT, "", "keras"), saved("s/1#1", 9))
+    assert api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked").trials[0].id == "s/3"
+    with pytest.raises(Refused) as refused:
+        api.forked(book.state, "s/1", pb.ForkTrialRequest(step=5), "asked")
+    assert refused.value.errors[0].expected == "a step at which it has a checkpoint: 9"
+    book.tell(NodeSilent("n", "cut")).at(LOST)
+    with pytest.raises(NotNow, match=r"at step 9 lies on n alone, which is silent"):
+        api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
