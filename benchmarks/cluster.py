@@ -3,7 +3,8 @@
 `cluster`: one real head, TLS as between machines, and simulated nodes (`benchmarks/swarm.py`), each
 with a trial that reports once a second. The head's processor time and memory, and what nodes wait:
 for a lease since what it answers was sent, to hear that a report is on the head's disk (which is
-said every few seconds), and for the command that answers the end of a quantum. `late` is by how
+said every few seconds), and for the command that answers the end of a quantum. `transport_cores` is
+what the same messages take of a server that does nothing with them. `late` is by how
 much the nodes' own process falls behind, which is in all of these. `moves`: two real node daemons.
 A checkpoint's copy, by the head's journal from the order to the word that it is there and verified;
 and from the kill -9 of all of a node until its trial runs at the other one, by which time a lease
@@ -39,8 +40,8 @@ from hermesd.security.identity import Identity, Role
 # Every quantum is over once.
 SETTLE_SECONDS = 12
 COLUMNS = [
-    "nodes", "connect_s", "events_per_s", "head_cores", "head_mb", "kib_per_node",
-    "lease_p50_ms", "lease_p99_ms", "safe_p50_ms", "safe_p99_ms",
+    "nodes", "connect_s", "events_per_s", "head_cores", "transport_cores", "head_mb",
+    "kib_per_node", "lease_p50_ms", "lease_p99_ms", "safe_p50_ms", "safe_p99_ms",
     "command_p50_ms", "command_p99_ms", "late_p99_ms", "streams_lost",
 ]  # fmt: skip
 LONG = """
@@ -109,7 +110,7 @@ def enrol_all(head: Daemons, count: int) -> Path:
 def swarm(head: Daemons, members: Path) -> Iterator[subprocess.Popen[str]]:
     """The simulated nodes for the length of a block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.swarm", head.address, str(members)],
+        [sys.executable, "-m", "benchmarks.swarm", "nodes", head.address, str(members)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -144,11 +145,32 @@ def under_nodes(count: int, seconds: float) -> list[str | float]:
             seen = json.loads(told(nodes, f"measure {seconds}"))
             cores = (cpu_seconds(pid) - used) / (time.monotonic() - begun)
             memory = resident_kib(pid)
+        head.kill("head")
+        transport = transport_cores(head, members, seconds)
         times = [1e3 * value for kind in ("lease", "safe", "command") for value in seen[kind][1:]]
         return [
-            count, storm, seen["safe"][0] / seconds, cores, memory / 1024,
+            count, storm, seen["safe"][0] / seconds, cores, transport, memory / 1024,
             (memory - before) / count, *times, 1e3 * seen["late"][2], seen["dropped"],
         ]  # fmt: skip
+
+
+def transport_cores(head: Daemons, members: Path, seconds: float) -> float:
+    """What the same nodes' messages take of a server at the head's place that does nothing else."""
+    words = ["serve", head.address, str(head.folder / "head")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.swarm", *words], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            server.stdout.readline()
+            with swarm(head, members) as nodes:
+                told(nodes)
+                told(nodes, f"measure {SETTLE_SECONDS}")
+                begun, used = time.monotonic(), cpu_seconds(server.pid)
+                told(nodes, f"measure {seconds}")
+                return (cpu_seconds(server.pid) - used) / (time.monotonic() - begun)
+        finally:
+            server.kill()
 
 
 # Moves.

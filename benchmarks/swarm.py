@@ -5,6 +5,9 @@ do: ten steps of a loss and eleven other metrics. What it says tells when it was
 leases; a heartbeat it sends while it has no trial. Its quantum is over every ten seconds, which the
 head answers by a command.
 
+`serve` is the other end without a head: a server that understands and keeps nothing, and answers as
+often as one does. What that takes, a head takes for its transport alone.
+
 A process of its own, told by lines: it says `attached SECONDS` when every node is welcome,
 and after a `measure SECONDS` on its input one line of JSON with what its nodes have seen.
 """
@@ -21,19 +24,27 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 
 import hermesd
 from benchmarks.report import quantile
+from hermesd.binding import bind
+from hermesd.head.fleet.session import PATIENCE_SECONDS
+from hermesd.head.security.authority import Authority
+from hermesd.head.security.listen import OPTIONS
 from hermesd.pb.hermes.v1 import node_pb2, node_pb2_grpc, types_pb2
+from hermesd.security import pem
 from hermesd.security.enrolment import Membership, channel_options
 
 METRICS = ("loss", *(f"metric_{number}" for number in range(11)))
 STEPS = 10
 QUANTUM_SECONDS = 10.0
 REDIAL_SECONDS = 0.5
+# So many begin a connection at a time: one that takes long is given up.
+AT_ONCE = 50
 _OPTIONS = [
     *channel_options(),
     # Otherwise nodes of one process would share a connection.
@@ -78,9 +89,12 @@ class Seen:
 class Node:
     """One node: a writer's turn a second, and a reader."""
 
-    def __init__(self, name: str, head: str, membership: Membership, seen: Seen) -> None:
+    def __init__(
+        self, name: str, head: str, membership: Membership, seen: Seen, gate: asyncio.Semaphore
+    ) -> None:
         self.name = name
         self.seen = seen
+        self._gate = gate
         self.welcome = asyncio.Event()
         self.has_trial = asyncio.Event()
         self._channel = grpc.aio.secure_channel(head, membership.credentials(), options=_OPTIONS)
@@ -97,9 +111,11 @@ class Node:
     async def attach(self) -> None:
         """Keep a stream open, as a node does."""
         while True:
-            self._call = self._stub.Attach()
             try:
-                await self._call.write(node_pb2.AttachRequest(hello=self._hello()))
+                async with self._gate:
+                    self._call = self._stub.Attach()
+                    await self._call.write(node_pb2.AttachRequest(hello=self._hello()))
+                    self._hear(await self._call.read())
                 while (answer := await self._call.read()) is not grpc.aio.EOF:
                     self._hear(answer)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -207,7 +223,8 @@ async def swarm(head: str, folder: Path) -> None:
         lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
     )
     begun = time.monotonic()
-    nodes = [Node(path.name, head, Membership(path), seen) for path in members]
+    gate = asyncio.Semaphore(AT_ONCE)
+    nodes = [Node(path.name, head, Membership(path), seen, gate) for path in members]
     async with asyncio.TaskGroup() as tasks:
         lives = [tasks.create_task(part()) for node in nodes for part in (node.attach, node.live)]
         for node in nodes:
@@ -223,5 +240,42 @@ async def swarm(head: str, folder: Path) -> None:
             life.cancel()
 
 
+async def _attach(requests: Any, context: Any) -> None:
+    """The messages of a head, and nothing behind them."""
+    answered = 0.0
+    async for request in requests:
+        match request.WhichOneof("message"):
+            case "hello":
+                welcome = node_pb2.Welcome(head_version=hermesd.__version__, lease_seconds=30.0)
+                await context.write(node_pb2.AttachResponse(welcome=welcome))
+                launch = node_pb2.Launch(trial=f"endless/{request.hello.node}", attempt=1)
+                await context.write(node_pb2.AttachResponse(launch=launch))
+            case "quantum_ended":
+                ended = request.quantum_ended
+                run = {"trial": ended.trial, "attempt": ended.attempt}
+                renew = node_pb2.Renew(**run, grant=ended.grant + 1, reason="nobody waits")
+                await context.write(node_pb2.AttachResponse(renew=renew))
+            case _ if time.monotonic() - answered >= PATIENCE_SECONDS:
+                answered = time.monotonic()
+                lease = node_pb2.Lease(
+                    sent_boottime_seconds=request.boottime_seconds, lease_seconds=30.0
+                )
+                safe = request.sequence
+                answer = node_pb2.AttachResponse(lease=lease, acknowledged_sequence=safe)
+                await context.write(answer)
+
+
+async def serve(address: str, state: Path) -> None:
+    """Be the other end at this address, by the authority of a head's state directory."""
+    server = grpc.aio.server(options=OPTIONS)
+    service: Any = SimpleNamespace(Attach=_attach, GetBlob=None)
+    node_pb2_grpc.add_NodeServiceServicer_to_server(service, server)
+    authority = Authority(state / "authority")
+    bind(server, address, pem.server_credentials(authority.server_files, members_only=True))
+    await server.start()
+    print("serving", flush=True)
+    await server.wait_for_termination()
+
+
 if __name__ == "__main__":
-    asyncio.run(swarm(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run({"serve": serve, "nodes": swarm}[sys.argv[1]](sys.argv[2], Path(sys.argv[3])))
