@@ -7,14 +7,24 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.events import NodeJoined, RunFailed
-from hermesd.core.model import OUT_OF_DEVICE_MEMORY, Phase, RetryAction, RetryRule, ruled
+from hermesd.core.model import (
+    OUT_OF_DEVICE_MEMORY,
+    Phase,
+    Plugin,
+    RetryAction,
+    RetryRule,
+    ruled,
+)
 from tests.core.playbook import (
     Playbook,
     completed,
     joined,
+    parked,
     play,
+    quantum_ended,
     reported,
     run,
+    started,
     submitted,
     written,
 )
@@ -120,3 +130,16 @@ def test_shares_of_one_size_are_tried_as_often_as_the_study_allows() -> None:
     """The machine's memory may have been taken by others."""
     book = play(1, None).tell(with_cores(joined(1))).tell(killed("s/0#1"))
     book.expect("launch s/0#1 on n/0", "launch s/0#2 on n/0")
+
+
+def test_what_is_parked_on_a_slot_of_cores_goes_on_on_no_gpu() -> None:
+    """Its program was told to use none."""
+    book = play(3, None, policy=Plugin("round_robin"))
+    hello = joined(2)
+    slot = replace(hello.devices[0], cores=(0,))
+    book.tell(replace(hello, devices=(slot, hello.devices[1])))
+    book.expect("launch s/0#1 on n/0 for 30 s", "launch s/1#1 on n/1 for 30 s")
+    book.tell(started("s/0#1"), quantum_ended("s/0#1", step=3)).expect("suspend s/0#1 for s/2")
+    book.tell(parked("s/0#1", 3)).expect("launch s/2#1 on n/0 for 30 s")
+    book.tell(completed("s/1#1")).expect()
+    book.tell(completed("s/2#1")).expect("launch s/0#2 on n/0 for 30 s from s/0#1")

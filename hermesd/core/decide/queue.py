@@ -17,7 +17,17 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from hermesd.core.events import PolicyFailed
-from hermesd.core.model import DeviceId, NodeId, Phase, Plugin, Quantum, StudyId, Time, TrialId
+from hermesd.core.model import (
+    Device,
+    DeviceId,
+    NodeId,
+    Phase,
+    Plugin,
+    Quantum,
+    StudyId,
+    Time,
+    TrialId,
+)
 from hermesd.core.placement import Placement, avoided, cramped, fits
 from hermesd.core.policy import (
     Adapted,
@@ -783,11 +793,20 @@ class Queues:
         """Whether the device could take the trial if that was parked nowhere."""
         return self._takes(trial, device, None)
 
+    def _wakes_on(self, trial: Trial, there: Device) -> bool:
+        """Whether what is parked can go on there: a GPU's program on no slot of cores, nor the
+        other way round."""
+        kept = trial.kept
+        before = self.state.slots.get(kept.device) if kept is not None else None
+        return before is None or before.device.owns_memory == there.owns_memory
+
     def _takes(self, trial: Trial, device: DeviceId, node: NodeId | None) -> bool:
         """`node` is where the trial has to stay, if it has to."""
         study = self.state.studies[trial.spec.study]
         there = self.state.slots[device].device
         if not self.state.serves(there, study) or not fits(trial, study, there, node):
+            return False
+        if node is not None and not self._wakes_on(trial, there):
             return False
         state, saved = self.state, trial.checkpoint
         is_image = saved is not None and bool(saved.image_of)
