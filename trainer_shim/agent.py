@@ -144,6 +144,8 @@ class Agent:
         self.restore = restore
         self.restore_step = 0  # of that checkpoint, once it has been verified
         self.capture: Callable[[], Capture] | None = None
+        # Done before it waits at a boundary, where others may have its device meanwhile.
+        self.before_hold: Callable[[], object] = lambda: None
         # Progress at the program's last step, and which that was, once it has ended well: from
         # there it could be asked for more. Raises CannotCapture.
         self.end: Callable[[], tuple[int, Capture]] | None = None
@@ -570,6 +572,7 @@ class Agent:
         processes of the trial can hold as well. The host stops every thread meanwhile."""
         self.report()
         _flush_output()
+        self.before_hold()
         self._mailbox.send({"kind": "at_boundary", "step": step, "cause": cause})
         while True:
             message = self._mailbox.next()

@@ -42,6 +42,8 @@ class Spec:
     # Each time that so many further steps are done a checkpoint is written; 0: at none.
     checkpoint_steps: int = 0
     criu: str = ""  # where CRIU is, if images are to be made of the program
+    # Whether the driver can move what it has on its GPU to the host's memory.
+    moves_device_memory: bool = False
     # What each of its processes finds in its environment besides, if there are several.
     ranks: list[dict[str, str]] = field(default_factory=list)
     own_files: str = ""  # the folder whose files it looks after, if that is not `cwd`
@@ -69,6 +71,11 @@ class Spec:
             output=f"{self.output}.rank{number}",
             criu="",
         )
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether it was given one."""
+        return bool(self.env.get("CUDA_VISIBLE_DEVICES"))
 
     @property
     def cores(self) -> list[int] | None:
@@ -103,6 +110,7 @@ class Spec:
             directory=os.path.dirname(os.path.abspath(path)),
             checkpoint_steps=fields.get("checkpoint_steps", 0),
             criu=fields.get("criu", ""),
+            moves_device_memory=fields.get("moves_device_memory", False),
             ranks=list(fields.get("ranks", ())),
         )
 

@@ -7,9 +7,10 @@ import fcntl
 import hashlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import structlog
 
@@ -18,6 +19,7 @@ from hermesd.expecting import StateRefused, expecting
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.accounts import Accounts
+from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
@@ -112,7 +114,8 @@ async def run_node(
             _expose_shim(state / "shim")
         _see_reached(state, accounts)
         slots = CpuSlots(config.cpu_slots)
-        rack = Rack([slots, Gpus(config.visible_gpus)] if config.gpus else [slots])
+        gpus = Gpus(config.visible_gpus)
+        rack = Rack([slots, gpus] if config.gpus else [slots])
         await rack.find(config.name)
         if not config.knows_its_head:
             remedy = "`hermesd node join HOST:PORT TOKEN`, or head in [node]"
@@ -122,9 +125,26 @@ async def run_node(
         held = cpu_quotas.detect(name, slots.percents, groups)
         made = await images.detect(config.criu, state, state / "shim", accounts.probe)
         log.info(made.fact)
+        await _try_gpus(gpus, state, accounts, bool(made.criu))
+        log.info(gpus.fact())
         log.info(accounts.fact)
         provisions = Provisions(groups, held, await _shared(config), made, accounts)
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
+
+
+async def _try_gpus(gpus: Gpus, state: Path, accounts: Accounts, has_worlds: bool) -> None:
+    """As hosts of trials have them: as their users, and in worlds of their own if there are any."""
+
+    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
+        account = accounts.probe
+        with TemporaryDirectory(dir=state, prefix="gpu-") as folder:
+            os.chown(folder, account.uid, account.gid)
+            world = WORLD if has_worlds else ()
+            return await images.tried(
+                module, environment, Path(folder), state / "shim", account, world
+            )
+
+    await gpus.try_out(tried)
 
 
 async def _end_those_before(state: Path) -> None:

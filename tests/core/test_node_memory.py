@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermesd.core.commands import Kill, Release, Stop
+from hermesd.core.commands import Kill, Release, Stop, Suspend
 from hermesd.core.events import RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Fidelity, RunId, Tier
 from hermesd.core.node.actions import (
@@ -11,6 +11,7 @@ from hermesd.core.node.actions import (
     Rebuild,
     ResumeRun,
     Spawn,
+    SuspendRun,
     TellHead,
     WriteCheckpointAndExit,
 )
@@ -213,6 +214,17 @@ def test_what_ended_for_good_is_not_rebuilt() -> None:
     )
     assert node.says(Upcoming(("s/a",), 1)) == []
     assert node.all(exact(A)) == []
+
+
+@pytest.mark.parametrize(("taken", "tier"), [(200, Tier.PARK), (201, Tier.CHECKPOINT)])
+def test_more_than_may_be_parked_is_not_moved_off_a_gpu(taken: int, tier: Tier) -> None:
+    node = Told(ROOM)
+    node.running(A)
+    node.says(exact(A))
+    node.machine.table.stays[A.trial].device_memory_bytes = taken
+    (asked,) = doings(node.says(Suspend(A, None, 10.0, None, "its turn is over")))
+    assert isinstance(asked, SuspendRun)
+    assert asked.tier is tier
 
 
 def test_what_can_only_be_parked_is_kept_beyond_the_budget_and_named() -> None:

@@ -2,11 +2,12 @@
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,16 @@ from structlog.testing import capture_logs
 
 from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import SlotSetting
-from hermesd.core.events import NodeJoined, Reported
+from hermesd.core.commands import Suspend
+from hermesd.core.events import NodeJoined, Reported, RunSuspended
 from hermesd.core.model import Device, RunId, Tier
 from hermesd.node.machine.devices.cpu import CpuSlots, seat_of
 from hermesd.node.machine.devices.nvml import Gpus, chosen
 from hermesd.node.machine.devices.nvml import seat_of as on_bus
 from hermesd.node.machine.devices.rack import Rack
+from tests.trainer_shim.test_device_memory import USES, driver_in
 
-from .conftest import SHORT, Head, Node
+from .conftest import PROGRAM, SHORT, Head, Node
 
 CORE = min(os.sched_getaffinity(0))
 
@@ -107,6 +110,7 @@ class MachineDriver(types.ModuleType):
     def __init__(self, holding: list[set[int]]) -> None:
         super().__init__("pynvml")
         self.asked = itertools.chain(holding, itertools.repeat(holding[-1]))
+        self.answers: dict[str, object] = {}
 
     def __getattr__(self, name: str) -> object:
         answers: dict[str, object] = {
@@ -120,7 +124,7 @@ class MachineDriver(types.ModuleType):
         }
         if name == "nvmlDeviceGetComputeRunningProcesses":
             return lambda gpu: [types.SimpleNamespace(pid=pid) for pid in next(self.asked)]
-        return lambda *arguments: answers.get(name)
+        return lambda *arguments: {**answers, **self.answers}.get(name)
 
 
 class Mutes(types.ModuleType):
@@ -131,6 +135,47 @@ class Mutes(types.ModuleType):
 
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("GPU is lost")
+
+
+@pytest.mark.parametrize(
+    ("said", "tier", "words"),
+    [
+        ('{"away": 0.5, "back": 0.3}', Tier.PARK, "moves what a parked process has there"),
+        ("the driver is older than 570", Tier.CHECKPOINT, "since the driver is older than 570"),
+    ],
+)
+async def test_a_gpu_is_parked_on_once_its_driver_was_seen_to_move_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, said: str, tier: Tier, words: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
+    gpus = Gpus()
+    rack = Rack([gpus])
+    await rack.find("n1")
+
+    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
+        assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+        return said
+
+    await gpus.try_out(tried)
+    assert rack.cheapest == {"n1/gpu0": tier}
+    assert rack.parks(["n1/gpu0"]) is (tier is Tier.PARK)
+    assert words in gpus.fact()
+
+
+async def test_of_several_gpus_none_is_parked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has seen that something comes back to another than it was taken from."""
+    driver = MachineDriver([set()])
+    driver.answers = {"nvmlDeviceGetCount": 2}
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    gpus = Gpus()
+    rack = Rack([gpus])
+    await rack.find("n1")
+
+    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
+        raise AssertionError("nothing is tried out")
+
+    await gpus.try_out(tried)
+    assert set(rack.cheapest.values()) == {Tier.CHECKPOINT}
 
 
 @pytest.mark.parametrize(
@@ -287,3 +332,27 @@ async def test_a_report_tells_what_is_taken_of_the_gpus_memory(
         await head.hears(NodeJoined)
         run = launch(argv=SHORT, device="n1/gpu0")
         assert (await head.hears(Reported, run)).device_memory_bytes == 1 << 30
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here")
+async def test_a_trial_parked_on_a_gpu_leaves_it_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    head: Head,
+    config: NodeConfig,
+    launch: Callable[..., RunId],
+    no_survivors: None,
+    tmp_path: Path,
+) -> None:
+    """Once the driver, here a test's, was seen to move what is on it."""
+    driver = driver_in(tmp_path, monkeypatch)
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
+    async with Node(config.model_copy(update={"gpus": True, "cpu_slots": ()})):
+        await head.hears(NodeJoined)
+        tried = driver.calls()
+        run = launch(device="n1/gpu0", program=USES + PROGRAM)
+        await head.hears(Reported, run)
+        head.send(Suspend(run, Tier.PARK, 60.0, None, "test"))
+        assert (await head.hears(RunSuspended, run)).tier is Tier.PARK
+        again = launch(attempt=2, device="n1/gpu0", parked=run, program=USES + PROGRAM)
+        await head.hears(Reported, again)
+        assert driver.calls()[len(tried) :] == ["lock", "checkpoint", "restore", "unlock"]

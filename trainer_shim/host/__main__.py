@@ -89,6 +89,8 @@ class Host:
                 wanted[other.pidfd] = (("exit", number), selectors.EVENT_READ)
         if self.trial.images.fd is not None:
             wanted[self.trial.images.fd] = ("image", selectors.EVENT_READ)
+        if self.trial.device_memory.fd is not None:
+            wanted[self.trial.device_memory.fd] = ("device", selectors.EVENT_READ)
         if wanted == self._watched:
             return
         for fd in self._watched:
@@ -108,6 +110,8 @@ class Host:
             return self._read_daemon()
         elif name == "image":
             self.trial.hear_image()
+        elif name == "device":
+            self.trial.device_memory.hear()
         elif worker is not None and name == "agent":
             self.trial.hear_out()
         elif (
@@ -239,7 +243,7 @@ class Host:
                 return
             if pid == 0:
                 return
-            self._unwatch("image")
+            self._unwatch("image", "device")
             if self.trial.tool_ended(pid, status):
                 continue
             worker, cpu_seconds = self.trial.worker, used.ru_utime + used.ru_stime

@@ -30,7 +30,7 @@ _SHARE = 0.01
 Tell = Callable[[Message], None]
 
 
-class _Child:
+class WorkingChild:
     """A fork of the host that does `work`; it says {"dumped": true}, then {"done": ...} or
     {"error": ..., "broken": ...}, unless it has become another program."""
 
@@ -76,13 +76,13 @@ class Images:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._child: _Child | None = None
+        self._child: WorkingChild | None = None
         self._laid_out: Mapping[str, list[int]] = {}
         self._asked_at = self._rests_until = 0.0
         self.memory: str | None = None
         self.problem = ""
         self._shown_at = spec.directory  # to the program
-        if spec.criu and spec.env.get("CUDA_VISIBLE_DEVICES"):
+        if spec.criu and spec.has_gpu:
             self.problem = "it has a GPU"
         elif spec.criu and spec.ranks:
             self.problem = "it is several processes, each with a device of its own"
@@ -163,7 +163,7 @@ class Images:
 
     def _begin(self, work: Callable[[Tell], Message], fork: Callable[[], int] = os.fork) -> int:
         self._asked_at = boottime()
-        self._child = _Child(work, fork)
+        self._child = WorkingChild(work, fork)
         return self._child.pid
 
     def words(self) -> list[Message]:

@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from trainer_shim.channel.frames import Message
 from trainer_shim.host import image
+from trainer_shim.host.device_memory import DeviceMemory, Moved
 from trainer_shim.host.event_log import EventLog
 from trainer_shim.host.forms import CHECKPOINT, IMAGE, Forms
 from trainer_shim.host.freeze import WorkGroup
@@ -25,6 +26,7 @@ class LiveTrial(ABC):
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         self.spec = spec
         self.images = Images(spec)
+        self.device_memory = DeviceMemory(spec.has_gpu, spec.moves_device_memory)
         self.forms = Forms(spec.directory)
         self.log = EventLog(os.path.join(spec.directory, "events.jsonl"))
         self.output = Output(spec.output, spec.output_limit_bytes)
@@ -119,9 +121,18 @@ class LiveTrial(ABC):
         }
         self.group.tools.add(self.images.take(worker.pid, id, fields))
 
+    def take_off_device(self, then: Moved) -> None:
+        """Have what the program has on its GPU moved to the host's memory."""
+        self.group.tools.add(self.device_memory.take_off(self.group.members(), then))
+
+    def put_back_on_device(self, then: Moved) -> None:
+        """Have it moved back; the program goes on."""
+        self.group.tools.add(self.device_memory.put_back(then))
+
     def close(self) -> None:
         """Kill what is left and close the files."""
         self.images.give_up()
+        self.device_memory.forget()
         self.group.kill()
         self.log.close()
         self.output.close()

@@ -55,6 +55,8 @@ class Supervisor(LiveTrial):
         self._is_held = False
         self._restored: Message | None = None
         self._arrival: Arrival | None = None
+        # Asked while what it has on its device was put back there.
+        self._then_suspend: tuple[str, float, str] | None = None
         self._left: EndedFirst | None = None
         self._oom_before = 0
 
@@ -162,8 +164,12 @@ class Supervisor(LiveTrial):
             self._heard_image(word)
 
     def tool_ended(self, pid: int, status: int) -> bool:
-        """Whether a process that has ended was a child that worked on an image."""
+        """Whether a process that has ended was a child that worked on an image, or moved what is on
+        a GPU."""
         self.group.tools.discard(pid)
+        if self.device_memory.ended(pid):
+            self._settle()
+            return True
         said = self.images.ended(pid, status)
         for word in said or ():
             self._heard_image(word)
@@ -201,12 +207,34 @@ class Supervisor(LiveTrial):
         if cores is not None:
             self.group.pin(cores)
         self.group.thaw()
+        if self.device_memory.is_away:
+            self.put_back_on_device(lambda why, is_lost: self._is_awake(at_boundary, limit, why))
+        else:
+            self._is_awake(at_boundary, limit)
+
+    def _is_awake(self, at_boundary: bool, limit: int | None, why_not: str = "") -> None:
+        """The parked process can go on, unless what it had on its device was lost."""
+        then, self._then_suspend = self._then_suspend, None
+        worker = self.worker
+        if worker is None or self._suspension is not None:
+            return
+        if why_not:
+            self.kill(f"its device's memory is lost: {why_not}")
+            return
         self.ranks.limit(limit)
-        self.ranks.go_on(attempt, is_first_told=at_boundary)
+        self.ranks.go_on(self.attempt, is_first_told=at_boundary)
         if at_boundary:
-            self.worker.tell("resume", attempt=attempt)
+            worker.tell("resume", attempt=self.attempt)
         else:
             self.run.say_resumed()
+        if then is not None:
+            self.suspend(*then)
+
+    @property
+    def _is_waking(self) -> bool:
+        """Whether it was told to go on, and cannot yet."""
+        moving = self.device_memory.is_moving
+        return self.phase == "running" and self._suspension is None and moving
 
     def _let_go(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
         """What was rebuilt need not wait any more, whether it has come there or not."""
@@ -232,6 +260,8 @@ class Supervisor(LiveTrial):
             self._arrival.then_suspend = tier, deadline_seconds, cause
         elif self._suspension is not None and self._suspension.passes:
             self._suspension.then_suspend = tier, deadline_seconds, cause
+        elif self._is_waking:
+            self._then_suspend = tier, deadline_seconds, cause
         elif self.phase == "parked" and tier == "checkpoint":
             self.demote(None, deadline_seconds, cause)
         elif self.phase == "running" and self.worker is not None and self._suspension is None:
@@ -259,6 +289,8 @@ class Supervisor(LiveTrial):
             return
         if self.phase != "running" or self.worker is None or self._suspension is not None:
             return
+        if self._is_waking:
+            return
         if self.run.started and self.worker.page.looping:
             self.worker.tell("report")
         elif self.run.started:
@@ -266,7 +298,10 @@ class Supervisor(LiveTrial):
 
     def checkpoint(self, id: str) -> None:
         """A durable snapshot: in the background while running, at once while parked."""
-        if self.worker is None or self._suspension is not None:
+        if self.worker is None or self._suspension is not None or self._is_waking:
+            return
+        if self.device_memory.is_away:
+            self.emit("checkpoint_failed", id=id, reason="its device is lent to others")
             return
         by_image = self.images.serve(self.run.level)
         if self.phase == "running" and by_image:
@@ -302,15 +337,14 @@ class Supervisor(LiveTrial):
                 # The checkpoint being taken serves: end with it instead of staying parked.
                 suspension.tier, suspension.silent = "checkpoint", False
             return
+        if not self.can_be_rebuilt and self.device_memory.has_gpu:
+            self.kill(f"{cause}: it can only be parked, and would keep its GPU")
+            return
         if not self.can_be_rebuilt:
             self.emit("checkpoint_failed", id=id, reason="the trial can only be parked")
             return
         self._suspension = Suspension(self, "checkpoint", cause, seconds, id)
-        if self.run.at_boundary or self.images.serve(self.run.level):
-            self._suspension.save()
-        else:
-            self.group.thaw()
-            self._suspension.await_boundary()
+        self._suspension.write_down()
 
     def stop(self, deadline_seconds: float) -> None:
         """End the run for good, with a final checkpoint if one can be taken in time."""
@@ -417,6 +451,8 @@ class Supervisor(LiveTrial):
         worker, run = self.worker, self.run
         if worker is None:
             return
+        self.device_memory.forget()
+        self._then_suspend = None
         self.hear_out()
         if self.ranks.are_left:
             # Nothing is said before all are gone; after a good end they may come to theirs.
@@ -481,6 +517,7 @@ class Supervisor(LiveTrial):
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
         times = [self._lease_out(), self._left.until if self._left else None]
+        times.append(self.device_memory.deadline())
         if self.phase == "running":
             times.append(self.run.deadline())
         if self._suspension is not None:
@@ -495,6 +532,7 @@ class Supervisor(LiveTrial):
             self.ranks.end()
         if self.phase == "running":
             self.run.tick(now)
+        self.device_memory.tick(now)
         if self._suspension is not None:
             self._suspension.tick(now)
             self._settle()
@@ -503,5 +541,5 @@ class Supervisor(LiveTrial):
             self.suspend("checkpoint", self.lease_grace, "lease")
 
     def _lease_out(self) -> float | None:
-        running = self.phase == "running" and self._suspension is None
+        running = self.phase == "running" and self._suspension is None and not self._is_waking
         return self.lease_expires if running else None

@@ -9,7 +9,7 @@ outcome stands.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Optional
+from typing import Callable, Optional
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import Message
@@ -18,6 +18,8 @@ from trainer_shim.host.forms import CHECKPOINT, IMAGE
 from trainer_shim.host.live_trial import LiveTrial
 
 _POLL_SECONDS = 0.001
+# For a checkpoint in place of a park, which nobody waits for so long.
+_SAVE_SECONDS = 60.0
 _NO_BOUNDARY = "it shows no boundary between two steps"
 
 # Attempt, limit and cores of a resume that has to wait.
@@ -87,8 +89,9 @@ class ByCriu(Writing):
 
 
 class Suspension:
-    """Gives the device of a trial back. `stage` is waiting (for a boundary), writing, freezing,
-    frozen (it is done), or ending (the process is about to be reaped).
+    """Gives the device of a trial back. `stage` is waiting (for a boundary), moving (what is on its
+    device), writing, freezing, frozen (it is done), or ending (the process is about to be
+    reaped).
 
     `silent` is a checkpoint taken while parked: freeze again, say only that it is there. With
     `passes` it is one of a program that runs, and goes on at once.
@@ -115,6 +118,8 @@ class Suspension:
         self._cause = cause
         self._asked_at = boottime()
         self._deadline_at = self._asked_at + seconds
+        if tier == "park" and trial.device_memory.problem:
+            self._cannot_park()
         self._id = id
         self._boundary_seconds = 0.0
         self._freezing_since = 0.0
@@ -143,10 +148,67 @@ class Suspension:
         self._look()
 
     def freeze(self) -> None:
-        """Stop every thread, wherever it is."""
+        """Stop every thread, wherever it is, with nothing of it left on a GPU."""
+        memory = self._trial.device_memory
+        if memory.problem:
+            self.end(f"{self._cause}: {memory.problem}")
+        elif memory.can_leave and not memory.is_away:
+            self.stage, self._writing = "moving", None
+            self._trial.take_off_device(self._left_device)
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
         self.stage, self._writing = "freezing", None
         self._freezing_since = boottime()
         self._look()
+
+    def _left_device(self, why: str, is_lost: bool) -> None:
+        """Its device's memory was moved. What keeps its device is written down, or ends."""
+        trial = self._trial
+        if self.stage != "moving":
+            return
+        if not why:
+            self._stop()
+        elif is_lost or not trial.can_be_rebuilt:
+            self.end(f"{self._cause}: {why}")
+        else:
+            self._cannot_park()
+            self.stage = "waiting"
+            self.save() if trial.run.at_boundary else self.await_boundary()
+
+    def _cannot_park(self) -> None:
+        """Its program cannot leave its device: its progress is written down, which takes longer."""
+        self.tier = "checkpoint"
+        self._deadline_at = max(self._deadline_at, boottime() + _SAVE_SECONDS)
+
+    def write_down(self) -> None:
+        """Parked: write its progress down. For that it needs its device once more."""
+        trial = self._trial
+        if trial.device_memory.is_away:
+            self._return(self.write_down)
+        elif trial.run.at_boundary or trial.images.serve(trial.run.level):
+            self.save()
+        else:
+            trial.group.thaw()
+            self.await_boundary()
+
+    def _return(self, then: Callable[[], None]) -> None:
+        """Let it go on, with what it had on its device back there."""
+        trial = self._trial
+        self.stage = "moving"
+
+        def back(why: str, is_lost: bool) -> None:
+            if self.stage != "moving":
+                return
+            self.stage = "waiting"
+            if why:
+                self.end(f"{self._cause}: {why}")
+            else:
+                then()
+
+        trial.group.thaw()
+        trial.put_back_on_device(back)
 
     def end(self, cause: str | None = None) -> None:
         """End the process; what it has not saved is lost."""
@@ -164,8 +226,7 @@ class Suspension:
         if run.worker is None or run.worker.has_exited:
             return  # an exited process looks frozen: it is reaped next, and its outcome told
         if run.is_over and boottime() < self._deadline_at:
-            self.stage = "waiting"
-            trial.group.thaw()
+            self._let_out()
         elif writing is not None:
             if writing.leaves_it_stopped and trial.phase == "running" and self._gives_back:
                 self._say_parked(is_being_written=True)
@@ -178,6 +239,14 @@ class Suspension:
         """Whether the device is free before all is written: the trial goes on elsewhere, or later,
         and may be lost until then as what is parked."""
         return not (self.silent or self.passes or self._cause == "stop")
+
+    def _let_out(self) -> None:
+        """The program is about to end."""
+        if self._trial.device_memory.is_away:
+            self._return(lambda: None)
+        else:
+            self.stage = "waiting"
+            self._trial.group.thaw()
 
     def _park(self) -> None:
         trial = self._trial

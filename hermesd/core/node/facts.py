@@ -165,6 +165,7 @@ def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
 
 def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:
     stay.memory_bytes = fact.report.memory_bytes or stay.memory_bytes
+    stay.device_memory_bytes = fact.report.device_memory_bytes or stay.device_memory_bytes
     if stay.condition is Condition.STARTING:
         _started(node, stay, fact.report.step, now)
     stay.steps_on(fact, now)

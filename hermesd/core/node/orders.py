@@ -133,7 +133,7 @@ def _tier(node: NodeTable, stay: Stay, wanted: Tier | None) -> Tier:
         return Tier.CHECKPOINT if rebuilt else Tier.KILL
     cheapest = node.cheapest(stay)
     if wanted is None or (wanted is Tier.PARK and cheapest is not Tier.PARK):
-        return cheapest
+        return Tier.CHECKPOINT if stay.restorable and node.overflows(stay) else cheapest
     return wanted if rebuilt or cheapest is not Tier.PARK else Tier.PARK
 
 

@@ -131,6 +131,8 @@ class Stay:
     held: bool = False
     forget: bool = False
     memory_bytes: int = 0
+    #: What was last seen taken on its GPU; a park moves that to the machine's memory.
+    device_memory_bytes: int = 0
     outcome: Outcome | None = None
 
     @property

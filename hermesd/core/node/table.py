@@ -28,7 +28,8 @@ from hermesd.core.node.stay import Condition, Outcome, Stay
 class NodeTerms:
     """A node's own settings."""
 
-    #: The cheapest tier that frees each device: park on a CPU slot, checkpoint on a GPU.
+    #: The cheapest tier that frees each device: park on a CPU slot, and on a GPU if its driver can
+    #: move what is on it; else checkpoint.
     cheapest: Mapping[DeviceId, Tier]
     #: What parked trials may hold together; None for any amount.
     parked_memory_bytes: int | None = None
@@ -118,6 +119,11 @@ class NodeTable:
         """The cheapest tier that frees the devices of this stay."""
         tiers = {self.terms.cheapest.get(name) for name in stay.assignment.launch.devices}
         return Tier.PARK if tiers <= {Tier.PARK} else Tier.CHECKPOINT
+
+    def overflows(self, stay: Stay) -> bool:
+        """Whether what the stay has on its GPU is more than parked trials may hold together."""
+        budget = self.terms.parked_memory_bytes
+        return budget is not None and stay.device_memory_bytes > budget
 
     def wait(self, order: Assignment, now: Time) -> Stay:
         """A new stay that waits for its device."""

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,8 @@ async def detect(
     criu = os.path.abspath(criu)
     with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
         os.chown(folder, account.uid, account.gid)
-        said = await _tried(criu, Path(folder), shim, account)
+        command = ["trainer_shim.host.try_image", criu, folder]
+        said = await tried(command, {}, Path(folder), shim, account, WORLD)
     try:
         found = json.loads(said)
     except ValueError:
@@ -67,16 +69,23 @@ async def detect(
     return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]))
 
 
-async def _tried(criu: str, folder: Path, shim: Path, account: UnixAccount) -> str:
-    """What was found once a process was brought back from an image of it, as JSON; or what went
-    wrong."""
+async def tried(
+    module: Sequence[str],
+    more: Mapping[str, str],
+    folder: Path,
+    shim: Path,
+    account: UnixAccount,
+    world: Sequence[str] = (),
+) -> str:
+    """The last line that a module of trainer_shim prints, given its arguments, as a trial's host is
+    run and with `more` in its environment; or what went wrong."""
     told = folder / "told"
-    environment = {**passed(os.environ), "PYTHONPATH": str(shim)}
-    command = [sys.executable, "-m", "trainer_shim.host.try_image", criu, str(folder)]
+    environment = {**passed(os.environ), "PYTHONPATH": str(shim), **more}
+    command = [sys.executable, "-m", *module]
     errors = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         pid = await detached.start(
-            command, environment, folder=folder, errors=errors, world=WORLD, account=account
+            command, environment, folder=folder, errors=errors, world=world, account=account
         )
         async with asyncio.timeout(TRY_SECONDS):
             await processes.exited(pid)

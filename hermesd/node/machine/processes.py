@@ -110,9 +110,10 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
-    """Bind every thread of these processes to the cores; threads that end meanwhile are passed."""
+    """Bind every thread of these processes to the cores, if there are any: a GPU has none. Threads
+    that end meanwhile are passed."""
     wanted = set(cores)
-    for pid in pids:
+    for pid in pids if wanted else ():
         with contextlib.suppress(FileNotFoundError):
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with contextlib.suppress(ProcessLookupError):

@@ -336,6 +336,8 @@ class HostEvents:
             self._ranks = frozenset(here - {0})
         elif kind == "parked":
             self._remember_parked()
+            if context.rack.parks(self.assignment.launch.devices):
+                await context.release(self.assignment.launch.devices, self.worker_pids)
         elif kind in _OUTCOMES:
             if frame.get("error_kind") == RESTORE:
                 await self._refuse(frame)

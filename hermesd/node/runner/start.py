@@ -206,6 +206,7 @@ def _spec(
         "socket": str(folder.socket),
         # An image is of one program.
         "criu": context.provisions.images.criu if len(ranks) < 2 else "",
+        "moves_device_memory": context.rack.parks(assignment.launch.devices),
         "ranks": ranks,
     }
 

@@ -19,6 +19,7 @@ def install(agent: Agent) -> None:
     """Hook PyTorch, which has just been imported."""
     import torch
 
+    agent.before_hold = _empty_cache
     reason = private.missing()
     if reason is not None:
         agent.fidelity("park-only", reason)
@@ -32,6 +33,14 @@ def install(agent: Agent) -> None:
     _hook_loaders(session)
     _hook_files(session)
     random.install(session.is_in_a_pass)
+
+
+def _empty_cache() -> None:
+    """Give back the memory of a GPU that is only kept for later: it need not be moved."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:

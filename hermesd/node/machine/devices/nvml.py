@@ -8,8 +8,9 @@ GPU, and says so. A GPU is released when the driver lists none of our processes 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,9 +34,8 @@ log = structlog.get_logger()
 
 
 class Gpus:
-    """The GPUs of this machine; a suspend ends the process, which alone frees their memory."""
-
-    cheapest = Tier.CHECKPOINT
+    """The GPUs of this machine. A suspend ends the process, unless the driver was seen to move what
+    it has on its GPU to the host's memory and back."""
 
     def __init__(
         self, visible: Sequence[str] | None = None, release_seconds: float = RELEASE_SECONDS
@@ -43,8 +43,9 @@ class Gpus:
         self._visible = visible
         self._driver = _Driver()
         self._release_seconds = release_seconds
+        self.cheapest = Tier.CHECKPOINT
         self._uuids: dict[DeviceId, str] = {}
-        self._words = "0 GPUs"
+        self._words, self._ends = "0 GPUs", ""
         self._unknown: dict[str, str] = {}
 
     async def _ask(self, question: Callable[[Any], Answer]) -> Answer:
@@ -67,14 +68,30 @@ class Gpus:
         ]
         self._uuids = {device.id: gpu[0] for device, gpu in zip(devices, found, strict=True)}
         count = len(found)
-        self._words = (
-            f"{count} GPU{'' if count == 1 else 's'} (driver {driver});"
-            " a suspend ends the process after a checkpoint"
-        )
+        self._words = f"{count} GPU{'' if count == 1 else 's'} (driver {driver})"
         return tuple(devices)
 
+    async def try_out(
+        self, tried: Callable[[Sequence[str], Mapping[str, str]], Awaitable[str]]
+    ) -> None:
+        """See whether a process can be parked without its GPU: `tried` runs a module of
+        trainer_shim as a trial's host would, in this environment besides, and answers with what it
+        printed last. Which of several GPUs something is put back on was never tried."""
+        if len(self._uuids) != 1:
+            self._ends = "; a suspend ends the process after a checkpoint" if self._uuids else ""
+            return
+        (device,) = self._uuids
+        said = await tried(["trainer_shim.host.cuda"], self.environment(device))
+        try:
+            json.loads(said)
+        except ValueError:
+            self._ends = f"; a suspend ends the process after a checkpoint, since {said}"
+        else:
+            self.cheapest = Tier.PARK
+            self._ends = "; the driver moves what a parked process has there to the host's memory"
+
     def fact(self) -> str:
-        return self._words
+        return self._words + self._ends
 
     def environment(self, device: DeviceId) -> Mapping[str, str]:
         return {"CUDA_VISIBLE_DEVICES": self._uuids[device], "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

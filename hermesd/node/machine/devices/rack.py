@@ -28,6 +28,10 @@ class Rack:
         """The cheapest tier that frees each device."""
         return {name: provider.cheapest for name, provider in self._of.items()}
 
+    def parks(self, devices: Sequence[DeviceId]) -> bool:
+        """Whether a parked trial takes nothing of these devices."""
+        return all(self.cheapest.get(name) is Tier.PARK for name in devices)
+
     def beside(self, usable: Sequence[int]) -> Mapping[DeviceId, tuple[int, ...]]:
         """For each device of cores, as many others of the usable ones that no device has; devices
         for which there are not enough are left out."""
