@@ -34,7 +34,20 @@ def machine() -> dict[str, str | int]:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "kernel": platform.release().split("-")[0],
+        **_gpu(),
     }
+
+
+def _gpu() -> dict[str, str]:
+    """The first GPU, if there is one."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
+        return {"gpu": f"{name}, driver {pynvml.nvmlSystemGetDriverVersion()}"}
+    except Exception:  # the library's own errors have no common type, and it may not be there
+        return {}
 
 
 def software(*modules: str) -> dict[str, str]:

@@ -1,0 +1,336 @@
+"""A training process that gives back a GPU's memory and goes on, in four ways.
+
+Real networks of the paper in PyTorch, with SGD and momentum, one at a time on one GPU: by the
+driver's checkpoint at an iteration boundary (with the caching allocator as it is, and emptied
+before), by a checkpoint of the framework that a process loads which stands ready, and as the first
+Hermes did in 2021 (save, end the process, start Python, import, load). `away` ends when the
+driver counts none of the memory any more, `back` with the first step done. Whether the result is
+the same is told by the weights' hash at the end, against a process that was never disturbed.
+`python -m benchmarks.gpu [--rounds N] [--networks resnet50,vgg19]` on a machine with an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import median, publish
+from trainer_shim.host.cuda import CudaDriver
+
+NETWORKS = ("googlenet", "resnet50", "vgg19")
+FREED_SECONDS = 20.0
+STEPS = 3  # before each suspension
+PHASES = ("empty", "lock", "checkpoint", "restore", "unlock", "save", "load")
+
+PROGRAM = """
+import hashlib, json, os, sys, time
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+import torch, torchvision
+
+network, device, batch, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+torch.manual_seed(0)
+torch.use_deterministic_algorithms(True, warn_only=True)
+make = getattr(torchvision.models, network)
+more = {"aux_logits": False, "init_weights": False} if network == "googlenet" else {}
+torch.backends.cudnn.benchmark = False
+
+def build():
+    global model, optimizer, x, y
+    model = make(**more).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+    chance = torch.Generator().manual_seed(1)
+    x = torch.randn(batch, 3, size, size, generator=chance).to(device)
+    y = torch.randint(1000, (batch,), generator=chance).to(device)
+
+def chance_of(device):
+    return torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+
+def wait():
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+def train(steps):
+    for _ in range(steps):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    wait()
+
+def do(word, *rest):
+    if word == "build":
+        build()
+    elif word == "train":
+        train(int(rest[0]))
+    elif word == "empty" and device == "cuda":
+        torch.cuda.empty_cache()
+    elif word == "save":
+        with open(rest[0], "wb") as file:
+            torch.save([model.state_dict(), optimizer.state_dict(), chance_of(device)], file)
+            file.flush()
+            os.fsync(file.fileno())
+        return {"bytes": os.path.getsize(rest[0])}
+    elif word == "load":
+        build()
+        weights, slots, chance = torch.load(rest[0], map_location=device)
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(slots)
+        if device == "cuda":
+            torch.cuda.set_rng_state(chance.cpu())
+    elif word == "hash":
+        found = hashlib.sha256()
+        momenta = [each["momentum_buffer"] for each in optimizer.state.values()]
+        for tensor in [*model.state_dict().values(), *momenta]:
+            found.update(tensor.detach().cpu().numpy().tobytes())
+        return {"hash": found.hexdigest()}
+    elif word == "memory" and device == "cuda":
+        return {"live": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
+    return {}
+
+print("{}", flush=True)
+for line in sys.stdin:
+    began = time.monotonic()
+    said = do(*line.split())
+    wait()
+    print(json.dumps({"seconds": time.monotonic() - began, **said}), flush=True)
+"""
+
+
+class Gpu:
+    """The first GPU, as the driver's management library sees it; of a CPU it tells nothing."""
+
+    def __init__(self, is_real: bool) -> None:
+        self._nvml: Any = None
+        if is_real:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml, self._gpu = pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def used(self) -> int:
+        """Bytes."""
+        return int(self._nvml.nvmlDeviceGetMemoryInfo(self._gpu).used) if self._nvml else 0
+
+    def holds(self, pid: int) -> bool:
+        """Whether the process computes there."""
+        if not self._nvml:
+            return False
+        listed = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)
+        return pid in {process.pid for process in listed}
+
+    def await_free(self, pid: int) -> bool:
+        """Wait until the process is not there any more; whether that came."""
+        until = time.monotonic() + FREED_SECONDS
+        while self.holds(pid):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.001)
+        return True
+
+
+class Trainee:
+    """A training process that does what it is told."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def ready(self) -> Trainee:
+        """Once it has imported its framework."""
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+        return self
+
+    def do(self, *words: str) -> dict[str, Any]:
+        """Have it do something, and wait for that."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+        said: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return said
+
+    def resident(self) -> int:
+        """Bytes of its memory on the host."""
+        with suppress(OSError):
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        return 0
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Way:
+    """How a process gives a GPU back and goes on; `phases` are seconds, by name."""
+
+    name = ""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, waiting: list[Trainee]) -> None:
+        self.arguments = arguments
+        self.file = str(folder / "saved")
+        self.waiting = waiting  # processes that have imported their framework
+        self.phases: dict[str, list[float]] = {}
+
+    def away(self, trainee: Trainee) -> None:
+        """Have it begin to give back what it holds."""
+        raise NotImplementedError
+
+    def back(self, trainee: Trainee) -> Trainee:
+        """The process that can go on."""
+        raise NotImplementedError
+
+    def timed(self, name: str, work: Callable[[], object]) -> None:
+        began = time.monotonic()
+        work()
+        self.phases.setdefault(name, []).append(time.monotonic() - began)
+
+
+class ByDriver(Way):
+    """The driver's checkpoint of the process as it is."""
+
+    name = "driver"
+
+    def __init__(self, arguments: Sequence[str], folder: Path, waiting: list[Trainee]) -> None:
+        super().__init__(arguments, folder, waiting)
+        self._driver = CudaDriver()
+
+    def away(self, trainee: Trainee) -> None:
+        self.timed("lock", lambda: self._driver.lock(trainee.pid))
+        self.timed("checkpoint", lambda: self._driver.checkpoint(trainee.pid))
+
+    def back(self, trainee: Trainee) -> Trainee:
+        self.timed("restore", lambda: self._driver.restore(trainee.pid))
+        self.timed("unlock", lambda: self._driver.unlock(trainee.pid))
+        return trainee
+
+
+class ByDriverEmptied(ByDriver):
+    """The same, once PyTorch has given back the memory that it keeps for later."""
+
+    name = "driver, emptied"
+
+    def away(self, trainee: Trainee) -> None:
+        self.timed("empty", lambda: trainee.do("empty"))
+        super().away(trainee)
+
+
+class Anew(Way):
+    """The method of 2021: save, end the process, start Python, import, load."""
+
+    name = "2021"
+
+    def away(self, trainee: Trainee) -> None:
+        self.timed("save", lambda: trainee.do("save", self.file))
+        trainee.end()
+
+    def back(self, trainee: Trainee) -> Trainee:
+        fresh = self._process()
+        self.timed("load", lambda: fresh.do("load", self.file))
+        return fresh
+
+    def _process(self) -> Trainee:
+        return Trainee(self.arguments).ready()
+
+
+class ByCheckpoint(Anew):
+    """A checkpoint, loaded by a process that has imported its framework ahead of time."""
+
+    name = "checkpoint"
+
+    def _process(self) -> Trainee:
+        return self.waiting.pop()
+
+
+WAYS: Sequence[type[Way]] = (ByDriver, ByDriverEmptied, ByCheckpoint, Anew)
+
+
+def undisturbed(trainee: Trainee, steps: int) -> str:
+    """The hash after so many steps."""
+    trainee.do("build")
+    trainee.do("train", str(steps))
+    try:
+        return str(trainee.do("hash")["hash"])
+    finally:
+        trainee.end()
+
+
+def row(way: Way, gpu: Gpu, rounds: int, same: str) -> dict[str, Any]:
+    """What the way takes of one network."""
+    trainee = way.waiting.pop()
+    trainee.do("build")
+    away, back, freed, host = [], [], [], []
+    memory: dict[str, int] = {}
+    for _ in range(rounds):
+        trainee.do("train", str(STEPS))
+        memory = trainee.do("memory")
+        used, resident = gpu.used(), trainee.resident()
+        began = time.monotonic()
+        way.away(trainee)
+        assert gpu.await_free(trainee.pid), "the driver still counts its memory"
+        away.append(time.monotonic() - began)
+        freed.append(used - gpu.used())
+        host.append(trainee.resident() - resident)
+        began = time.monotonic()
+        trainee = way.back(trainee)
+        trainee.do("train", "1")
+        back.append(time.monotonic() - began)
+    is_same = trainee.do("hash")["hash"] == same
+    trainee.end()
+    phases = {f"{name}_p50_ms": median(each) * 1e3 for name, each in way.phases.items()}
+    return {
+        "network": way.arguments[0],
+        "way": way.name,
+        "count": rounds,
+        "away_p50_ms": median(away) * 1e3,
+        "back_p50_ms": median(back) * 1e3,
+        "freed_mb": median(freed) / 1e6,
+        "host_mb": median(host) / 1e6,
+        "live_mb": memory.get("live", 0) / 1e6,
+        "reserved_mb": memory.get("reserved", 0) / 1e6,
+        "exact": "yes" if is_same else "no",
+        **{f"{name}_p50_ms": phases.get(f"{name}_p50_ms", 0.0) for name in PHASES},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="of each network and way (5)")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="of torchvision")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--pixels", type=int, default=224, help="a side of an image")
+    parser.add_argument("--device", default="cuda", help="cpu: only to try the benchmark itself")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    gpu = Gpu(options.device == "cuda")
+    with tempfile.TemporaryDirectory() as folder:
+        for network in options.networks.split(","):
+            arguments = (network, options.device, str(options.batch), str(options.pixels))
+            count = 1 + len(WAYS) + options.rounds
+            waiting = [each.ready() for each in [Trainee(arguments) for _ in range(count)]]
+            same = undisturbed(waiting.pop(), options.rounds * (STEPS + 1))
+            for kind in WAYS:
+                way = kind(arguments, Path(folder), waiting)
+                rows.append(row(way, gpu, options.rounds, same))
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    publish("gpu", list(rows[0]), [list(each.values()) for each in rows], options.out)
+
+
+if __name__ == "__main__":
+    main()
