@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -44,6 +45,9 @@ Compose: TypeAlias = Callable[[State, Time], Event]
 Answer: TypeAlias = tuple[TrialId, ...] | Exception
 # Hears that, and what was decided with it, when that is on the disk and before it is carried out.
 Answered: TypeAlias = Callable[[Answer, Sequence[Command]], None]
+# What a call writes beside the change that it makes: begun as that is folded in, so that they are
+# one transaction.
+beside: ContextVar[Callable[[], object] | None] = ContextVar("beside", default=None)
 
 
 class ReadOnly(Exception):
@@ -59,6 +63,7 @@ class _Item(NamedTuple):
     answered: Answered
     request_id: str = ""
     points: Block | None = None
+    beside: Callable[[], object] | None = None
 
 
 @dataclass(slots=True)
@@ -167,7 +172,7 @@ class Head:
         was carried out before has no second effect and gets the same answer.
         """
         future, resolve = _future()
-        await self._put(_Item(compose, resolve, request_id))
+        await self._put(_Item(compose, resolve, request_id, beside=beside.get()))
         self._wake.set()
         return await future
 
@@ -262,6 +267,8 @@ class Head:
             self.counters.rejected += 1
             batch.answers.append((item, reason))
             return
+        if item.beside is not None:
+            item.beside()
         if item.points is not None:
             batch.points.append(kept(self.state, item.points))
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))

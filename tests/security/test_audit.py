@@ -14,13 +14,14 @@ from google.protobuf.message_factory import GetMessageClass
 from typer.testing import CliRunner
 
 from hermesctl.cli import app
+from hermesd.head.api import requests, trials
 from hermesd.head.clock import Clock
 from hermesd.head.journal import schema
 from hermesd.head.journal.repair import repair
 from hermesd.head.journal.schema import AuditEntry
 from hermesd.head.journal.store import opened
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
-from hermesd.head.security.guard import METHODS, READS
+from hermesd.head.security.guard import LOCAL, METHODS, READS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2, enrol_pb2_grpc, types_pb2
 from hermesd.security.enrolment import enrol
@@ -138,6 +139,27 @@ async def test_refusals_that_came_again_are_counted_and_written_at_the_end(tmp_p
     assert (first.times, again.times) == (1, 6)
     assert (first.peer, again.reason) == ("ipv4:10.0.0.1:0", "no token")
     assert (his.name, his.result) == ("bob", "CANCELLED")
+
+
+async def test_a_change_and_what_the_audit_has_of_it_are_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wait for the disk is nearly all of the time that a small change takes."""
+    for module in (requests, trials):
+        monkeypatch.setattr(module, "PART", 2)
+    async with world(tmp_path) as up:
+        await up.submit()
+        syncs, taken = up.running.head.journal.syncs, []
+        for selection in (pb.Selection(trials=["digits/1"]), pb.Selection(study="digits")):
+            before = sum(syncs.counts)
+            marking = pb.MarkTrialsRequest(request_id=request_id(), selection=selection, note="x")
+            await up.control.MarkTrials(marking)
+            taken.append(sum(syncs.counts) - before)
+        # Of what is done in parts it is known at the end that it was done.
+        assert taken == [1, 3]
+        entries = (await up.control.ListAudit(pb.ListAuditRequest())).entries
+        assert [entry.method for entry in entries] == ["MarkTrials", "MarkTrials", "SubmitStudy"]
+        assert all((entry.name, entry.shown) == (LOCAL.name, "socket") for entry in entries)
 
 
 async def test_the_audit_survives_a_restart_and_a_repair(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from hermesd.core.events import Event
 from hermesd.core.model import Time, TrialId
 from hermesd.core.state import State
-from hermesd.head.loop import Compose, Head
+from hermesd.head.loop import Compose, Head, beside
 from hermesd.head.refusals import Reused
 from hermesd.head.security.access import Asker
 from hermesd.refusal import FieldError, Refused, shown
@@ -66,6 +66,7 @@ async def carry_out_in_parts(
 
     The same request again does what was not done of it. Raises as `carry_out`.
     """
+    beside.set(None)  # that it was done is known at the end
     done: list[TrialId] = []
     for number, start in enumerate(range(0, len(trials), PART)):
         with suppress(_Nothing):

@@ -16,7 +16,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,7 +30,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from hermesd.core.state import Rejected
 from hermesd.head.blobs import TooLarge
 from hermesd.head.journal.store import JournalBroken
-from hermesd.head.loop import ReadOnly, Stopping
+from hermesd.head.loop import ReadOnly, Stopping, beside
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority, Stolen
@@ -474,10 +474,20 @@ def _guarded(handler: Any, door: _Door) -> Handler:
     if inner is not None:
 
         async def single(request: Any, context: Any) -> Any:
+            noted: list[asyncio.Task[None]] = []
+
+            def note() -> None:
+                if not noted:
+                    done = door.done(context, request)
+                    task = asyncio.create_task(done, context=here)  # noqa: TID251 - awaited below
+                    noted.append(task)
+
             try:
                 with door.admitted(context, lasts=handler.request_streaming):
+                    here = copy_context()
+                    beside.set(note)
                     answer = await inner(request, context)
-                    await door.done(context, request)
+                    await (noted[0] if noted else door.done(context, request))
                     return answer
             except asyncio.CancelledError:
                 door.cut_short(context, request)
