@@ -287,21 +287,33 @@ model.fit({fit}, epochs=2, verbose=0)
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(400)
-def test_a_keras_program_is_certified(study: Path) -> None:
-    fit = "x, x.sum(axis=1), batch_size=10, validation_split=0.2, shuffle=True"
-    text = KERAS.replace("{data}", "").replace("{fit}", fit)
+def test_a_keras_program_is_certified_and_so_are_its_files_with_times_in_them(study: Path) -> None:
+    """What TensorFlow's writer of events holds back for minutes is not lost with its process."""
+    events = (
+        "import json, pickle, time\n"
+        "writer = tf.summary.create_file_writer('logs')\n"
+        "class Events(keras.callbacks.Callback):\n"
+        "    def on_epoch_end(self, epoch, logs=None):\n"
+        "        tf.raw_ops.WriteScalarSummary(writer=writer._resource, step=epoch, tag='loss',\n"
+        "                                      value=float(logs['loss']))\n"
+    )
+    end = (
+        "model.save('last.keras')\n"
+        "state = {'weights': model.get_weights(), 'at': time.time(), 'tags': {'a', 'b', 'c'}}\n"
+        "pickle.dump(state, open('last.pkl', 'wb'))\n"
+        "json.dump({'seconds': time.time(), 'tags': 3}, open('a.json', 'w'))\n"
+    )
+    fit = "x, x.sum(axis=1), batch_size=10, validation_split=0.2, callbacks=[Events()]"
+    text = KERAS.replace("{data}", events).replace("{fit}", fit) + end
     (study.parent / "train.py").write_text(text)
     found = certificate(study)
-    assert found["identical"]
-    assert (found["steps"], found["fidelity"]) == (10, "exact")
-    assert found["tiers"][1]["boundaries"] == [
-        1,
-        5,
-        6,
-        9,
-    ]  # 6: what lies between two epochs is done
-    assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"]
-    assert all(one["values"] > 10 and one["files"] == 1 for one in found["tiers"])
+    assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"], found
+    # A callback of one's own may know what no checkpoint does.
+    told = (found["identical"], found["steps"], found["fidelity"])
+    assert told == (True, 10, "exact-if-deterministic")
+    # 6: what lies between two epochs is done
+    assert found["tiers"][1]["boundaries"] == [1, 5, 6, 9]
+    assert all(one["values"] > 10 and one["files"] >= 1 for one in found["tiers"])
 
 
 @pytest.mark.tensorflow
@@ -319,31 +331,6 @@ def test_data_augmented_in_parallel_are_not_called_exact(study: Path) -> None:
     found = json.loads(run.stdout)
     assert found["fidelity"] == "park-only"
     assert found["tiers"][1]["verdict"] in ("cannot repeat itself", "not run")
-
-
-@pytest.mark.tensorflow
-@pytest.mark.timeout(400)
-def test_files_with_times_in_them_are_certified_to_their_values(study: Path) -> None:
-    """What TensorFlow's writer of events holds back for minutes is not lost with its process."""
-    events = (
-        "import json, pickle, time\n"
-        "writer = tf.summary.create_file_writer('logs')\n"
-        "class Events(keras.callbacks.Callback):\n"
-        "    def on_epoch_end(self, epoch, logs=None):\n"
-        "        tf.raw_ops.WriteScalarSummary(writer=writer._resource, step=epoch, tag='loss',\n"
-        "                                      value=float(logs['loss']))\n"
-    )
-    end = (
-        "model.save('last.keras')\n"
-        "state = {'weights': model.get_weights(), 'at': time.time(), 'tags': {'a', 'b', 'c'}}\n"
-        "pickle.dump(state, open('last.pkl', 'wb'))\n"
-        "json.dump({'seconds': time.time(), 'tags': 3}, open('a.json', 'w'))\n"
-    )
-    fit = "x, x.sum(axis=1), batch_size=20, callbacks=[Events()]"
-    text = KERAS.replace("{data}", events).replace("{fit}", fit) + end
-    (study.parent / "train.py").write_text(text)
-    found = certificate(study)
-    assert [one["verdict"] for one in found["tiers"]] == ["equal", "equal"], found
 
 
 # Comparing.
