@@ -701,7 +701,7 @@ class AuthorityStatus:
     roots: str
     #: When the new key begins to sign, as far as one is to; 0: none is.
     signs_unix_seconds: float
-    #: When the old one counts no more.
+    #: When the old one is no longer trusted; 0: no rotation is under way.
     ends_unix_seconds: float
     #: Who has not come since the last of these steps.
     behind: tuple[Member, ...]
