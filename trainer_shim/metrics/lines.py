@@ -40,6 +40,14 @@ _MEASURED = re.compile(
 _TRACEBACK = "Traceback (most recent call last):"
 # Before a name that is written `val loss=0.3`.
 _PARTS = re.compile(r"train|training|val|valid|validation|test|eval|dev|mean|avg|average|best")
+# With no sign between: what is all that stands between two bars or commas, or in a line, and is a
+# metric by its name, as in `| loss 7.63 | ppl 2063.2 |`.
+_BARE = re.compile(
+    rf"(?:^|[|,;])\s*(?P<name>(?:(?:{_PARTS.pattern})[ _])?"
+    r"(?:loss|acc|accuracy|ppl|perplexity|mae|mse|rmse|auc|f1|bpc))"
+    r"\s+(?P<value>[-+]?\d*\.\d+(?:e[-+]?\d+)?%?)\s*(?=$|[|,;])",
+    re.IGNORECASE,
+)
 # The last word of what is counted or measured by a clock.
 _NO_METRIC = re.compile(
     r"batch(es)?|epochs?|iter(ations?)?|steps?|num|seed|rank|pid|port|version|flos"
@@ -96,11 +104,9 @@ class LineReader:
         return values
 
     def _found(self, line: str) -> dict[str, float] | None:
-        if ":" not in line and "=" not in line:
-            return None
         values = from_json(line)
         if values is None:
-            values = pairs(line)
+            values = {**bare(line), **pairs(line)}
         kept = {name: value for name, value in values.items() if self._is_metric(name)}
         return kept or None
 
@@ -130,6 +136,12 @@ def pairs(line: str) -> dict[str, float]:
         if name and value is not None:
             found[name] = value
     return found
+
+
+def bare(line: str) -> dict[str, float]:
+    """The metrics of a line that have nothing but spaces between their name and their value."""
+    found = {match["name"]: number_in(match["value"]) for match in _BARE.finditer(line)}
+    return {"_".join(name.split()): value for name, value in found.items() if value is not None}
 
 
 def is_metric(name: str) -> bool:
