@@ -291,14 +291,6 @@ class NodeConfig(_Daemon):
         return {"name": membership.identity.name, **values, "head": membership.head}
 
     @model_validator(mode="after")
-    def _shares_no_files_of_others(self) -> NodeConfig:
-        if self.shared_dir is not None and self.runs_as != "self":
-            raise ValueError(
-                'shared_dir only with run_as = "self": files there are not kept apart by user'
-            )
-        return self
-
-    @model_validator(mode="after")
     def _plain_text_stays_here(self) -> NodeConfig:
         if self.membership is not None:
             return self

@@ -128,7 +128,7 @@ async def run_node(
         await _try_gpus(gpus, state, accounts, bool(made.criu))
         log.info(gpus.fact())
         log.info(accounts.fact)
-        provisions = Provisions(groups, held, await _shared(config), made, accounts)
+        provisions = Provisions(groups, held, await _shared(config, accounts), made, accounts)
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
@@ -169,11 +169,12 @@ async def _end_those_before(state: Path) -> None:
         log.error("processes of a state directory that is gone will not die", state=str(root))
 
 
-async def _shared(config: NodeConfig) -> Shared | None:
+async def _shared(config: NodeConfig, accounts: Accounts) -> Shared | None:
     if config.shared_dir is None:
         return None
     try:
-        return await asyncio.to_thread(Shared, config.shared_dir, config.name)
+        apart = accounts.switch
+        return await asyncio.to_thread(Shared, config.shared_dir, config.name, apart)
     except SharedAway as error:
         raise SharedAway(f"{config.told('shared_dir')}: {error}") from None
 

@@ -21,7 +21,9 @@ from hermesd.config.schema import NodeConfig, UserTerms
 from hermesd.config.slots import SlotSetting
 from hermesd.core.commands import Release
 from hermesd.core.events import (
+    Copied,
     NodeJoined,
+    NotCopied,
     Reported,
     RunCompleted,
     RunFailed,
@@ -29,12 +31,14 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier
+from hermesd.core.node.messages import Fetch
 from hermesd.expecting import StateRefused
 from hermesd.head.statedir import owned
 from hermesd.node.daemon import run_node, see_told
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.node.storage import checkpoints
+from hermesd.node.storage.shared_directory import SharedAway
 from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.node.conftest import CPU1, PROGRAM, Head, Node, becomes, worker_of
@@ -207,6 +211,93 @@ def host_of_account(uid: int) -> int:
     found = {pid for pid in ours if processes.below(pid) and processes.parent(pid) not in ours}
     (host,) = found
     return host
+
+
+IDENTITY = "0f1e2d3c"
+
+
+@pytest.fixture
+def shared(config: NodeConfig) -> Path:
+    """A directory that this node shares with others, of which somebody was careless."""
+    root = config.state_dir.parent / "nfs"
+    (root / IDENTITY).mkdir(parents=True, mode=0o777)
+    (root / IDENTITY).chmod(0o777)
+    return root
+
+
+async def test_what_nodes_share_of_a_trial_is_open_to_no_program_and_comes_back_as_its_users(
+    head: Head,
+    config: NodeConfig,
+    shared: Path,
+    no_survivors: None,
+    launch: Launch,
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+) -> None:
+    of_alice = {"user": ALICE, "python": PYTHON, "argv": LONG, "identity": IDENTITY}
+    async with Node(config.model_copy(update={"shared_dir": shared})):
+        await head.hears(NodeJoined)
+        first = await running(**of_alice)
+        kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
+        assert kept is not None
+        head.send(Fetch(kept, (), (), "n1", IDENTITY, user=ALICE))
+        await head.hears(Copied)
+        folder = shared / IDENTITY / "digits" / "1"
+        (copy,) = folder.iterdir()
+        assert {path.stat().st_uid for path in shared.rglob("*")} == {0}
+        closed = [shared / IDENTITY, folder, copy, copy / "manifest.json"]
+        found = await probed(
+            head, launch, config.state_dir.parent, paths=[str(each) for each in closed], pids={}
+        )
+        assert {found[str(path)] for path in closed} == {"Permission denied"}
+        shutil.rmtree(config.state_dir / "trials" / "digits" / "1" / "checkpoints")
+        second = launch(attempt=2, checkpoint=kept, **of_alice)
+        after = len(head.events)
+        assert (await head.hears(RunStarted, second, after)).step == kept.step
+        brought = config.state_dir / "trials" / "digits" / "1" / "checkpoints"
+        assert {path.stat().st_uid for path in brought.rglob("*")} == {FIRST + 1}
+
+
+async def test_a_link_in_a_checkpoint_has_nodes_share_or_write_nothing_of_the_daemons(
+    head: Head,
+    config: NodeConfig,
+    shared: Path,
+    no_survivors: None,
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+) -> None:
+    of_alice = {"user": ALICE, "python": PYTHON, "argv": LONG, "identity": IDENTITY}
+    membership = config.state_dir / "membership"
+    async with Node(config.model_copy(update={"shared_dir": shared})):
+        await head.hears(NodeJoined)
+        kept = (await suspended(await running(**of_alice), Tier.CHECKPOINT)).checkpoint
+        assert kept is not None
+        (path,) = (config.state_dir / "trials" / "digits" / "1" / "checkpoints").iterdir()
+        (path / "state.json").unlink()
+        (path / "state.json").symlink_to(membership / "key.pem")
+        (path / ".lent").symlink_to(membership / "made-by-root")
+        head.send(Fetch(kept, (), (), "n1", IDENTITY, user=ALICE))
+        told = await head.hears(NotCopied)
+    assert "Permission denied" in told.reason
+    assert not (membership / "made-by-root").exists()
+    assert b"the node's key" not in b"".join(
+        file.read_bytes() for file in shared.rglob("*") if file.is_file()
+    )
+
+
+@pytest.mark.parametrize("harm", ["open", "of another"])
+async def test_a_shared_directory_that_others_may_write_to_is_refused(
+    config: NodeConfig, shared: Path, harm: str
+) -> None:
+    if harm == "open":
+        shared.chmod(0o777)
+    else:
+        os.chown(shared, FIRST + 1, FIRST + 1)
+    with pytest.raises(SharedAway, match="the daemon's, and writable by nobody else"):
+        await run_node(
+            config.model_copy(update={"shared_dir": shared}),
+            os.environ, asyncio.Event(), lambda: None,
+        )  # fmt: skip
 
 
 LINKING = """

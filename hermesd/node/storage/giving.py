@@ -108,8 +108,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
-            home = self._folders.of(request.trial).path
-            file = await asyncio.to_thread(accounts.owned, home, self._lent, request)
+            file, home = await asyncio.to_thread(self._lent, request)
             async with self._turns:
                 async for data in client_files.rest(file, request.offset, home):
                     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -127,24 +126,24 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
             await self._doubter.doubt(request.trial, request.checkpoint)
         return pb.DoubtResponse()
 
-    def _lent(self, request: pb.FetchRequest) -> Path:
-        """The file that is asked for, of a checkpoint that stays for now. Blocks, for as long as a
-        server of shared files likes. Raises BadTrial, FileNotFoundError."""
-        directory = self._directory(request)
-        file = client_files.within(directory, request.file)
-        with contextlib.suppress(OSError):  # a full disk gives what it has all the same
-            checkpoints.lend(directory)
-        return file
-
-    def _directory(self, request: pb.FetchRequest) -> Path:
-        """Here, or in the directory that is shared. Raises BadTrial, FileNotFoundError."""
+    def _lent(self, request: pb.FetchRequest) -> tuple[Path, Path]:
+        """The file that is asked for, of a checkpoint that stays for now, and whose owner may read
+        it. Blocks, for as long as a server of shared files likes. Raises BadTrial,
+        FileNotFoundError."""
         folder = self._folders.of(request.trial)
+        home = folder.path
         try:
-            return client_files.checkpoint(folder, request.checkpoint)
+            directory = folder.as_owner(client_files.checkpoint, folder, request.checkpoint)
         except FileNotFoundError:
             if self._shared is None:
                 raise
-            return self._shared.where(request.trial, request.identity, request.checkpoint)
+            home = directory = self._shared.where(
+                request.trial, request.identity, request.checkpoint
+            )
+        file = accounts.owned(home, client_files.within, directory, request.file)
+        with contextlib.suppress(OSError):  # a full disk gives what it has all the same
+            accounts.owned(home, checkpoints.lend, directory)
+        return file, home
 
 
 def _own_address(head: str) -> str:

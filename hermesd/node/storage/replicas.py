@@ -183,9 +183,9 @@ class Replicas:
         if self._shared is None or not order.identity or folder.identity != order.identity:
             raise NotFetched(f"{order.checkpoint.id} is not to be shared by this node", way=True)
         trial, path = folder.trial, folder.checkpoints / names[0]
-        if directory_of(order.checkpoint.id) is None or not path.is_dir():
+        if directory_of(order.checkpoint.id) is None or not folder.as_owner(path.is_dir):
             raise NotFetched(f"{path} is here no more", way=False)
-        checkpoints.lend(path)
+        folder.as_owner(checkpoints.lend, path)
         try:
             await asyncio.to_thread(self._shared.put, path, trial, order.identity, names)
         except SharedAway as error:

@@ -3,6 +3,9 @@
 A copy is there when all of it is: written beside, verified, renamed. The directory says by a
 file in it which one it is, and is used only while that can be read: where another disk was mounted,
 or none, there is nothing to find and nothing to write.
+
+Where programs run as their users, what lies there is the daemons', and open to nobody else; and a
+trial's files are read and written as its user may.
 """
 
 from __future__ import annotations
@@ -11,14 +14,19 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Collection
 from pathlib import Path
+from typing import BinaryIO
 
 from hermesd.core.model import Checkpoint, TrialId
+from hermesd.node.machine.accounts import owned
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
 
 MARK = "hermes-shared"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE_BYTES = 1 << 20
 
 
 class SharedAway(Exception):
@@ -28,12 +36,14 @@ class SharedAway(Exception):
 class Shared:
     """The directory at `root`; `name` tells it from all others. Everything here blocks."""
 
-    def __init__(self, root: Path, node: str) -> None:
-        """Raises SharedAway."""
+    def __init__(self, root: Path, node: str, apart: bool = False) -> None:
+        """`apart`: programs run as others than the daemon. Raises SharedAway."""
         self._root = root
         self._node = node
         try:
             self.name = _marked(root)
+            if apart:
+                _close(root)
         except OSError as error:
             raise SharedAway(_words(root, error)) from None
         self.fact = f"copies of checkpoints lie in {root}, for all nodes that have it as shared_dir"
@@ -51,12 +61,13 @@ class Shared:
         """Have a copy of the checkpoint at `path` there, and of the trial's others only those that
         are named. Raises SharedAway, DamagedCheckpoint, OSError."""
         self.see()
-        folder = self._folder(trial, identity)
+        folder, home = self._folder(trial, identity), path.parents[1]
         if not _is_whole(folder / path.name):
             partial = folder / f"{path.name}.{self._node}.partial"
             shutil.rmtree(partial, ignore_errors=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            _copied(path, partial)
+            for above in (folder.parents[1], folder.parent, folder):
+                above.mkdir(mode=0o700, exist_ok=True)
+            _copied(path, home, partial, self._root)
             checkpoints.verified(partial)
             with contextlib.suppress(FileExistsError):
                 os.rename(partial, folder / path.name)
@@ -70,22 +81,22 @@ class Shared:
         path = self._folder(checkpoint.trial, identity) / name
         if not identity or not _is_whole(path):
             return False
-        partial = folder / f"{name}.shared.partial"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial, home = folder / f"{name}.shared.partial", folder.parent
+        owned(home, shutil.rmtree, partial, ignore_errors=True)
         try:
-            _copied(path, partial)
-            found = checkpoints.verified(partial)
+            _copied(path, self._root, partial, home)
+            found = owned(home, checkpoints.verified, partial)
         except DamagedCheckpoint as error:
-            shutil.rmtree(partial, ignore_errors=True)
+            owned(home, shutil.rmtree, partial, ignore_errors=True)
             raise SharedAway(str(error)) from None
         if checkpoint.sha256 and found.sha256 != checkpoint.sha256:
-            shutil.rmtree(partial)
+            owned(home, shutil.rmtree, partial)
             raise SharedAway(f"{path} is {found.sha256}, the head knows {checkpoint.sha256}")
-        os.rename(partial, folder / name)
+        owned(home, os.rename, partial, folder / name)
         return True
 
     def where(self, trial: TrialId, identity: str, checkpoint: str) -> Path:
-        """The directory of a checkpoint. Raises FileNotFoundError."""
+        """The directory of a checkpoint, which is the daemon's. Raises FileNotFoundError."""
         path = self._folder(trial, identity) / checkpoint.rpartition("@")[2]
         if not identity.isalnum() or not _is_whole(path):
             raise FileNotFoundError(2, "no such checkpoint", checkpoint)
@@ -125,16 +136,48 @@ def _marked(root: Path) -> str:
     return mark.read_text()
 
 
-def _copied(source: Path, target: Path) -> None:
-    """All files, each on the disk when this returns."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns(checkpoints.LENT))
-    for folder, _, names in os.walk(target):
-        for name in (".", *names):
-            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+def _close(root: Path) -> None:
+    """See that nobody else can put anything there, nor look into what is there. Raises OSError."""
+    status = root.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(13, "it must be the daemon's, and writable by nobody else", str(root))
+    for study in root.iterdir():
+        if study.is_dir() and not study.is_symlink():
+            study.chmod(0o700)
+
+
+def _copied(source: Path, theirs: Path, target: Path, ours: Path) -> None:
+    """The files of a checkpoint, read as the owner of `theirs` and written as that of `ours` may,
+    each on the disk when this returns. Raises DamagedCheckpoint, OSError."""
+    names = owned(theirs, checkpoints.promised, source, "")
+    for name in (*sorted(names), checkpoints.MANIFEST):
+        with owned(theirs, _opened, source / name) as file:
+            owned(ours, (target / name).parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+            with open(owned(ours, os.open, target / name, _NEW, 0o600), "wb") as copy:
+                shutil.copyfileobj(file, copy, _PIECE_BYTES)
+                copy.flush()
+                os.fsync(copy.fileno())
+    owned(ours, _settle, target)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read, and nothing else that a program may have put there. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(fd, "rb")  # noqa: SIM115 - it is for the caller
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        file.close()
+        raise FileNotFoundError(2, "no file", str(path))
+    return file
+
+
+def _settle(target: Path) -> None:
+    """Have the names of all files on the disk."""
+    for folder, _, _ in os.walk(target):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _words(root: Path, error: OSError) -> str:
