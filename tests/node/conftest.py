@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -376,8 +376,12 @@ asyncio.run(run_node(config, os.environ, asyncio.Event(), lambda: None))
 """
 
 
-async def daemon_process(config: NodeConfig, program: str = DAEMON) -> asyncio.subprocess.Process:
+async def daemon_process(
+    config: NodeConfig, program: str = DAEMON, before: Sequence[str] = ()
+) -> asyncio.subprocess.Process:
+    """A node daemon, started by the command `before` if one is given."""
     return await asyncio.create_subprocess_exec(
+        *before,
         sys.executable,
         "-c",
         program,

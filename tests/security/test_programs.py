@@ -41,7 +41,15 @@ from hermesd.node.storage import checkpoints
 from hermesd.node.storage.shared_directory import SharedAway
 from hermesd.node.storage.trial_folder import TrialFolder
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from tests.node.conftest import CPU1, PROGRAM, Head, Node, becomes, worker_of
+from tests.node.conftest import (
+    CPU1,
+    PROGRAM,
+    Head,
+    Node,
+    becomes,
+    daemon_process,
+    worker_of,
+)
 from tests.node.test_checkpoints import build
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="no root here")
@@ -106,6 +114,7 @@ async def node(head: Head, config: NodeConfig, no_survivors: None) -> AsyncItera
 
 
 ALICE, BOB = "alice", "bob"
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"  # that of the tests may be in a home of root's
 LONG = (PYTHON, "train.py", "100000", "0.005")
 Launch = Callable[..., RunId]
@@ -202,6 +211,58 @@ async def test_it_is_parked_saved_and_goes_on_as_its_user(
     assert {"manifest.json", "state.json"} <= {chunk.name for chunk in head.chunks}
     head.send(Release("digits/1", "n1", forget=True))
     await becomes(lambda: not (node.config.state_dir / "trials" / "digits" / "1").exists())
+
+
+def confined() -> tuple[str, ...]:
+    """What starts a program with the rights that the unit leaves to a daemon which runs programs as
+    their users, and shows it and them the processes that the unit does."""
+    text = (ROOT / "systemd" / "hermesd-node-accounts.conf").read_text()
+    lines = dict(each.split("=", 1) for each in text.splitlines() if "=" in each[1:])
+    names = [name.removeprefix("CAP_").lower() for name in lines["CapabilityBoundingSet"].split()]
+    rights = ",".join(["-all", *(f"+{name}" for name in names)])
+    mount = f"mount -t proc -o hidepid={lines['ProtectProc']} proc /proc"
+    words = f'{mount} && exec setpriv --bounding-set={rights} "$0" "$@"'
+    return ("unshare", "--mount", "sh", "-c", words)
+
+
+@pytest.mark.skipif(
+    subprocess.run([*confined(), "true"], capture_output=True, check=False).returncode != 0,
+    reason="no file systems can be mounted here",
+)
+async def test_what_its_unit_leaves_the_daemon_is_enough_and_programs_see_nobody_else(
+    head: Head,
+    config: NodeConfig,
+    no_survivors: None,
+    launch: Launch,
+    running: Callable[..., Awaitable[RunId]],
+    suspended: Callable[..., Awaitable[RunSuspended]],
+) -> None:
+    of_alice = {"user": ALICE, "python": PYTHON, "argv": LONG}
+    daemon = await daemon_process(config, before=confined())
+    try:
+        await head.hears(NodeJoined)
+        first = await running(**of_alice)
+        assert (await suspended(first, Tier.PARK)).tier is Tier.PARK
+        second = await running(attempt=2, parked=first, device=CPU1, **of_alice)
+        kept = (await suspended(second, Tier.CHECKPOINT)).checkpoint
+        assert kept is not None
+        third = launch(attempt=3, checkpoint=kept, **of_alice)
+        after = len(head.events)
+        assert (await head.hears(RunStarted, third, after)).step == kept.step
+        host = f"/proc/{os.getpid()}/cmdline"
+        found = await probed(head, launch, config.state_dir.parent, paths=[host], pids={})
+        assert found[host] == "No such file or directory"
+        daemon.kill()
+        await daemon.wait()
+        daemon = await daemon_process(config, before=confined())
+        await head.hears(NodeJoined, count=2)
+        assert "digits/1" in {run.trial for run in head.hello.runs}, "it was adopted"
+        await suspended(third, Tier.KILL)
+        head.send(Release("digits/1", "n1", forget=True))
+        await becomes(lambda: not (config.state_dir / "trials" / "digits" / "1").exists())
+    finally:
+        daemon.terminate()
+        await daemon.wait()
 
 
 def host_of_account(uid: int) -> int:

@@ -1,4 +1,4 @@
-"""Other processes of this machine, as /proc shows them: found, bound to cores, ended, awaited.
+"""Other processes of this machine, as /proc shows them: found, ended, awaited.
 
 A process id is never trusted to stay the same process: whoever waits for one, or ends one
 by what it looks like, holds a pidfd; whoever remembers one, remembers when it was started.
@@ -107,17 +107,6 @@ def resident_bytes(pids: Iterable[int]) -> int:
             lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
             kilobytes += sum(int(words[1]) for words in lines if words[0] in _OWN_MEMORY)
     return kilobytes << 10
-
-
-def bind(pids: Iterable[int], cores: Iterable[int]) -> None:
-    """Bind every thread of these processes to the cores, if there are any: a GPU has none. Threads
-    that end meanwhile are passed."""
-    wanted = set(cores)
-    for pid in pids if wanted else ():
-        with contextlib.suppress(FileNotFoundError):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.sched_setaffinity(int(thread), wanted)
 
 
 def numbered(inner: int, member: int, uid: int) -> int:

@@ -183,8 +183,9 @@ class TrialRunner:
         if self._link is None:
             return  # its death is being reported
         self._hold(self._link, order.assignment)
-        processes.bind(self._program(self._link), cores_of(self._context, order.assignment))
-        self._ask("resume", order.assignment.run, limit_step=order.limit_step)
+        # The host binds it: who is not of its program's account needs rights for that.
+        cores = cores_of(self._context, order.assignment) or None
+        self._ask("resume", order.assignment.run, limit_step=order.limit_step, cores=cores)
 
     def _hold(self, link: HostLink, assignment: Assignment) -> None:
         """See that the trial has what its devices have, maybe less than the last ones had."""
