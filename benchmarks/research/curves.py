@@ -209,6 +209,13 @@ HARD: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
 }
 
 
+def write(folder: Path, name: str, seed: int) -> Path:
+    """Make a file of these curves in a folder."""
+    path = folder / f"{name}.npz"
+    np.savez_compressed(path, **(small if name in SMALL else long)(name, seed))
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.research.curves", description=__doc__
@@ -222,10 +229,7 @@ def main() -> None:
         parser.error(f"NAME: {unknown[0]!r}: expected one of {', '.join((*SMALL, *LONG, *HARD))}")
     asked.folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        arrays = (small if name in SMALL else long)(name, asked.seed)
-        path = asked.folder / f"{name}.npz"
-        np.savez_compressed(path, **arrays)
-        print(f"{path}: {len(next(iter(arrays.values())))} trials")
+        print(write(asked.folder, name, asked.seed))
 
 
 if __name__ == "__main__":

@@ -199,7 +199,8 @@ class Adaptive(Ranking, Protocol):
         """This policy with the settings that a study needs.
 
         Asked when a trial of the sample changed; for another answer than the last, all trials are
-        scored anew.
+        scored anew, those of a large study some at each decision: the answer before holds until
+        that is done.
 
         Args:
             sample: as of `Field`.
