@@ -83,23 +83,22 @@ CASES = {
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("case", CASES)
 async def test_each_point_comes_to_what_the_function_returns(
-    case: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    name, script, others = CASES[case]
-    folder = written(tmp_path / "project", {name: script, **others})
     async with running(tmp_path_factory.mktemp("h")) as cluster:
         environment = {**os.environ, "HERMES_HEAD": f"unix:{cluster.state}/head.sock"}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, name, cwd=folder, env=environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await process.communicate()
-        assert process.returncode == 0, err.decode()
-        assert json.loads(out) == ALONE
-        left = {path.name for path in folder.rglob("*") if "__pycache__" not in path.parts}
-        assert left <= {name, *(part for other in others for part in Path(other).parts)}
+        for case, (name, script, others) in CASES.items():
+            folder = written(tmp_path / case, {name: script, **others})
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, name, cwd=folder, env=environment,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            out, err = await process.communicate()
+            assert process.returncode == 0, (case, err.decode())
+            assert json.loads(out) == ALONE, case
+            left = {path.name for path in folder.rglob("*") if "__pycache__" not in path.parts}
+            assert left <= {name, *(part for other in others for part in Path(other).parts)}
 
 
 @pytest.fixture
