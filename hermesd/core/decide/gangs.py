@@ -89,13 +89,20 @@ class Gangs:
         self, ready: Callable[[Trial], bool], quotas: DeviceQuotas, issue: Issue, now: Time
     ) -> None:
         """Launch what has all of its devices, ask for those that are missing, and keep none for
-        whom they are of no use any more."""
+        whom they are of no use any more. Whether they fit the trial is looked at when it would have
+        them, or another would leave one for it."""
         for trial_id, devices in list(self.state.gathering.items()):
             trial = self.state.trials.get(trial_id)
             useful = trial is not None and ready(trial) and not quotas.over(trial)
-            if trial is None or not useful or not self._would_all_do(trial, devices):
+            if trial is None or not useful or not all(map(self._works, devices)):
                 issue(Gather(trial_id, ()))
-            elif any(device not in self.state.free for device in devices):
+                continue
+            missing = [device for device in devices if device not in self.state.free]
+            if missing and not any(device in self.state.expired for device in missing):
+                continue
+            if not self._would_all_do(trial, devices):
+                issue(Gather(trial_id, ()))
+            elif missing:
                 self._ask(trial, devices, issue, now)
             elif choice := self.queues.choice(trial, now):
                 self._launch(choice, devices, issue)
@@ -106,8 +113,8 @@ class Gangs:
         """The free devices that are kept for a trial, and until when it needs them not."""
         held: dict[DeviceId, Time] = {}
         for devices in self.state.gathering.values():
-            until = self._complete(devices, now)
-            held.update((device, until) for device in devices if device in self.state.free)
+            if there := [device for device in devices if device in self.state.free]:
+                held.update(dict.fromkeys(there, self._complete(devices, now)))
         return held
 
     def claim(
@@ -269,9 +276,11 @@ class Gangs:
                     yield self.state.slots[device].device
 
     def _would_do(self, trial: Trial, device: DeviceId) -> bool:
+        return self._works(device) and self.queues.fits(trial, device)
+
+    def _works(self, device: DeviceId) -> bool:
         slot = self.state.slots[device]
-        there = slot.sound and self.state.nodes[slot.device.node].open
-        return there and self.queues.fits(trial, device)
+        return slot.sound and self.state.nodes[slot.device.node].open
 
     def _would_all_do(self, trial: Trial, devices: Sequence[DeviceId]) -> bool:
         kinds = {self.state.slots[device].device.kind for device in devices}

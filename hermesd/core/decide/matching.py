@@ -155,9 +155,13 @@ class Matching:
         kept, until = gathered(state), self._gangs.held(now)
         free: dict[PoolId, Free] = {}
         coming = {device for device in state.reserved.values() if expected(state, device)}
+        nodes, slots = state.nodes, state.slots
         for device in sorted(state.free):
             if device not in kept and device not in coming:
-                free.setdefault(self._pool(device), OrderedDict())[device] = None
+                pool = nodes[slots[device].device.node].pool
+                if pool not in free:
+                    free[pool] = OrderedDict()
+                free[pool][device] = None
         occupants: dict[PoolId, dict[TrialId, DeviceId]] = {}
         for device in sorted(state.expired):
             trial_id, pool = self._occupant(device), self._pool(device)

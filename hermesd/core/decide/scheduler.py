@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -258,6 +258,8 @@ class Scheduler:
         self._judged: object = None
         # Something has happened by which a node may have to be asked for what studies require.
         self._look = True
+        # The trials that wait, as of their last change: without any there is little to decide.
+        self._waiting: dict[TrialId, None] = {}
         self._queues = Queues(state, make_policy, make_placement)
         self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
@@ -365,7 +367,8 @@ class Scheduler:
             if self.state.dirty:
                 dirty = [self.state.trials[trial.id] for trial in dirty]
             self._queues.note(dirty)
-            if not self.state.dirty:
+            self._note_waiting(dirty)
+            if not self.state.dirty and self._is_open():
                 self._assignment.fill(issue, now)
             if not self.state.dirty:
                 break
@@ -383,6 +386,21 @@ class Scheduler:
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
+
+    def _note_waiting(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            if trial.phase is Phase.WAITING:
+                self._waiting[trial.id] = None
+            else:
+                self._waiting.pop(trial.id, None)
+
+    def _is_open(self) -> bool:
+        """Whether a device could change hands: somebody waits for one, is to leave one, or may be
+        better off on a faster one."""
+        state = self.state
+        if self._waiting or state.expired or state.reserved or state.gathering:
+            return True
+        return any(active and state.speeds(study).unequal for study, active in state.active.items())
 
     def _remember(self, command: Command) -> None:
         match command:
