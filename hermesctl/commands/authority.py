@@ -1,4 +1,4 @@
-"""`hermesctl authority`: by what a head and its members know each other, and its replacement."""
+"""`hermesctl authority`: the key by which a head is known, and its replacement."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def show(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
 def rotate(
     days: Annotated[
         float,
-        typer.Option("--days", min=0.0002, max=366, help="For how many days both keys count."),
+        typer.Option("--days", min=0.0002, max=366, help="For how many days both keys are valid."),
     ] = 30.0,
     yes: YesOption = False,
     head: HeadOption = None,
@@ -48,9 +48,9 @@ def rotate(
 ) -> None:
     """Replace the authority's key by a new one, while everything runs.
 
-    Both count for --days. Connected nodes change over by themselves, and people by any command,
-    once in each half of that time. Who does not come in the second half has to join or log in
-    again.
+    Both are valid for --days. Connected nodes change over by themselves, and people by any command,
+    once in each half of that time. Whoever does not connect in the second half has to join or log
+    in again.
 
     Example: hermesctl authority rotate --days 30
     """

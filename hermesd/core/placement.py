@@ -191,7 +191,7 @@ class Placement(Protocol):
         speeds: Speeds,
         wanted: bool,
     ) -> float:
-        """Seconds gained if a running trial goes on on another device; 0 or less: none.
+        """Seconds gained if a running trial continues on another device; 0 or less: none.
 
         `wanted`: another trial would run there, and now takes the device that this one leaves.
         """

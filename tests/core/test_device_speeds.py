@@ -259,7 +259,7 @@ def last_places(placement: Plugin, slow: Mapping[DeviceId, float]) -> tuple[Worl
 
 
 def test_a_throttled_device_loses_trials_to_its_twin() -> None:
-    """The last trial goes on on the fast twin; by kinds alone it would stay where it was."""
+    """The last trial continues on the fast twin; by kinds alone it would stay where it was."""
     share, makespan = {}, {}
     for speeds in ("measured", "equal"):
         placement = Plugin("free", (("speeds", speeds),))

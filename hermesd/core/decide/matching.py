@@ -306,7 +306,7 @@ class Matching:
     ) -> None:
         """A trial that moves gives its device back, to a successor if it has one."""
         kept = moves.left.pop(trial_id)
-        self._give_back(trial_id, successor, "it goes on on a faster device", issue)
+        self._give_back(trial_id, successor, "it continues on a faster device", issue)
         if kept is not None:
             issue(Bind(trial_id, kept))
 

@@ -1,9 +1,9 @@
-"""How many devices each trial gets, of studies whose trials may have more or fewer.
+"""How many devices each trial gets, in studies whose trials may have more or fewer.
 
-As few as it may while others wait. What nobody waits for goes to those that become faster by it,
-when their quantum is over, and if what that saves is worth a suspend and a resume many times over:
-the processes of a trial are made for the devices that they have, so that it begins from its
-checkpoint with another number of them.
+While others wait, a trial gets as few as its study allows. Devices that nobody waits for go to the
+trials that become faster by them, at the end of their quantum, if what that saves is worth a
+suspend and a resume many times over: the processes of a trial are made for a number of devices, so
+that it has to start from its checkpoint to get another.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from hermesd.core.widths import (
     tried_up_to,
 )
 
-# What a resize is to save, in terms of what it costs.
+# How many times its cost a resize has to save.
 WORTH = 5.0
-# A trial that is faster by less has no use of more devices.
+# A trial that becomes faster by less than this has no use for more devices.
 FASTER = 1.05
 # The frameworks whose checkpoints are of any number of devices: what a program writes and reads
 # itself, and DistributedDataParallel. Other adapters put back the program's rank and its share of
@@ -38,8 +38,8 @@ OF_ANY_WIDTH = ("explicit", "torch-ddp")
 
 
 def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId, int]:
-    """To each what it has at least, and what is left to the first that becomes faster by it, up to
-    the width at which it is fastest; then to the next."""
+    """Give each job its minimum. Spare devices go to the first job that becomes faster by them, up
+    to the width at which it is fastest, then to the next."""
     given = {job.trial: job.min for job in jobs}
     spare = devices - sum(given.values())
     for job in jobs:
@@ -60,11 +60,7 @@ class Resize(NamedTuple):
 
 
 class Resizing:
-    """Who gets how many devices in one decision about the open devices of a pool.
-
-    `ranked` are the trials that have some or may now, the most deserving first; `occupants` those
-    whose quantum is over; `needed` so many devices wait for those that have none.
-    """
+    """Who gets how many devices, in one decision about the open devices of a pool."""
 
     def __init__(
         self,
@@ -88,13 +84,13 @@ class Resizing:
         waiting: Sequence[Trial],
         free: Collection[DeviceId],
     ) -> None:
-        """Decide who is to have how many.
+        """Decide how many devices each trial is to have.
 
         Args:
             ranked: trials of elastic width that run or wait, the most deserving first.
             occupants: those whose quantum is over.
-            waiting: all that wait for a device of the pool, of whatever study.
-            free: the devices that are there for them.
+            waiting: all trials, of any study, that wait for a device of the pool.
+            free: the devices that these can have.
         """
         state = self._state
         needed = sum(state.fewest(trial) for trial in waiting)
@@ -137,7 +133,7 @@ class Resizing:
             spare -= sum(given.get(job.trial, job.min) for job in theirs) - least
 
     def _job(self, trial: Trial, is_open: bool, free: Collection[DeviceId]) -> ElasticJob | None:
-        """What may be decided about a trial; None if it has as many as it can have by now."""
+        """What may be decided about a trial; None if its width cannot change now."""
         state, study = self._state, self._state.studies[trial.spec.study]
         gains = state.facts[study.id].gains
         speed = speed_of(trial, gains, study.devices)
@@ -163,7 +159,7 @@ class Resizing:
         return ElasticJob(trial.id, steps, speed, least, max(least, most))
 
     def _room(self, trial: Trial, free: Collection[DeviceId]) -> int:
-        """The most devices of one node and kind that are there for the trial by now."""
+        """The most devices of one node and kind that the trial could have now."""
         slots, run = self._state.slots, trial.run
         groups: Counter[tuple[NodeId, str]] = Counter()
         mine = run.devices if run is not None else ()
@@ -174,7 +170,7 @@ class Resizing:
         return int(min(max(groups.values(), default=0), quota))
 
     def width(self, trial: Trial, free: Collection[DeviceId]) -> int:
-        """How many devices a waiting trial takes, of those that are free."""
+        """How many of the free devices a waiting trial takes."""
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
@@ -185,7 +181,7 @@ class Resizing:
         return narrowed(trial, least, max(least, min(wanted, self._room(trial, free))))
 
     def of(self, trial: Trial, free: Collection[DeviceId]) -> Resize | None:
-        """How a running trial whose quantum is over goes on, if not as wide as it is."""
+        """The new width of a running trial whose quantum is over; None if it keeps its own."""
         job, run = self._jobs.get(trial.id), trial.run
         if job is None or run is None:
             return None
@@ -195,7 +191,7 @@ class Resizing:
         width = narrowed(trial, study.devices, wanted)
         if width == has or (width > has and self._crowd):
             return None
-        words = f"it goes on on {_devices(width)} instead of {has}"
+        words = f"it continues on {_devices(width)} instead of {has}"
         if width < has and self._crowd:
             return Resize(width, f"{words}: {self._crowd} waiting")
         if width < has:
@@ -210,7 +206,7 @@ class Resizing:
         return Resize(width, f"{words}, to save {saved:.3g} s for {cost:.2g} s")
 
     def _saved(self, study: StudyId) -> float:
-        """Seconds that the trials of a study are sooner over, together, by all that is wanted."""
+        """How many seconds earlier, in sum, the trials of a study end by all that is planned."""
         saved = 0.0
         for job in self._jobs.values():
             trial = self._state.trials[job.trial]
@@ -221,7 +217,7 @@ class Resizing:
 
 
 def _seconds(job: ElasticJob, width: int) -> float:
-    """Until its end, at the speed of a width."""
+    """The time until its end at this width."""
     speed = job.speed(width)
     return job.remaining_steps / speed if speed > 0 else math.inf
 

@@ -1,9 +1,9 @@
 """The keys by which the head's authority signs, and how new ones take their place while it runs.
 
 The head is known by its root certificate, and knows everybody by the same. So a rotation has two
-halves: in the first, both roots count, and everybody is told the new one, which signs nothing yet;
-in the second, it signs what they are given, so that whoever meets another knows the other's root by
-then. At its end the head itself changes over, and the old root is no longer valid.
+halves: in the first, both roots are trusted, and everybody is told the new one, which signs nothing
+yet; in the second, it signs all new certificates, whose root everybody knows by then. At its end
+the head itself changes over, and the old root is no longer valid.
 
 `rotation.json` alone says that there is one: a process that ends at any moment has begun it or not,
 and has ended it or not.
@@ -83,7 +83,7 @@ class RootRotation:
 
 
 class Roots:
-    """Those in `folder`, one of them made if there is none."""
+    """The roots in `folder`; the first is made if there is none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,8 +120,8 @@ class Roots:
 
     @property
     def trusted(self) -> tuple[Root, ...]:
-        """Those that count, the one that signs first: so no two stages of a rotation have the
-        same."""
+        """The roots that are trusted, the one that signs first: so each stage of a rotation has a
+        list of its own."""
         others = (root for root in (self.server, self._next) if root is not None)
         return self.signing, *(root for root in others if root is not self.signing)
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 from hermesd.core.model import TrialId
 from hermesd.core.policy import ElasticJob
 
-# What the gain of a job counts at whose end cannot be foretold well, because it has just begun.
+# By what the gain of a job is multiplied whose end is hard to predict because it has just begun.
 YOUNG_FACTOR = 0.95
-# Of what is left, floating point may make so much less than there is.
+# By how much rounding may make what is left less than it is.
 ROUNDING = 1e-9
 
 

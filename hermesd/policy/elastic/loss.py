@@ -21,11 +21,11 @@ YOUNG_SHARE = 0.05
 
 
 class StepsLeft(NamedTuple):
-    """Q of a trial."""
+    """How many steps a trial has left: Q in the paper."""
 
     #: Infinite where nothing is known.
     steps: float
-    #: That it converges was to be seen before: `steps` are to the end that was planned for it.
+    #: Whether it has converged already: then `steps` are those to its planned end.
     converged: bool
 
     def young(self, step: int) -> bool:
