@@ -3,7 +3,8 @@
 Without `--curves`: nine jobs of the Optimus paper, and twice and three times as many, under its
 allocation, DRF, Tetris, first in first out and fixed widths (`cluster`); and one decision for 4,000
 jobs that come to 100,000 tasks on 16,000 nodes, for which the paper needs 5 s. With the files of
-recorded curves that `hermesd simulate` reads: a search at one width, at another, and at any.
+recorded curves that `hermesd simulate` reads: a search at one width, at another, and at any. With
+`--live`, six jobs for real, at one width, at two and at any.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.elastic import cluster, search
+from benchmarks.elastic import cluster, live, search
 from benchmarks.report import median, publish
 from hermesd.core.decide.scheduler import undisturbed
 from hermesd.policy.elastic.gain import ServedJob, Split, divide
@@ -66,7 +67,11 @@ def main() -> None:
     parser.add_argument("--curves", nargs="+", type=Path, help="of a search, in its stead")
     parser.add_argument("--orders", type=int, default=20, help="of a file (default 20)")
     parser.add_argument("--seeds", type=int, default=3, help="of the paper's jobs (default 3)")
+    parser.add_argument("--live", action="store_true", help="six jobs on CPU slots, in their stead")
     words = parser.parse_args()
+    if words.live:
+        publish("elastic_live", live.COLUMNS, live.compared())
+        return
     if words.curves:
         try:
             publish("elastic_search", search.COLUMNS, search.compared(words.curves, words.orders))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -19,6 +20,9 @@ from tests.trainer_shim.rank_programs import (
     MIRRORED_FIT,
     MULTI_WORKER,
 )
+
+# How often the slow tests suspend PyTorch's processes to disk; each takes as long as two imports.
+SUSPENDS = int(os.environ.get("SUSPENDS", "500"))
 
 
 def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: Any) -> Trial:
@@ -106,8 +110,15 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
         pytest.param(2, "park", 60, 10, marks=pytest.mark.timeout(300)),
         pytest.param(2, "checkpoint", 60, 1, marks=pytest.mark.timeout(300)),
         pytest.param(3, "park", 4000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-        pytest.param(
-            3, "checkpoint", 20000, 100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]
+        *(
+            pytest.param(
+                width,
+                "checkpoint",
+                4000,
+                SUSPENDS,
+                marks=[pytest.mark.slow, pytest.mark.timeout(0)],
+            )
+            for width in (2, 3)
         ),
     ],
 )
