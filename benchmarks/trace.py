@@ -3,7 +3,8 @@
 `python -m benchmarks.trace philly.csv [--policies fifo,tiresias] [--nodes 50]`, with the file of a
 public trace: a line for each job, with columns `timestamp`, `duration` (seconds) and `num_gpus`, as
 AdaptDL's repository has Microsoft's Philly trace (`simulator/traces/philly.csv`; M. Jeon et al.,
-ATC 2019). Without a file, jobs with that trace's marginals are drawn.
+ATC 2019). Without a file, jobs with that trace's marginals are drawn. Policies get the first
+`--jobs`, those of `--whole` also all of them.
 
 All jobs are trials of one study, with one device each for as long as they had theirs. With
 `--widths` a job has as many as it had, at most the 8 of a node, and the jobs of each width are a
@@ -27,10 +28,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.report import median, publish, quantile
-from hermesd.core.commands import Command, Launch, Renew, Suspend
+from hermesd.core.commands import Command, Copy, Drop, Launch, Renew, Suspend
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Added,
+    Copied,
+    Dropped,
     Event,
     NodeJoined,
     QuantumEnded,
@@ -175,6 +178,11 @@ class Replayed:
                 step = self._trained(run.trial)
                 self._plans[run.trial] += 1
                 self._agenda.after(self._switch, partial(self._suspended, run, step))
+            case Copy(trial, checkpoint, _, target):
+                told = Copied(target, trial, checkpoint)
+                self._agenda.after(self._switch, partial(self._tell, told))
+            case Drop(trial, node):
+                self._agenda.after(self._switch, partial(self._tell, Dropped(node, trial)))
             case _:
                 pass
 
@@ -260,19 +268,23 @@ def main() -> None:
     parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--nodes", type=int, default=16, help="of 8 devices each (default 16)")
     parser.add_argument("--widths", action="store_true", help="as many devices as each job had")
-    parser.add_argument("--jobs", type=int, help="the first so many (default: all, or 80,000)")
+    parser.add_argument("--jobs", type=int, default=10_000, help="the first so many (10,000)")
+    parser.add_argument("--whole", default="fifo", help="policies that get all jobs, too (fifo)")
     parser.add_argument("--switch", type=float, default=10.0, help="seconds (default 10)")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/trace.json")
     words = parser.parse_args()
     try:
-        chosen = contenders(words.policies)
-        jobs = read(words.file)[: words.jobs] if words.file else drawn(words.jobs or 80_000)
+        plays = [(each, words.jobs) for each in contenders(words.policies)]
+        if words.whole:
+            plays += [(each, None) for each in contenders(words.whole)]
+        recorded = read(words.file) if words.file else drawn(80_000)
     except (Refused, OSError, KeyError, ValueError) as error:
         parser.error(str(error))
     if not words.widths:
-        jobs = [job._replace(width=1) for job in jobs]
+        recorded = [job._replace(width=1) for job in recorded]
     rows: list[list[str | float]] = []
-    for contender in chosen:
+    for contender, count in plays:
+        jobs = recorded[:count]
         began = time.process_time()
         replayed = Replayed(jobs, words.nodes, contender, words.switch)
         replayed.play()
