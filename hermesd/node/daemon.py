@@ -125,7 +125,7 @@ async def run_node(
         held = cpu_quotas.detect(name, slots.percents, groups)
         made = await images.detect(config.criu, state, state / "shim", accounts.probe)
         log.info(made.fact)
-        await _try_gpus(gpus, state, accounts, bool(made.criu))
+        await _try_gpus(gpus, state, accounts, bool(made.world))
         log.info(gpus.fact())
         log.info(accounts.fact)
         provisions = Provisions(groups, held, await _shared(config, accounts), made, accounts)

@@ -93,7 +93,7 @@ class NodeLoop:
             is_for_all=provisions.accounts.switch,
         )  # fmt: skip
         self._zygotes = Zygotes(
-            config.runtime_path, config.state_dir / "shim", bool(provisions.images.criu)
+            config.runtime_path, config.state_dir / "shim", bool(provisions.images.world)
         )
         self._availability = Availability(config, rack, self._driver.outbox)
         self._requirements = RequirementWatch(

@@ -81,12 +81,12 @@ async def _certify(given: argparse.Namespace) -> None:
     shim.mkdir()
     (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[3] / "trainer_shim")
     made = await images.detect(os.environ.get("HERMES_NODE_CRIU", "criu"), folder, shim)
-    zygotes = Zygotes(folder, shim, worlds=bool(made.criu))
+    zygotes = Zygotes(folder, shim, worlds=bool(made.world))
     place = TrialFolder(folder / "trials", folder, _TRIAL)
 
     def bench(number: int) -> Bench:
         work = _work(study, number)
-        return Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu)
+        return Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu, made.world)
 
     def said(run: str, step: int, of: int) -> None:
         _tell("progress", run=run, step=step, steps=of)

@@ -21,7 +21,6 @@ from hermesd.core.tree import ending_at
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
-from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.environment import program_environment
 from hermesd.node.runner import host_link
 from hermesd.node.runner.host_link import HostLink
@@ -56,6 +55,7 @@ class Bench:
     work: Work
     environ: Mapping[str, str]
     criu: str = ""  # where images are made of the program's processes
+    world: tuple[str, ...] = ()
 
 
 class Arm:
@@ -204,7 +204,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     try:
         link = await host_link.start(
             folder, program.python, preload, environment, bench.shim, bench.zygotes,
-            WORLD if bench.criu else (),
+            bench.world,
         )  # fmt: skip
     except OSError as error:
         raise ArmFailed(str(error)) from None

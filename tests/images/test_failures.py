@@ -209,6 +209,19 @@ def test_an_image_of_a_machine_with_more_features_is_for_others(
         trial.until("started")
 
 
+def test_an_image_waits_for_another_node_where_the_number_of_its_process_is_taken(
+    trial: WorldTrial, failing: Failing
+) -> None:
+    _begun(trial)
+    path = _saved(trial)
+    failing.does(
+        'echo "Error (criu/cr-restore.c:1): Can\'t fork for 1001: File exists" > criu.log; exit 1'
+    )
+    trial.start(restore=path)
+    with pytest.raises(AssertionError, match=r"'unfit'.*the number of a process of it is taken"):
+        trial.until("started")
+
+
 def test_an_image_is_not_tried_where_a_library_is_another(
     trial: WorldTrial, tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import select
 import shutil
+import struct
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from hermesd.node.machine import detached
+from hermesd.node.machine import detached, images
 from hermesd.node.machine.accounts import UnixAccount
 from hermesd.node.machine.detached import WORLD
 from tests.images.driving import (
@@ -59,6 +61,41 @@ def _started(command: list[str], env: dict[str, str], folder: Path, errors: int)
     )
 
 
+class InNoWorld(Theirs):
+    """A trial of a user who may have no namespaces."""
+
+    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
+        """With a user's own rights, and whatever CRIU has."""
+        orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+        return int(
+            subprocess.check_output(
+                orphan, env={**env, "HOME": "/tmp"}, cwd=self.shim, stdin=subprocess.DEVNULL,
+                stderr=log, user=NOBODY, group=NOBODY, extra_groups=[], start_new_session=True,
+            )
+        )  # fmt: skip
+
+
+def _capable(program: Program, folder: Path, tool: str) -> Theirs:
+    """A trial in no world, whose CRIU is a copy with the capabilities that `setcap` would give."""
+    criu, words = folder / "capable", Path(tool).read_bytes().split()
+    trial = _theirs(program, folder, str(criu), kind=InNoWorld)
+    binary, copy = tool, criu
+    if words[0] == b"#!/bin/sh":  # it is started by a loader
+        binary, copy = words[2].decode(), folder / "loader"
+        criu.write_text(Path(tool).read_text().replace(binary, str(copy)))
+        criu.chmod(0o755)
+    shutil.copy(binary, copy)
+    numbers = {"cap_setpcap": 8, "cap_checkpoint_restore": 40}
+    bits = sum(1 << numbers[name] for name in images.CAPABILITIES.split(","))
+    low, high, with_effect = bits & (2**32 - 1), bits >> 32, 0x02000001
+    try:
+        value = struct.pack("<5I", with_effect, low, low, high, high)
+        os.setxattr(copy, "security.capability", value)
+    except OSError:
+        pytest.skip("no CRIU here")
+    return trial
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder of that user's with the shim, and a CRIU."""
@@ -75,11 +112,13 @@ def _give(folder: Path) -> None:
     folder.chmod(0o755)
 
 
-def _theirs(program: Program, folder: Path, tool: str, *words: str) -> Theirs:
+def _theirs(
+    program: Program, folder: Path, tool: str, *words: str, kind: type[Theirs] = Theirs
+) -> Theirs:
     if not Path(PYTHON).exists() or (lacks := missing(program)):
         pytest.skip(f"no {lacks or PYTHON} here")
     named = [word.format(python=PYTHON) for word in program.argv]
-    trial = Theirs(folder / "t", [*named, *words], criu=tool)
+    trial = kind(folder / "t", [*named, *words], criu=tool)
     trial.shim = folder / "shim"
     lay_out(program, trial.directory / "work")
     _give(folder)
@@ -109,6 +148,36 @@ def test_an_ordinary_user_needs_no_privileges(
     suspended_again_and_again(trial, len(output))
     assert trial.output == output
     assert files_in(trial.directory / "work") == files
+
+
+@pytest.mark.parametrize("name", ["generator", "many threads", "deleted open file"])
+def test_where_there_are_no_namespaces_two_capabilities_of_criu_do(
+    name: str, place: tuple[Path, str], tmp_path: Path
+) -> None:
+    trial = _capable(PROGRAMS[name], *place)
+    output, files = undisturbed(PROGRAMS[name], tmp_path / "plain")
+    suspended_again_and_again(trial, len(output))
+    assert trial.output == output
+    assert files_in(trial.directory / "work") == files
+
+
+def test_by_capabilities_a_program_sees_its_own_user(place: tuple[Path, str]) -> None:
+    source = """
+import os
+while True:
+    print(os.getuid(), os.getpid(), flush=True); rest()
+"""
+    trial = _capable(python(source), *place)
+    try:
+        path = _suspended(trial)
+        before = trial.output
+        trial.end()
+        trial.launch()
+        trial.start(restore=path)
+        assert _printed_since(trial, before) == before.splitlines()[0]
+    finally:
+        trial.end()
+    assert before.split()[0] == str(NOBODY)
 
 
 def test_a_trial_has_shared_memory_of_its_own(place: tuple[Path, str]) -> None:

@@ -45,6 +45,7 @@ _SAID: Mapping[str, type] = {
     **dict.fromkeys(("clocks", "host", "kept", "laid_out", "parameters"), dict),
     **{"directory": str, "features": list, "step": int},
 }
+TAKEN = "the number of a process of it is taken here"
 # What CRIU says of what it cannot hold, in other words.
 _REASONS = (
     ("Connected TCP socket", "it has an open network connection (TCP)"),
@@ -60,6 +61,7 @@ _REASONS = (
     ("/dev/nvidia", "it uses a GPU"),
     ("ptrace", "it is being debugged, or debugs another process"),
     ("Can't dump half of stream unix", "it is connected to a program outside of the trial"),
+    ("Can't fork for", TAKEN),
     ("Unsupported", "it uses something that CRIU does not know"),
 )
 

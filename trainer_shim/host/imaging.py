@@ -19,7 +19,7 @@ from trainer_shim.channel.pipes import pipe_pair
 from trainer_shim.host import forms, image, world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import enter_cgroup
-from trainer_shim.host.image import ImageBroken, ImageError, Source
+from trainer_shim.host.image import ImageBroken, ImageError, NotHere, Source
 from trainer_shim.host.output import Output
 from trainer_shim.host.worker import Outside, Worker
 from trainer_shim.rerun.workdir_baseline import scan
@@ -153,7 +153,10 @@ class Images:
         spec, memory = self._spec, self.memory
         assert memory is not None
         self._laid_out, self._shown_at = manifest["laid_out"], manifest["directory"]
-        world.show(spec.directory, self._shown_at)
+        try:
+            world.show(spec.directory, self._shown_at)
+        except OSError as error:
+            raise NotHere(f"{self._shown_at} cannot be where it was: {error.strerror}") from None
 
         def work(tell: Tell) -> Message:
             enter_cgroup(spec.cgroup_work)

@@ -181,7 +181,8 @@ class Supervisor(LiveTrial):
             if "done" in word:
                 self._is_back(self._arrival)
             else:
-                self._not_back(word["error"])
+                is_taken = word["error"] == image.TAKEN
+                self._not_back(word["error"], "unfit" if is_taken else "restore")
         elif suspension is not None and suspension.takes_image:
             suspension.heard_image(word)
         elif "done" in word and self.worker is not None:

@@ -1,4 +1,5 @@
-"""The namespaces of its own that a trial runs in where process images work.
+"""The namespaces of its own that a trial runs in where process images work, but where CRIU works by
+capabilities of its own: there they are the machine's.
 
 The host is in them too, and so is the CRIU that it starts: processes, mounts and users look
 the same to it as to the trial. Process numbers of a trial begin high: when it is brought back, in
@@ -24,19 +25,23 @@ _LAST_PID = "/proc/sys/kernel/ns_last_pid"
 
 
 def is_root() -> bool:
-    """Whether this root is the machine's: the users here are all that there are."""
+    """Whether this is the machine's root: the users here are all that there are."""
+    if os.geteuid() != 0:
+        return False
     with open("/proc/self/uid_map") as file:
         return file.read().split() == ["0", "0", str(2**32 - 1)]
 
 
 def begin(directory: str) -> str:
-    """Prepare this world for a trial; a folder in memory that is the trial's own and ends with it.
+    """Prepare this world for a trial; a folder in memory that is the trial's own and ends with it,
+    or one on disk in the machine's own namespaces.
 
     It stands at the same place for whoever brings the trial back. Raises OSError.
     """
     folder = os.path.join(directory, "run")
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    _mount("hermes", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,mode=0700")
+    with contextlib.suppress(PermissionError):
+        _mount("hermes", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=1m,mode=0700")
     return folder
 
 
@@ -105,9 +110,9 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str) -> Non
 
 
 def number_high() -> None:
-    """Have the processes that are started next get high numbers. Raises OSError."""
+    """Have the processes that are started next get high numbers, in a world. Raises OSError."""
     with open(_LAST_PID) as file:
         is_high = int(file.read()) >= FIRST_PID
     if not is_high:
-        with open(_LAST_PID, "w") as file:
+        with contextlib.suppress(PermissionError), open(_LAST_PID, "w") as file:
             file.write(str(FIRST_PID))

@@ -21,6 +21,9 @@ from hermesd.node.machine.environment import passed
 
 TRY_SECONDS = 30.0
 _OFF = "off"
+# All that a CRIU needs to work for any user in the machine's own namespaces: to choose the number
+# of a process, and to give its rights up. It gains no right over processes of others.
+CAPABILITIES = "cap_checkpoint_restore,cap_setpcap"
 
 log = structlog.get_logger()
 
@@ -35,6 +38,8 @@ class ProcessImages:
     why: str
     #: What an image finds on this machine, and may need on another one.
     features: tuple[str, ...] = ()
+    #: How hosts are started for them: in namespaces of their own, or in those of the machine.
+    world: tuple[str, ...] = ()
 
     @property
     def fact(self) -> str:
@@ -48,7 +53,8 @@ async def detect(
     named: str, state: Path, shim: Path, account: UnixAccount | None = None
 ) -> ProcessImages:
     """What can be done here with the CRIU of this name or path; `off` for none. It is tried as
-    `account`, by default as this process."""
+    `account`, by default as this process: in namespaces of its own and, where it may have none,
+    without, for which CRIU needs capabilities."""
     account = account or own()
     if named == _OFF:
         return ProcessImages("", "node.criu is off")
@@ -57,16 +63,32 @@ async def detect(
         remedy = "install CRIU 4 or later (a package named criu), or set node.criu"
         return ProcessImages("", f"there is no {named} here: {remedy}")
     criu = os.path.abspath(criu)
-    with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
-        os.chown(folder, account.uid, account.gid)
-        command = ["trainer_shim.host.try_image", criu, folder]
-        said = await tried(command, {}, Path(folder), shim, account, WORLD)
+    refused = ""
+    world: tuple[str, ...] = WORLD
+    try:
+        said = await _tried(criu, state, shim, account, world)
+    except NotBegun as error:
+        refused, world = str(error), ()
+        said = await _tried(criu, state, shim, account, world)
     try:
         found = json.loads(said)
     except ValueError:
-        return ProcessImages("", said)
+        command = f"sudo setcap {CAPABILITIES}+eip {criu}"
+        return ProcessImages("", f"{refused}; to do without: {command}" if refused else said)
     way = "as root" if found["is_root"] else "without privileges"
-    return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]))
+    way = f"by its capabilities, since {refused}" if refused else way
+    return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]), world)
+
+
+async def _tried(
+    criu: str, state: Path, shim: Path, account: UnixAccount, world: Sequence[str]
+) -> str:
+    """What was found once a process was brought back from an image of it, as JSON; or what went
+    wrong. Raises NotBegun where there are no namespaces."""
+    with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
+        os.chown(folder, account.uid, account.gid)
+        command = ["trainer_shim.host.try_image", criu, folder]
+        return await _run(command, {}, Path(folder), shim, account, world)
 
 
 async def tried(
@@ -79,6 +101,20 @@ async def tried(
 ) -> str:
     """The last line that a module of trainer_shim prints, given its arguments, as a trial's host is
     run and with `more` in its environment; or what went wrong."""
+    try:
+        return await _run(module, more, folder, shim, account, world)
+    except NotBegun as error:
+        return str(error)
+
+
+async def _run(
+    module: Sequence[str],
+    more: Mapping[str, str],
+    folder: Path,
+    shim: Path,
+    account: UnixAccount,
+    world: Sequence[str],
+) -> str:
     told = folder / "told"
     environment = {**passed(os.environ), "PYTHONPATH": str(shim), **more}
     command = [sys.executable, "-m", *module]
@@ -90,7 +126,7 @@ async def tried(
         async with asyncio.timeout(TRY_SECONDS):
             await processes.exited(pid)
     except NotBegun:
-        return f"{_namespaces_refused()} ({detached.last_words(told)})"
+        raise NotBegun(f"{_namespaces_refused()} ({detached.last_words(told)})") from None
     except TimeoutError:
         processes.kill([pid])
         return f"trying one out took more than {TRY_SECONDS:g} s"

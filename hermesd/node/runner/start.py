@@ -24,7 +24,6 @@ from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.node.frames import Frame
 from hermesd.node.machine.accounts import UnixAccount, as_owner
 from hermesd.node.machine.conda import NoConda
-from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.environment import program_environment
 from hermesd.node.machine.requirement_watch import reason_against
 from hermesd.node.machine.venvs import NotMade
@@ -251,7 +250,7 @@ async def start(
     try:
         link = await host_link.start(
             folder, program.python, ready.preload, ready.environment, context.shim, context.zygotes,
-            WORLD if context.provisions.images.criu else (), account,
+            context.provisions.images.world, account,
         )  # fmt: skip
         if not account.is_own:
             context.provisions.cgroups.admit(folder.cgroup, link.host_pid)
