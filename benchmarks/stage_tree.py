@@ -1,29 +1,37 @@
 """What `share: tree` saves: counted, in the simulator, and by real trainings.
 
-`python -m benchmarks.stage_tree [--live]`. The study is that of the paper (arXiv 1911.10504): 108
-step decays of a learning rate, 2 x 2 values and three times 40, 60 or 80 epochs, of 200. *Counted*
-are epochs, with each stage once, against all trials by themselves; for successive halving (a third
-goes on at epochs 16 and 64) over 300 draws of the scores, equal trials in their order. *Simulated*
+`python -m benchmarks.stage_tree [--live | --paper]`. The study is that of the paper (arXiv
+1911.10504): 108 step decays of a learning rate, 2 x 2 values and three times 40, 60 or 80 epochs,
+of 200. *Counted* are epochs, with each stage once, against all trials by themselves; for successive
+halving (a third goes on at epochs 16 and 64) over 300 draws of the scores, equal trials in their
+order. *Simulated*
 is the production scheduler under each policy, to the end of all trials; for `successive_halving`
 also to the end of those that it has not held back. `of bound` is what the tree makes of the fewer
-epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains small networks
-on real digits instead, with and without the tree, and compares their last weights bit by bit.
+epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains 8 trials of a small
+network on real digits instead, with and without the tree, and compares their last weights bit by
+bit; `--paper` does so with the 108 and a residual network in PyTorch, in half as many epochs, by a
+grid and by successive halving.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import random
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
 
 from benchmarks.report import publish
 from hermesd.core.model import Plugin, Stage, TrialSpec
@@ -32,6 +40,7 @@ from hermesd.pb.hermes.v1 import types_pb2
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import STUDY, Drive, SimulatedOutcome
 from hermesd.sim.orders import LossGoal, SubmissionOrder
+from hermesd.verify.comparison import state_of
 from tests.e2e.cluster import running
 
 EPOCHS = 200
@@ -54,10 +63,70 @@ SIMULATED = (
     "end-to-end alone h", "end-to-end tree h", "times sooner",
 )  # fmt: skip
 LIVE_EPOCHS = 16
+PAPER_EPOCHS = 100
 LIVE = (
-    "trials", "device-s", "end-to-end s", "steps trained", "times fewer device-s", "times sooner",
-    "weights equal in all bits",
+    "study", "trials", "device-s", "end-to-end s", "steps trained", "times fewer device-s",
+    "times fewer steps", "times sooner", "weights equal in all bits",
 )  # fmt: skip
+RESIDUAL_BATCHES = 12
+# Unchanged for Hermes, with what the paper has: a residual network, batches of 128, SGD with
+# momentum and weight decay. One thread, since a slot is one core.
+RESIDUAL = """
+import argparse
+
+import numpy
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--epochs", type=int)
+args = parser.parse_args()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.one = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.two = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm_one, self.norm_two = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        inner = torch.relu(self.norm_one(self.one(x)))
+        return torch.relu(x + self.norm_two(self.two(inner)))
+
+
+digits = torch.tensor(numpy.loadtxt("digits.csv", delimiter=",", max_rows=1500))
+images = digits[:, :64].float().reshape(-1, 1, 8, 8) / 16
+train = TensorDataset(images, digits[:, 64].long())
+model = nn.Sequential(
+    nn.Conv2d(1, 8, 3, padding=1), Block(8), nn.MaxPool2d(2), Block(8), nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(), nn.Linear(8, 10),
+)
+optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9, weight_decay=1e-4)
+for epoch in range(args.epochs):
+    for x, y in DataLoader(train, batch_size=128, shuffle=True):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@dataclass(frozen=True)
+class LiveStudy:
+    """A study that is really trained, until so many of its trials are complete."""
+
+    name: str
+    files: dict[str, str]
+    axes: dict[str, dict[str, Any]]
+    needed: int
+    steps: int
+    policy: str
+    settings: tuple[types_pb2.NamedValue, ...] = ()
 
 
 def specs(root: str = "root") -> list[TrialSpec]:
@@ -218,9 +287,62 @@ def _to_the_last_of(
     return [name, devices, *hours, times, 100 * times / bound, *ends, ends[0] / ends[1]]
 
 
-async def lived(share: types_pb2.Share, folder: Path) -> tuple[float, float, int, dict[str, str]]:
-    """Device-seconds, seconds to the end and steps trained of a study of small networks, and for
-    each trial a hash of its last weights and of the state of its optimizer."""
+async def lived(
+    live: LiveStudy, share: types_pb2.Share, folder: Path
+) -> tuple[float, float, int, dict[str, dict[str, str]]]:
+    """Device-seconds, seconds and steps trained of a study until enough trials are complete, and
+    what tells the last weights of these and the states of their optimizers from others."""
+    async with running(folder, slots=2) as cluster:
+        policy = types_pb2.Plugin(name=live.policy, settings=live.settings)
+        schedule = types_pb2.Schedule(policy=policy)
+        began = time.monotonic()
+        await cluster.submit("s", live.files, live.axes, share=share, schedule=schedule)
+
+        async def is_over() -> bool:
+            await asyncio.sleep(1.0)
+            states = Counter(each.state for each in (await cluster.study("s")).trials)
+            assert not states[types_pb2.TRIAL_STATE_FAILED]
+            return states[types_pb2.TRIAL_STATE_COMPLETED] >= live.needed
+
+        await cluster.until(is_over)
+        seconds = time.monotonic() - began
+        answer = await cluster.study("s")
+        study, ends = answer.study, {}
+        for trial in answer.trials:
+            if trial.state != types_pb2.TRIAL_STATE_COMPLETED:
+                continue
+            assert trial.step == live.steps, f"{trial.id}: {trial.reason}"
+            there = folder.glob(f"node/trials/{trial.id}/checkpoints/*/manifest.json")
+            last = [each for each in map(_read, there) if each["step"] == trial.step]
+            if last:  # one that is the same as another has its end
+                ends[trial.id] = state_of(last[0]["files"])
+        return study.busy_seconds + study.overhead_seconds, seconds, study.trained_steps, ends
+
+
+def _read(manifest: Path) -> Any:
+    return json.loads(manifest.read_text())
+
+
+async def compared(live: LiveStudy) -> list[list[str | float]]:
+    """A study on two slots, its trials by themselves and as a tree."""
+    found = {}
+    for share in (types_pb2.SHARE_NO, types_pb2.SHARE_TREE):
+        with tempfile.TemporaryDirectory(prefix="st", ignore_cleanup_errors=True) as folder:
+            found[share] = await lived(live, share, Path(folder))
+    alone, tree = found[types_pb2.SHARE_NO], found[types_pb2.SHARE_TREE]
+    both = alone[3].keys() & tree[3].keys()
+    equal = sum(tree[3][name] == alone[3][name] for name in both)
+    return [
+        [live.name, "by themselves", *alone[:3], 1.0, 1.0, 1.0, ""],
+        [
+            live.name, "tree", *tree[:3], alone[0] / tree[0], alone[2] / tree[2],
+            alone[1] / tree[1], f"{equal} of {len(both)}",
+        ],
+    ]  # fmt: skip
+
+
+def small() -> LiveStudy:
+    """8 trials of `examples/digits/train.py`."""
     decay = {"start": "lr0", "times": 0.2, "after": ["first", "second"]}
     axes: dict[str, dict[str, Any]] = {
         "lr0": {"values": [0.05, 0.02]},
@@ -231,48 +353,51 @@ async def lived(share: types_pb2.Share, folder: Path) -> tuple[float, float, int
         "epochs": {"value": LIVE_EPOCHS},
     }
     program = Path(__file__).parents[1] / "examples" / "digits" / "train.py"
-    async with running(folder, slots=2) as cluster:
-        began = time.monotonic()
-        await cluster.submit("s", {"train.py": program.read_text()}, axes, share=share)
-        await cluster.finished("s")
-        seconds = time.monotonic() - began
-        answer = await cluster.study("s")
-        ends = {}
-        for trial in answer.trials:
-            assert trial.step == 45 * LIVE_EPOCHS, f"{trial.id}: {trial.reason}"
-            there = folder.glob(f"node/trials/{trial.id}/checkpoints/*/manifest.json")
-            (last,) = (each for each in map(_read, there) if each["step"] == trial.step)
-            ends[trial.id] = last["files"]["keras.arrays"]["sha256"]
-        study = answer.study
-        used = study.busy_seconds + study.overhead_seconds
-        return used, seconds, study.trained_steps, ends
+    files = {"train.py": program.read_text()}
+    return LiveStudy("8 trials", files, axes, 8, 45 * LIVE_EPOCHS, "fifo")
 
 
-def _read(manifest: Path) -> Any:
-    return json.loads(manifest.read_text())
-
-
-async def live() -> list[list[str | float]]:
-    """8 trials of `examples/digits/train.py` on two slots, by themselves and as a tree."""
-    found = {}
-    for share in (types_pb2.SHARE_NO, types_pb2.SHARE_TREE):
-        with tempfile.TemporaryDirectory(prefix="st", ignore_cleanup_errors=True) as folder:
-            found[share] = await lived(share, Path(folder))
-    alone, tree = found[types_pb2.SHARE_NO], found[types_pb2.SHARE_TREE]
-    equal = sum(tree[3][name] == end for name, end in alone[3].items())
-    return [
-        ["by themselves", *alone[:3], 1.0, 1.0, ""],
-        ["tree", *tree[:3], alone[0] / tree[0], alone[1] / tree[1], f"{equal} of {len(alone[3])}"],
-    ]
+def paper(epochs: int) -> Iterator[LiveStudy]:
+    """The paper's 108 step decays of a residual network, with all epochs made fewer alike; all of
+    them, and by successive halving until those of the last rung are complete."""
+    scaled = {"values": [day * epochs // EPOCHS for day in DAYS]}
+    decay = {"start": "lr0", "times": "gamma", "after": ["first", "second", "third"]}
+    axes: dict[str, dict[str, Any]] = {
+        "lr0": {"values": [0.5, 0.2]},
+        "gamma": {"values": [0.2, 0.1]},
+        **dict.fromkeys(decay["after"], scaled),
+        "lr": {"sequence": {**decay, "steps_per_epoch": RESIDUAL_BATCHES}},
+        "epochs": {"value": epochs},
+    }
+    steps = epochs * RESIDUAL_BATCHES
+    rungs = [types_pb2.NamedValue(name=name) for name in ("min_rung", "max_rung")]
+    for rung, epoch in zip(rungs, RUNGS, strict=True):
+        rung.value.double_value = epoch * steps / EPOCHS
+    # Read from there, as the package that has them takes as long to import as an epoch to train.
+    images, labels = load_digits(return_X_y=True)
+    text = io.StringIO()
+    np.savetxt(text, np.column_stack((images, labels)), fmt="%d", delimiter=",")
+    files = {"train.py": RESIDUAL, "digits.csv": text.getvalue()}
+    count = len(specs())
+    yield LiveStudy(f"{count} trials, grid", files, axes, count, steps, "fifo")
+    name = f"{count} trials, successive halving"
+    last = count // ETA ** len(RUNGS)
+    yield LiveStudy(name, files, axes, last, steps, "successive_halving", tuple(rungs))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stage_tree", description=__doc__)
     parser.add_argument("--devices", type=int, nargs="*", default=[1, 4, 20])
     parser.add_argument("--live", action="store_true", help="train a small network instead")
+    parser.add_argument("--paper", action="store_true", help="train the paper's trials instead")
+    parser.add_argument("--epochs", type=int, default=PAPER_EPOCHS, help="of these, by 20")
     chosen = parser.parse_args()
     if chosen.live:
-        publish("stage_tree_live", LIVE, asyncio.run(live()))
+        publish("stage_tree_live", LIVE, asyncio.run(compared(small())))
+        return
+    if chosen.paper:
+        rows = [row for live in paper(chosen.epochs) for row in asyncio.run(compared(live))]
+        publish("stage_tree_paper", LIVE, rows)
         return
     publish("stage_tree_counted", COUNTED, counted())
     rows = [row for devices in chosen.devices for row in simulated(devices)]
