@@ -180,6 +180,15 @@ def drf(courses: Sequence[Course]) -> Mapping[str, Split]:
     return {name: Split(count, count) for name, count in pairs.items() if count}
 
 
+def drf_held(courses: Sequence[Course]) -> Mapping[str, Split]:
+    """The same where a job keeps what it began with, and those that come have what is left."""
+    pairs = {course.name: course.split.workers for course in courses}
+    new = [name for name, count in pairs.items() if not count]
+    for _ in range(PAIRS - sum(pairs.values()) if new else 0):
+        pairs[min(new, key=lambda name: pairs[name])] += 1
+    return {name: Split(count, count) for name, count in pairs.items() if count}
+
+
 def tetris(courses: Sequence[Course]) -> Mapping[str, Split]:
     """Multi-resource packing (R. Grandl et al., SIGCOMM 2014): the least remaining work first, as
     its score comes to where all tasks are alike; each has what its owner asks for."""
@@ -211,7 +220,7 @@ def _in_turn(courses: Sequence[Course], wanted: Callable[[Course], int]) -> Mapp
 
 
 ALLOCATIONS: Mapping[str, Allocation] = {
-    "optimus": optimus, "drf": drf, "tetris": tetris, "fifo": fifo,
+    "optimus": optimus, "drf": drf, "drf held": drf_held, "tetris": tetris, "fifo": fifo,
     "width 1": fixed(1), "width 2": fixed(2), "width 4": fixed(4),
 }  # fmt: skip
 
