@@ -102,6 +102,13 @@ async def test_of_many_new_trials_a_reader_may_take_the_first_and_the_last(
     assert [schema.from_row(row).entry for row in journal.each_row(0, cut=True)] == cut
 
 
+async def test_a_long_entry_of_few_trials_is_read_as_it_is(journal: Journal) -> None:
+    """What is long about it is its study's own text."""
+    whole = [submitted(count, source=b"x" * schema.LONG_CHARACTERS) for count in (0, 1, 2)]
+    await journal.append([(0.0, entry, "") for entry in whole])
+    assert [schema.from_row(row).entry for row in journal.each_row(0, cut=True)] == whole
+
+
 async def test_a_caller_that_is_cancelled_does_not_tear_the_transaction(journal: Journal) -> None:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(journal.append([(0.0, NodeSilent("n", ""), "")] * 1000))

@@ -60,6 +60,7 @@ LONG_CHARACTERS = 64 * 1024
 _CUT = (
     f"length(body) > {LONG_CHARACTERS} AND"
     " (kind = 'Submitted' OR kind = 'Added' AND ifnull(body -> '$.instead', '[]') = '[]')"
+    " AND json_array_length(body, '$.trials') > 2"
 )
 _ENDS = "json_array(body -> '$.trials[0]', body -> '$.trials[#-1]')"
 SELECT_CUT_ENTRIES = f"""
