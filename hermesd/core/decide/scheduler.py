@@ -395,10 +395,10 @@ class Scheduler:
                 self._waiting.pop(trial.id, None)
 
     def _is_open(self) -> bool:
-        """Whether a device could change hands: somebody waits for one, is to leave one, or may be
-        better off on a faster one."""
-        state = self.state
-        if self._waiting or state.expired or state.reserved or state.gathering:
+        """Whether a device could change hands: somebody waits for one, is to leave one, is held
+        back until a time, or may be better off on a faster one."""
+        state, is_holding = self.state, bool(self._assignment.held)
+        if self._waiting or state.expired or state.reserved or state.gathering or is_holding:
             return True
         return any(active and state.speeds(study).unequal for study, active in state.active.items())
 
