@@ -84,6 +84,8 @@ class DeviceMemory:
         said = self._said[-1] if self._said else {}
         os.close(child.fd)
         self._child, self._then, self._said = None, None, []
+        if then is None:
+            return True  # the program is gone: whatever was moved went with it
         # Whoever is killed at it leaves nobody knows what.
         ended = {"why": said.get("error", "moving its device's memory was cut short")}
         done = said.get("done", {**ended, "is_lost": True})
@@ -91,8 +93,7 @@ class DeviceMemory:
             self._away = [] if self._away else done["pids"]
         elif not done["is_lost"]:
             self.problem = done["why"]
-        if then is not None:
-            then(done.get("why", ""), done.get("is_lost", False))
+        then(done.get("why", ""), done.get("is_lost", False))
         return True
 
     def forget(self) -> None:

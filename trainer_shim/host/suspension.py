@@ -214,6 +214,7 @@ class Suspension:
         """End the process; what it has not saved is lost."""
         self._cause = cause or self._cause
         self.stage = "ending"
+        self._trial.device_memory.forget()  # nobody waits for what is on its way
         self._trial.group.kill()
 
     def _look(self) -> None:
