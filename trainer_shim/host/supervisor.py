@@ -338,7 +338,8 @@ class Supervisor(LiveTrial):
                 # The checkpoint being taken serves: end with it instead of staying parked.
                 suspension.tier, suspension.silent = "checkpoint", False
             return
-        if not self.can_be_rebuilt and self.device_memory.has_gpu:
+        keeps_gpu = self.device_memory.has_gpu and not self.device_memory.can_leave
+        if not self.can_be_rebuilt and keeps_gpu:
             self.kill(f"{cause}: it can only be parked, and would keep its GPU")
             return
         if not self.can_be_rebuilt:
