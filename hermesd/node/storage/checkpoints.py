@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -22,11 +23,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.model import CheckpointId
 from hermesd.node.frames import Frame
+from hermesd.node.machine.accounts import owned
 
 MANIFEST = "manifest.json"
 SUM = "sum"  # in a manifest: the hash of all else that it says
@@ -38,6 +40,8 @@ _REFUSED = ".refused"  # in a checkpoint that a program could not go on from onc
 LENT = ".lent"  # in the checkpoint that another node asked for last
 MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was saved
 _SET_ASIDE = "unusable"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE_BYTES = 1 << 20
 
 
 class DamagedCheckpoint(Exception):
@@ -206,12 +210,25 @@ def fork(path: Path, target: Path) -> None:
     partial.rename(target)
 
 
-def forkable(path: Path) -> list[str]:
-    """The files of a checkpoint that another trial may begin from; raises as `fork` does."""
+def copy(source: Path, theirs: Path, target: Path, ours: Path) -> None:
+    """The files of a checkpoint, read as the owner of `theirs` and written as that of `ours` may,
+    each on the disk when this returns. Raises DamagedCheckpoint, OSError."""
+    names = owned(theirs, promised, source, "")
+    for name in (*sorted(names), MANIFEST):
+        with owned(theirs, _opened, source / name) as file:
+            owned(ours, (target / name).parent.mkdir, mode=0o700, parents=True, exist_ok=True)
+            with open(owned(ours, os.open, target / name, _NEW, 0o600), "wb") as written:
+                shutil.copyfileobj(file, written, _PIECE_BYTES)
+                written.flush()
+                os.fsync(written.fileno())
+    owned(ours, _settle, target)
+
+
+def forkable(path: Path) -> None:
+    """See that another trial may begin from a checkpoint; raises as `fork` does."""
     verified(path)
     if is_image(path):
         raise DamagedCheckpoint(f"{path}: an image of processes is of one trial alone")
-    return [MANIFEST, *_manifest(path)[0]["files"]]
 
 
 def is_as_far(path: Path, other: Path) -> bool:
@@ -264,6 +281,26 @@ def set_aside(path: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         path.rename(aside / path.name)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read, and nothing else that a program may have put there. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = open(fd, "rb")  # noqa: SIM115 - it is for the caller
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        file.close()
+        raise FileNotFoundError(2, "no file", str(path))
+    return file
+
+
+def _settle(target: Path) -> None:
+    """Have the names of all files on the disk."""
+    for folder, _, _ in os.walk(target):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _by_progress(folder: Path) -> list[Path]:

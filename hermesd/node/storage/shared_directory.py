@@ -14,10 +14,8 @@ import contextlib
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Collection
 from pathlib import Path
-from typing import BinaryIO
 
 from hermesd.core.model import Checkpoint, TrialId
 from hermesd.node.machine.accounts import owned
@@ -25,8 +23,6 @@ from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
 
 MARK = "hermes-shared"
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PIECE_BYTES = 1 << 20
 
 
 class SharedAway(Exception):
@@ -67,7 +63,7 @@ class Shared:
             shutil.rmtree(partial, ignore_errors=True)
             for above in (folder.parents[1], folder.parent, folder):
                 above.mkdir(mode=0o700, exist_ok=True)
-            _copied(path, home, partial, self._root)
+            checkpoints.copy(path, home, partial, self._root)
             checkpoints.verified(partial)
             with contextlib.suppress(FileExistsError):
                 os.rename(partial, folder / path.name)
@@ -84,7 +80,7 @@ class Shared:
         partial, home = folder / f"{name}.shared.partial", folder.parent
         owned(home, shutil.rmtree, partial, ignore_errors=True)
         try:
-            _copied(path, self._root, partial, home)
+            checkpoints.copy(path, self._root, partial, home)
             found = owned(home, checkpoints.verified, partial)
         except DamagedCheckpoint as error:
             owned(home, shutil.rmtree, partial, ignore_errors=True)
@@ -144,40 +140,6 @@ def _close(root: Path) -> None:
     for study in root.iterdir():
         if study.is_dir() and not study.is_symlink():
             study.chmod(0o700)
-
-
-def _copied(source: Path, theirs: Path, target: Path, ours: Path) -> None:
-    """The files of a checkpoint, read as the owner of `theirs` and written as that of `ours` may,
-    each on the disk when this returns. Raises DamagedCheckpoint, OSError."""
-    names = owned(theirs, checkpoints.promised, source, "")
-    for name in (*sorted(names), checkpoints.MANIFEST):
-        with owned(theirs, _opened, source / name) as file:
-            owned(ours, (target / name).parent.mkdir, mode=0o700, parents=True, exist_ok=True)
-            with open(owned(ours, os.open, target / name, _NEW, 0o600), "wb") as copy:
-                shutil.copyfileobj(file, copy, _PIECE_BYTES)
-                copy.flush()
-                os.fsync(copy.fileno())
-    owned(ours, _settle, target)
-
-
-def _opened(path: Path) -> BinaryIO:
-    """A file to read, and nothing else that a program may have put there. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    file = open(fd, "rb")  # noqa: SIM115 - it is for the caller
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        file.close()
-        raise FileNotFoundError(2, "no file", str(path))
-    return file
-
-
-def _settle(target: Path) -> None:
-    """Have the names of all files on the disk."""
-    for folder, _, _ in os.walk(target):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _words(root: Path, error: OSError) -> str:

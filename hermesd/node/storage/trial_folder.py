@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -107,9 +107,8 @@ class TrialFolder:
             return
         partial = mine.with_suffix(".partial")
         self.as_owner(shutil.rmtree, partial, ignore_errors=True)
-        for file in parent.as_owner(checkpoints.forkable, theirs):
-            with parent.as_owner(open, theirs / file, "rb") as source:
-                self.as_owner(_copy, source, partial / file)
+        parent.as_owner(checkpoints.forkable, theirs)
+        checkpoints.copy(theirs, parent.path, partial, self.path)
         self.as_owner(checkpoints.verified, partial)
         self.as_owner(partial.rename, mine)
 
@@ -368,9 +367,3 @@ def _fsync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _copy(source: BinaryIO, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "xb") as file:
-        shutil.copyfileobj(source, file)
