@@ -352,6 +352,8 @@ class Supervisor(LiveTrial):
         """End the run for good, with a final checkpoint if one can be taken in time."""
         if self.can_be_rebuilt:
             self.suspend("checkpoint", deadline_seconds, "stop")
+        if self._then_suspend is not None:
+            return  # as soon as its device has what it needs for that
         if self._suspension is None or self._suspension.tier != "checkpoint":
             self.kill("stop")
 
