@@ -137,6 +137,16 @@ def test_a_trial_asked_to_suspend_on_its_way_back_does_both(trial: Trial, gpu: G
     assert gpu.calls() == ["lock", "checkpoint", "restore", "unlock", "lock", "checkpoint"]
 
 
+def test_a_trial_stopped_on_its_way_back_is_saved_first(trial: Trial, gpu: Gpu) -> None:
+    trial.start(limit=5)
+    trial.until("parked")
+    trial.resume()
+    trial.send("stop", deadline_seconds=60)
+    ended = trial.until("suspended")
+    assert ended["tier"] == "checkpoint"
+    assert ended["step"] >= 5
+
+
 def test_a_driver_that_hangs_is_ended_with_the_program(trial: Trial, gpu: Gpu) -> None:
     gpu.refuses("checkpoint", -1)
     trial.start(limit=5)
