@@ -13,7 +13,7 @@ import platform
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"torch": ("2.13",), "python": ("3.11", "3.12", "3.13")}
+TESTED = {"torch": ("2.11", "2.13"), "python": ("3.11", "3.12", "3.13")}
 TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
     "lightning": {"lightning": ("2.5", "2.6")},
     "pytorch_lightning": {"pytorch_lightning": ("2.5", "2.6")},
