@@ -122,7 +122,6 @@ class Suspension:
             self._cannot_park()
         self._id = id
         self._boundary_seconds = 0.0
-        self._freezing_since = 0.0
         self._saved: Message | None = None
 
     # Stages.
@@ -160,7 +159,6 @@ class Suspension:
 
     def _stop(self) -> None:
         self.stage, self._writing = "freezing", None
-        self._freezing_since = boottime()
         self._look()
 
     def _left_device(self, why: str, is_lost: bool) -> None:
@@ -267,7 +265,6 @@ class Suspension:
             "parked",
             step=run.reached,
             boundary_seconds=self._boundary_seconds,
-            freeze_seconds=boottime() - self._freezing_since,
             at_boundary=run.at_boundary,
             memory_bytes=trial.group.memory_bytes(),
             cause=self._cause,
