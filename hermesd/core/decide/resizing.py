@@ -140,7 +140,7 @@ class Resizing:
         is_image = trial.checkpoint is not None and trial.checkpoint.image_of
         if speed is None or is_image or not trial.fidelity.restorable:
             return None
-        if trial.framework.partition(" ")[0] not in OF_ANY_WIDTH:
+        if not _is_of_any_width(trial):
             return None
         least = state.fewest(trial)
         most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
@@ -174,7 +174,7 @@ class Resizing:
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
-        if trial.framework.partition(" ")[0] not in OF_ANY_WIDTH:
+        if not _is_of_any_width(trial):
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
             return least
@@ -214,6 +214,11 @@ class Resizing:
                 has = len(trial.run.devices)
                 saved += _seconds(job, has) - _seconds(job, self._wanted.get(job.trial, has))
         return saved
+
+
+def _is_of_any_width(trial: Trial) -> bool:
+    """Whether its checkpoints are of any number of devices, as far as is known by now."""
+    return trial.framework.partition(" ")[0] in OF_ANY_WIDTH
 
 
 def _seconds(job: ElasticJob, width: int) -> float:
