@@ -212,14 +212,19 @@ def test_what_suits_the_study_otherwise_has_all_trials_scored_anew() -> None:
     assert order(queue, 2) == ["s/3", "s/0"]
 
 
+def _large(monkeypatch: pytest.MonkeyPatch) -> tuple[Playbook, StudyQueue]:
+    """Ten trials, which are more than are ranked at once; the last has not begun."""
+    monkeypatch.setattr(queues, "AT_ONCE", 9)
+    monkeypatch.setattr(queues, "SLICE", 4)
+    book = play(trials=10, devices=None)
+    stepped(book, [1] * 9 + [0])
+    return book, StudyQueue(book.state, "s", BySteps(Heard()), Free())
+
+
 def test_a_large_study_is_ranked_anew_in_slices_while_the_order_before_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "AT_ONCE", 9)
-    monkeypatch.setattr(queues, "SLICE", 4)
-    book, heard = play(trials=10, devices=None), Heard()
-    stepped(book, [1] * 9 + [0])
-    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    book, queue = _large(monkeypatch)
     assert order(queue, 2) == ["s/9", "s/0"]
 
     def changed(number: int, **values: object) -> None:
@@ -242,11 +247,7 @@ def test_a_large_study_is_ranked_anew_in_slices_while_the_order_before_holds(
 def test_a_ranking_that_suits_no_more_before_all_is_ranked_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "AT_ONCE", 9)
-    monkeypatch.setattr(queues, "SLICE", 4)
-    book, heard = play(trials=10, devices=None), Heard()
-    stepped(book, [1] * 9 + [0])
-    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+    book, queue = _large(monkeypatch)
     for not_finite in (True, False):
         book.state.put(replace(book.trial("s/2"), not_finite=not_finite))
         queue.refresh([book.trial("s/2")])

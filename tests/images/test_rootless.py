@@ -125,6 +125,13 @@ def _theirs(
     return trial
 
 
+def _is_as_undisturbed(trial: Theirs, name: str, tmp_path: Path) -> None:
+    output, files = undisturbed(PROGRAMS[name], tmp_path / "plain")
+    suspended_again_and_again(trial, len(output))
+    assert trial.output == output
+    assert files_in(trial.directory / "work") == files
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -144,10 +151,7 @@ def test_an_ordinary_user_needs_no_privileges(
     name: str, place: tuple[Path, str], tmp_path: Path
 ) -> None:
     trial = _theirs(PROGRAMS[name], *place)
-    output, files = undisturbed(PROGRAMS[name], tmp_path / "plain")
-    suspended_again_and_again(trial, len(output))
-    assert trial.output == output
-    assert files_in(trial.directory / "work") == files
+    _is_as_undisturbed(trial, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["generator", "many threads", "deleted open file"])
@@ -155,10 +159,7 @@ def test_where_there_are_no_namespaces_two_capabilities_of_criu_do(
     name: str, place: tuple[Path, str], tmp_path: Path
 ) -> None:
     trial = _capable(PROGRAMS[name], *place)
-    output, files = undisturbed(PROGRAMS[name], tmp_path / "plain")
-    suspended_again_and_again(trial, len(output))
-    assert trial.output == output
-    assert files_in(trial.directory / "work") == files
+    _is_as_undisturbed(trial, name, tmp_path)
 
 
 def test_by_capabilities_a_program_sees_its_own_user(place: tuple[Path, str]) -> None:
