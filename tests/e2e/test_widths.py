@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, running
 from tests.e2e.test_gangs import SOLE, TURNS
-from tests.trainer_shim.rank_programs import GLOBAL_BATCH, global_batch_weight
+from tests.trainer_shim.rank_programs import (
+    DDP_OF_ANY_WIDTH,
+    GLOBAL_BATCH,
+    global_batch_weight,
+)
 
 STEPS = 400
 SECONDS = 0.002  # a sample's
@@ -25,10 +30,10 @@ def logged(log: Path) -> str:
     return program.replace("    trial.report(step", f"{notes}    trial.report(step")
 
 
-async def submit_elastic(cluster: Cluster, log: Path) -> None:
+async def submit_elastic(cluster: Cluster, program: str) -> None:
     await cluster.submit(
         "wide",
-        {"train.py": logged(log)},
+        {"train.py": program},
         {"number": [0.0]},
         resources=types_pb2.Resources(devices=1, max_devices=2),
         schedule=types_pb2.Schedule(policy=TURNS),
@@ -58,7 +63,7 @@ async def test_a_trial_goes_on_on_two_devices_and_on_one_and_comes_to_the_same(
 ) -> None:
     log = tmp_path / "log"
     async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
-        await submit_elastic(cluster, log)
+        await submit_elastic(cluster, logged(log))
 
         async def has_two() -> bool:
             return await width_of(cluster) == 2
@@ -97,7 +102,7 @@ async def test_nothing_is_lost_by_a_kill_of_what_has_two_processes_or_is_to_have
 ) -> None:
     """Of everything while it is being resized, and of one part when it has been."""
     async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
-        await submit_elastic(cluster, tmp_path / "log")
+        await submit_elastic(cluster, logged(tmp_path / "log"))
         at_once = len(victims) > 1
 
         async def is_time() -> bool:
@@ -117,3 +122,65 @@ async def test_nothing_is_lost_by_a_kill_of_what_has_two_processes_or_is_to_have
         curve = await cluster.stub.GetCurve(control.GetCurveRequest(trial="wide/1"))
         assert list(curve.values) == weights()
         await cluster.until(lambda: not cluster.pids("host"))
+
+
+EPOCHS = 75  # of four steps
+
+
+def torch_program(log: Path) -> str:
+    """A `DistributedDataParallel` that is as many times as fast as it has processes. Rank 0 writes
+    their number and the loss of each step's whole batch to a log."""
+    notes = textwrap.dedent(f"""
+        import time
+        time.sleep({SECONDS} * len(x))
+        total = loss.detach().clone()
+        dist.all_reduce(total)
+        if job.rank == 0:
+            with open({str(log)!r}, "a") as log:
+                log.write(f"{{job.world}} {{total.item() / job.world}}\\n")
+    """)
+    # As far as is known before it ends, a resize pays however slow the machine is.
+    program = DDP_OF_ANY_WIDTH.replace("int(sys.argv[1])", "1_000_000")
+    counts, ends = "        seen += len(x) * job.world\n", "        schedule.step()\n"
+    assert counts in program
+    assert ends in program
+    program = program.replace(counts, textwrap.indent(notes, " " * 8) + counts)
+    return program.replace(ends, f"{ends}        if number == {EPOCHS - 1}: break\n")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+async def test_an_unchanged_ddp_program_goes_on_on_two_devices_and_on_one_with_the_same_losses(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """What it gives a device back for is the same program, which nobody resizes."""
+    logs = {name: tmp_path / name for name in ("wide", "sole")}
+    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+        await submit_elastic(cluster, torch_program(logs["wide"]))
+
+        async def has_two() -> bool:
+            return await width_of(cluster) == 2
+
+        await cluster.until(has_two)
+        await cluster.submit(
+            "sole",
+            {"train.py": torch_program(logs["sole"])},
+            {"number": [0.0]},
+            resources=types_pb2.Resources(devices=1, processes=types_pb2.PROCESSES_RANKS),
+            schedule=types_pb2.Schedule(policy=TURNS),
+        )
+        ended = [*(await cluster.finished("wide")).trials, *(await cluster.finished("sole")).trials]
+    assert {trial.state for trial in ended} == {types_pb2.TRIAL_STATE_COMPLETED}
+    wide, sole = ended
+    assert (wide.resizes >= 2, sole.resizes, sole.preemptions) == (True, 0, 0)
+    told = {
+        name: [line.split() for line in log.read_text().splitlines()] for name, log in logs.items()
+    }
+    widths = [width for width, _ in told["wide"]]
+    changes = [
+        width for width, before in zip(widths, ["", *widths], strict=False) if width != before
+    ]
+    assert changes[:3] == ["1", "2", "1"]
+    losses = {name: [float(loss) for _, loss in lines] for name, lines in told.items()}
+    assert len(losses["sole"]) == 4 * EPOCHS
+    assert losses["wide"] == pytest.approx(losses["sole"], rel=0, abs=1e-5)
