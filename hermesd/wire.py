@@ -165,6 +165,32 @@ def event_to_proto(
     return pb.AttachRequest(sequence=sequence, **whole)
 
 
+def join_reports(report: pb.Report, later: pb.Report) -> bool:
+    """Have a report say what the next one of its run says, too.
+
+    False, and nothing is changed, if only the earlier one has some metric: the head would take its
+    last value for one of the later step.
+    """
+    series = {one.metric: one for one in points_from_proto(later.points)}
+    for metric, steps, values in points_from_proto(report.points):
+        if metric not in series:
+            return False
+        after = series[metric]
+        series[metric] = Series(metric, steps + after.steps, values + after.values)
+    report.points.CopyFrom(points_to_proto(series.values()))
+    report.chunks.extend(later.chunks)
+    report.step, report.number = later.step, later.number
+    report.planned_steps = later.planned_steps or report.planned_steps
+    report.busy_seconds += later.busy_seconds
+    report.cpu_seconds += later.cpu_seconds
+    report.examples += later.examples
+    report.passes += later.passes
+    report.memory_bytes = max(report.memory_bytes, later.memory_bytes)
+    report.device_memory_bytes = max(report.device_memory_bytes, later.device_memory_bytes)
+    report.not_finite |= later.not_finite
+    return True
+
+
 def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
     """The event that a node's message stands for. Raises Malformed.
 

@@ -23,7 +23,7 @@ from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateAway, StateRefused
 from hermesd.node.clock import boottime
 from hermesd.node.machine.identity import marks_of_machine
-from hermesd.node.outbox import Outbox
+from hermesd.node.outbox import REPORT_SECONDS, Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.security.enrolment import Membership, channel_options
@@ -99,8 +99,8 @@ def read_token(path: Path | None) -> NodeToken:
     return NodeToken(token, f"what was sent is from {path}")
 
 
-# More than the second from one report of a trial to the next: who trains needs no heartbeat.
-HEARTBEAT_SECONDS = 1.5
+# More than from one report of a trial to the next: who trains needs no heartbeat.
+HEARTBEAT_SECONDS = 0.5
 _BACKOFF_SECONDS = (0.2, 2.0)
 # A head that answers nothing for so long is as good as gone: dial again.
 _SILENCE_SECONDS = 15.0
@@ -271,6 +271,7 @@ class Link:
         if response.HasField("lease"):
             self._heard_head = response.lease.head
             self._heard_sequence = response.lease.journal_sequence
+            self._outbox.report_seconds = max(REPORT_SECONDS, response.lease.report_seconds)
             if self._authority_mark != response.lease.authority_mark:
                 self._authority_mark = response.lease.authority_mark
                 self._rotated.set()
@@ -288,9 +289,9 @@ class Link:
     async def _beat(self, call: _Call) -> None:
         self._said_at = -math.inf
         while True:
-            quiet = boottime() - self._said_at
-            if quiet < HEARTBEAT_SECONDS:
-                await asyncio.sleep(HEARTBEAT_SECONDS - quiet)
+            wait = self._said_at + self._outbox.report_seconds + HEARTBEAT_SECONDS - boottime()
+            if wait > 0:
+                await asyncio.sleep(wait)
             else:
                 self._said_at = boottime()
                 self._outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))

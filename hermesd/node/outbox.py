@@ -4,22 +4,33 @@ Everything with a number is sent again after a reconnect, from the first that wa
 acknowledged, with the number it had. While more than `ROOM` messages wait, nobody who can wait
 adds more, but for the few that each trial always may (`host_events`): hosts keep their own events
 meanwhile. The outcome of a run, one for each, is added.
+
+A head of many nodes asks for fewer reports. Then those of a run between two that are sent become
+one. Whatever else is to be told goes at once, and takes along the reports before it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hermesd import wire
+from hermesd.core.events import Reported
+from hermesd.core.model import RunId
 from hermesd.core.node.messages import Series
+from hermesd.node.clock import boottime
 from hermesd.node.sanitize import message_of
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire import NodeEvent
 
 ROOM = 1000
 BULK = 4
+# Of a trial there is no report more often, and what is larger than this gains nothing by others.
+REPORT_SECONDS = 1.0
+LARGE_BYTES = 1 << 16
 
 
 class OutboxEntry(NamedTuple):
@@ -35,6 +46,12 @@ class Outbox:
 
     def __init__(self) -> None:
         self.last = 0
+        # How often reports go, as the head wants it.
+        self.report_seconds = REPORT_SECONDS
+        # The reports that wait for others of their runs, and up to which number messages may go.
+        self._held: dict[RunId, pb.AttachRequest] = {}
+        self._free, self._freed_at = 0, -math.inf
+        self._freeing: asyncio.TimerHandle | None = None
         self._waiting: deque[OutboxEntry] = deque()
         self._sent = 0
         self._urgent: deque[pb.AttachRequest] = deque()
@@ -47,18 +64,50 @@ class Outbox:
     def tell(self, event: NodeEvent, points: Sequence[Series] = (), identity: str = "") -> None:
         """Have the head told of an event, sooner or later; `identity` is that of its study."""
         message = message_of(event, points)
-        if message is not None:
-            message.identity = identity
+        if message is None:
+            return
+        message.identity = identity
+        if not isinstance(event, Reported) or event.not_finite:
             self.put(event, message)
+        elif not self._joins(event.run, message):
+            self._number(event, message)
+            self._hold(event.run, message)
 
     def put(self, event: NodeEvent, message: pb.AttachRequest) -> None:
-        """Number a message and queue it."""
+        """Number a message and queue it; nothing is held back any longer."""
+        self._number(event, message)
+        self._let_go()
+
+    def _joins(self, run: RunId, message: pb.AttachRequest) -> bool:
+        """Whether a report that was not sent yet says by now what this one says."""
+        held = self._held.get(run)
+        if held is None or held.identity != message.identity or held.ByteSize() > LARGE_BYTES:
+            return False
+        return wire.join_reports(held.report, message.report)
+
+    def _hold(self, run: RunId, message: pb.AttachRequest) -> None:
+        wait = self._freed_at + self.report_seconds - boottime()
+        if self.report_seconds <= REPORT_SECONDS or wait <= 0:
+            self._let_go()
+            return
+        self._held[run] = message
+        if self._freeing is None:
+            self._freeing = asyncio.get_running_loop().call_later(wait, self._let_go)
+
+    def _let_go(self) -> None:
+        self._free, self._freed_at = self.last, boottime()
+        self._held.clear()
+        if self._freeing is not None:
+            self._freeing.cancel()
+            self._freeing = None
+        self._changed.set()
+
+    def _number(self, event: NodeEvent, message: pb.AttachRequest) -> None:
         self.last += 1
         message.sequence = self.last
         self._waiting.append(OutboxEntry(self.last, event, message))
         if len(self._waiting) >= ROOM:
             self._room.clear()
-        self._changed.set()
 
     def urge(self, message: pb.AttachRequest) -> None:
         """Queue a message that is worth something only now: heartbeat, usage, farewell."""
@@ -99,7 +148,7 @@ class Outbox:
         while True:
             if self._urgent:
                 return self._urgent.popleft()
-            if self._sent < len(self._waiting):
+            if self._sent < len(self._waiting) and self._waiting[self._sent].sequence <= self._free:
                 self._sent += 1
                 return self._waiting[self._sent - 1].message
             if self._bulk:

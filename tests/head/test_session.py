@@ -136,3 +136,35 @@ async def test_no_node_keeps_many_reports_for_long(clock: Clock) -> None:
         report(session, sequence, sent=1.0)
     assert (await anext(messages)).acknowledged_sequence == PATIENCE_LIMIT + 1
     assert await said(session) == []
+
+
+# A head of many nodes is told less often.
+
+
+def seldom(wanted: float, lease_seconds: float) -> NodeSession:
+    def grant(sent: float) -> pb.Lease:
+        return pb.Lease(sent_boottime_seconds=sent, report_seconds=wanted)
+
+    return NodeSession("box", "here", grant, lease_seconds)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lease_seconds", "told"),
+    [(0.2, 600.0, 1.0), (3.0, 600.0, 3.0), (100.0, 600.0, 5.0), (100.0, 10.0, 2.0)],
+)
+async def test_a_node_is_told_how_often_to_report_and_hears_of_its_lease_as_often_as_before(
+    clock: Clock, wanted: float, lease_seconds: float, told: float
+) -> None:
+    session = seldom(wanted, lease_seconds)
+    session.hear(1.0, asks=True)
+    assert (await anext(session.messages())).lease.report_seconds == told
+
+
+async def test_who_is_to_report_seldom_is_not_silent_meanwhile(clock: Clock) -> None:
+    session = seldom(5.0, 600.0)
+    session.hear(1.0, asks=True)
+    await anext(session.messages())
+    clock.now += session_module.SILENCE_SECONDS + 3.9
+    assert not session.silent
+    clock.now += 0.2
+    assert session.silent

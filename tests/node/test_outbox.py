@@ -1,13 +1,20 @@
 """What is numbered comes in order and again after a reconnect; what waits is bounded."""
 
 import asyncio
+from typing import Any
 
-from hermesd.core.events import ParkLost
+import pytest
+
+from hermesd.core.events import ParkLost, QuantumEnded, Reported
+from hermesd.core.losses import Chunk
 from hermesd.core.model import RunId
+from hermesd.core.node.messages import Series
+from hermesd.node import outbox as outbox_module
 from hermesd.node.outbox import BULK, ROOM, Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
-EVENT = ParkLost(RunId("t/1", 1), "")
+RUN = RunId("t/1", 1)
+EVENT = ParkLost(RUN, "")
 
 
 def put(outbox: Outbox, count: int) -> None:
@@ -82,3 +89,108 @@ async def test_take_waits_for_something_to_send() -> None:
         assert not taking.done()
         put(outbox, 1)
     assert taking.result().sequence == 1
+
+
+# A head of many nodes asks for fewer reports.
+
+
+class Clock:
+    """That of the node, as a test wants it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def seldom(monkeypatch: pytest.MonkeyPatch) -> Outbox:
+    """An outbox that has sent a report just now, and the next one is due in an hour."""
+    monkeypatch.setattr(outbox_module, "boottime", Clock())
+    made = Outbox()
+    made.tell(report(1))
+    made.report_seconds = 3600.0
+    return made
+
+
+def report(number: int, run: RunId = RUN, **fields: Any) -> Reported:
+    chunk = Chunk(number, number, 1, float(number), float(number), float(number))
+    return Reported(run, number, (chunk,), busy_seconds=1.0, number=number, **fields)
+
+
+def loss(step: int) -> list[Series]:
+    return [Series("loss", (step,), (float(step),))]
+
+
+async def waiting(outbox: Outbox) -> list[pb.AttachRequest]:
+    """What it sends now, and nothing more later."""
+    found = []
+    while True:
+        try:
+            async with asyncio.timeout(0):
+                found.append(await outbox.take())
+        except TimeoutError:
+            return found
+
+
+async def test_reports_in_between_become_one_and_go_with_the_end_of_a_quantum(
+    seldom: Outbox,
+) -> None:
+    assert [each.sequence for each in await waiting(seldom)] == [1]
+    other = RunId("t/2", 1)
+    for number in (2, 3, 4):
+        seldom.tell(report(number), loss(number))
+        seldom.tell(report(number, other), loss(number))
+    assert await waiting(seldom) == []
+    seldom.tell(QuantumEnded(RUN, 0, 4))
+    mine, others, ended = await waiting(seldom)
+    assert ended.WhichOneof("message") == "quantum_ended"
+    assert (mine.report.trial, others.report.trial) == ("t/1", "t/2")
+    assert (mine.report.step, mine.report.number, mine.report.busy_seconds) == (4, 4, 3.0)
+    assert [chunk.first_step for chunk in mine.report.chunks] == [2, 3, 4]
+    assert list(mine.report.points.steps) == [2, 3, 4]
+    assert [each.sequence for each in (mine, others, ended)] == [2, 3, 4]
+
+
+async def test_a_loss_that_is_no_number_goes_at_once(seldom: Outbox) -> None:
+    await waiting(seldom)
+    seldom.tell(report(2))
+    seldom.tell(report(3, not_finite=True))
+    assert [each.report.number for each in await waiting(seldom)] == [2, 3]
+
+
+async def test_a_report_that_was_sent_is_never_changed(seldom: Outbox) -> None:
+    """The head may have it, though it could not say so."""
+    seldom.tell(report(2))
+    seldom.tell(QuantumEnded(RUN, 0, 2))
+    before = [each.SerializeToString() for each in await waiting(seldom)]
+    seldom.rewind()
+    seldom.tell(report(3))
+    assert [each.SerializeToString() for each in await waiting(seldom)] == before
+    seldom.tell(report(4))
+    seldom.tell(QuantumEnded(RUN, 1, 4))
+    assert [each.report.number for each in await waiting(seldom)] == [4, 0]
+
+
+async def test_a_report_that_no_other_follows_goes_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(outbox_module, "boottime", clock)
+    outbox = Outbox()
+    outbox.tell(report(1))
+    outbox.report_seconds = 4.0
+    clock.now += 3.99
+    outbox.tell(report(2))
+    outbox.tell(report(3))
+    assert [(await outbox.take()).report.number for _ in range(2)] == [1, 3]
+
+
+async def test_what_only_an_earlier_report_has_keeps_its_step(seldom: Outbox) -> None:
+    await waiting(seldom)
+    seldom.tell(report(2), [*loss(2), Series("val_loss", (2,), (0.5,))])
+    seldom.tell(report(3), loss(3))
+    seldom.tell(report(4), [*loss(4), Series("val_loss", (4,), (0.4,))])
+    seldom.tell(QuantumEnded(RUN, 0, 4))
+    assert [each.report.number for each in await waiting(seldom)] == [2, 4, 0]

@@ -24,9 +24,13 @@ from hermesd.core.model import (
     Quantum,
     RunId,
     RunTerms,
+    Stage,
     Tier,
+    TrialSpec,
 )
 from hermesd.core.node.messages import Assignment, Order, Series, Upcoming, Work
+from hermesd.core.progress import reported
+from hermesd.core.trial import Run, Trial
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -114,6 +118,48 @@ def test_a_report_carries_its_points_with_their_last_values_and_ranges(
     sent = wire.event_to_proto(report, points)
     assert wire.event_from_proto(sent) == report
     assert wire.points_from_proto(sent.report.points) == tuple(points)
+
+
+TRAINING = Trial(
+    TrialSpec("t/1", "t", 1, (Stage(None, ()),), (), 0), 0.0, 0.0,
+    run=Run(RunId("t/1", 1), ("box/cpu:0",), Quantum(), 0.0, started=True),
+)  # fmt: skip
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), st.data())
+def test_reports_that_became_one_say_the_same_as_one_after_the_other(
+    losses: list[float], data: st.DataObject
+) -> None:
+    device, whole, apart, step = Device("box/cpu:0", "box", "cpu", 0), None, TRAINING, 0
+    for number, value in enumerate(losses, 1):
+        step += (steps := data.draw(st.integers(1, 9)))
+        chunk = Chunk(step - steps + 1, step, steps, steps * value, value, value)
+        points = [Series(metric, (step,), (value,)) for metric in ("loss", "acc")]
+        report = Reported(
+            RunId("t/1", 1), step, (chunk,), planned_steps=99, busy_seconds=1.0, cpu_seconds=0.5,
+            examples=steps, memory_bytes=data.draw(st.integers(0, 9)), number=number,
+            passes=number % 2,
+        )  # fmt: skip
+        message = wire.event_to_proto(report, points)
+        said = wire.event_from_proto(message)
+        assert isinstance(said, Reported)
+        apart = reported(apart, said, device, {})
+        if whole is None:
+            whole = message
+        else:
+            assert wire.join_reports(whole.report, message.report)
+    assert whole is not None
+    once = wire.event_from_proto(whole)
+    assert isinstance(once, Reported)
+    together = reported(TRAINING, once, device, {})
+    for field in ("step", "curve", "current", "use", "passes", "planned_steps"):
+        assert getattr(together, field) == getattr(apart, field), field
+    assert together.run is not None
+    assert together.run.heard == len(losses)
+    for metric in ("loss", "acc"):
+        one, other = together.metrics[metric], apart.metrics[metric]
+        for field in ("step", "last", "low", "high"):
+            assert getattr(one, field) == getattr(other, field)
 
 
 work = st.builds(

@@ -27,6 +27,10 @@ OUTBOX_LIMIT = 1_024
 WARNINGS_LIMIT, WARNING_CHARACTERS = 8, 500
 WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
+# A node reports once a second, and more seldom the more nodes there are beyond so many: but often
+# enough for its lease to be renewed as often as before.
+REPORT_SECONDS = 1.0
+NODES_WITHOUT_DELAY = 250
 # A node that says other things than heartbeats is answered so often, and for so many messages.
 PATIENCE_SECONDS = 4.0
 PATIENCE_LIMIT = 64
@@ -63,6 +67,8 @@ class NodeSession:
         # The boot of its machine, and its state directory.
         self.where = where
         self.heard = boottime()
+        # How often it was told to report; it beats a little later than that.
+        self.report_seconds = REPORT_SECONDS
         self.attached = False
         # It has said goodbye for good.
         self.left = False
@@ -88,7 +94,12 @@ class NodeSession:
     @property
     def silent(self) -> bool:
         """Whether too much time has passed since the last message."""
-        return boottime() - self.heard >= SILENCE_SECONDS
+        return boottime() - self.heard >= self.silence_seconds
+
+    @property
+    def silence_seconds(self) -> float:
+        """How much time that is."""
+        return SILENCE_SECONDS + self.report_seconds - REPORT_SECONDS
 
     def hear(self, sent_boottime_seconds: float, asks: bool) -> None:
         """The node has said something: that earns a lease, and an answer at once if it `asks`."""
@@ -175,10 +186,16 @@ class NodeSession:
         self._due = False
         if self._sent:
             message.lease.CopyFrom(self._grant(self._sent))
+            message.lease.report_seconds = self.report_seconds = self._paced(message.lease)
             self._sent, self._answered = 0.0, self.heard
         if self._acknowledged > self._told:
             message.acknowledged_sequence = self._told = self._acknowledged
         return message
+
+    def _paced(self, lease: pb.Lease) -> float:
+        """How often the node may report, of what so many nodes ask for."""
+        longest = self._patience_seconds + REPORT_SECONDS
+        return min(max(REPORT_SECONDS, lease.report_seconds), longest)
 
 
 async def write(session: NodeSession, context: Any) -> None:
@@ -196,13 +213,13 @@ async def watch(session: NodeSession) -> None:
     while True:
         before = boottime()
         # Not before that can it be silent.
-        seconds = max(WATCH_SECONDS, session.heard + SILENCE_SECONDS - before)
+        seconds = max(WATCH_SECONDS, session.heard + session.silence_seconds - before)
         await asyncio.sleep(seconds)
         now = boottime()
         if now - before > seconds + WATCH_SECONDS:
             session.heard = min(now, session.heard + now - before - WATCH_SECONDS)
         if session.silent:
-            raise SessionEnded(f"no heartbeat for {SILENCE_SECONDS:g} s")
+            raise SessionEnded(f"no heartbeat for {session.silence_seconds:g} s")
 
 
 async def hang_up(session: NodeSession) -> None:

@@ -39,7 +39,7 @@ from hermesd.core.trial import Trial
 from hermesd.head.clock import boottime
 from hermesd.head.fleet.duplicate_nodes import DuplicateNodes
 from hermesd.head.fleet.rate_limit import RateLimit
-from hermesd.head.fleet.session import NodeSession
+from hermesd.head.fleet.session import NODES_WITHOUT_DELAY, REPORT_SECONDS, NodeSession
 from hermesd.head.loop import Head
 from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -161,6 +161,12 @@ class NodeSessions:
     def all(self) -> list[NodeSession]:
         """The attached sessions, by node."""
         return [s for _, s in sorted(self._sessions.items()) if s.attached]
+
+    @property
+    def report_seconds(self) -> float:
+        """How often each may report, for all of them to cost no more than fewer that do each
+        second."""
+        return REPORT_SECONDS * len(self._sessions) / NODES_WITHOUT_DELAY
 
     def toll(self, node: NodeId) -> RateLimit:
         """A node's account of what it says."""

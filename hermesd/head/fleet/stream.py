@@ -312,6 +312,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             head=self._setback.head,
             journal_sequence=self._head.committed,
             authority_mark=self._admission.authority_mark,
+            report_seconds=self._sessions.report_seconds,
         )
 
     async def _held(self, session: NodeSession, holdings: pb.Holdings) -> None:

@@ -192,20 +192,22 @@ class Heartbeat(_message.Message):
     def __init__(self) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("sent_boottime_seconds", "lease_seconds", "left_behind", "head", "journal_sequence", "authority_mark")
+    __slots__ = ("sent_boottime_seconds", "lease_seconds", "left_behind", "head", "journal_sequence", "authority_mark", "report_seconds")
     SENT_BOOTTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_BEHIND_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     AUTHORITY_MARK_FIELD_NUMBER: _ClassVar[int]
+    REPORT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     sent_boottime_seconds: float
     lease_seconds: float
     left_behind: int
     head: str
     journal_sequence: int
     authority_mark: str
-    def __init__(self, sent_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., left_behind: _Optional[int] = ..., head: _Optional[str] = ..., journal_sequence: _Optional[int] = ..., authority_mark: _Optional[str] = ...) -> None: ...
+    report_seconds: float
+    def __init__(self, sent_boottime_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., left_behind: _Optional[int] = ..., head: _Optional[str] = ..., journal_sequence: _Optional[int] = ..., authority_mark: _Optional[str] = ..., report_seconds: _Optional[float] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ("reason", "for_good")
