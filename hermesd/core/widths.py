@@ -9,7 +9,8 @@ is tried once before it is believed to be of no use, and never more than twice t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from statistics import median
 
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Study, Tier
@@ -19,6 +20,8 @@ from hermesd.core.trial import Run, Trial
 
 # The newest report weighs this much in what is typical of a study.
 WEIGHT = 0.2
+# Of the speed that is usual, a straggler has less than this part.
+STRAGGLES = 0.5
 
 
 def launched_on(trial: Trial, width: int, kind: str) -> Trial:
@@ -106,9 +109,35 @@ def remaining_steps(trial: Trial, study: Study) -> int:
     return max(min(limits) - trial.step, 0) if limits else steps_ahead(trial)
 
 
+def straggles(trial: Trial, kind: str, runs: Iterable[Trial]) -> tuple[float, float] | None:
+    """Its seconds an iteration on its devices, and the usual ones, if it does less than half of the
+    usual steps there: a straggler of Optimus (EuroSys 2018), below half the median speed.
+
+    Args:
+        kind: that of its devices.
+        runs: the trials that are compared, itself among them.
+    """
+    here, *elsewhere = _pace(trial, kind)
+    # Where it was itself on others, that says more than its like: these may have more to do.
+    seen = elsewhere or [_pace(each, kind)[0] for each in runs]
+    usual = median(1.0 / seconds for seconds in seen)
+    return (here, 1.0 / usual) if 1.0 / here < STRAGGLES * usual else None
+
+
+def is_paced(trial: Trial, kind: str) -> bool:
+    """Whether the speed of a running trial was measured on the devices that it has."""
+    known = trial.paces.get(kind)
+    return bool(known and trial.run and known[0].device == trial.run.devices[0])
+
+
+def _pace(trial: Trial, kind: str) -> list[float]:
+    """Seconds of an iteration on the devices that it was on last, and on those before."""
+    return [each.seconds for each in trial.paces[kind]]
+
+
 def resize_seconds(trial: Trial, facts: Facts) -> float:
-    """What another number of devices costs the trial: to be written down, and to begin from that;
-    as measured, or as its start took."""
+    """What another number of devices, or others, cost the trial: to be written down, and to begin
+    from that; as measured, or as its start took."""
     measured = trial.costs.get(Tier.CHECKPOINT)
     suspend = measured.suspend_seconds if measured else facts.suspend_seconds
     resume = (measured.resume_seconds if measured else 0.0) or facts.restore_seconds

@@ -222,6 +222,8 @@ class Matching:
                     )
                 elif resizing and (resize := resizing.of(trial, free)):
                     self._resize(trial, resize, issue)
+                elif move := self._gangs.elsewhere(trial, free):
+                    self._resize(trial, move, issue)
                 elif not self._move(trial, moves, free, occupants, position, issue) and (
                     choice := self.queues.choice(trial, now)
                 ):
@@ -271,7 +273,7 @@ class Matching:
         return resizing
 
     def _resize(self, trial: Trial, resize: Resize, issue: Issue) -> None:
-        """A running trial is written down, to go on on another number of devices."""
+        """A running trial is written down, to go on on another number of devices, or on others."""
         assert trial.run is not None
         deadline = trial.notice(self._study(trial.id).suspend_deadline_seconds)
         run, (width, reason) = trial.run.id, resize

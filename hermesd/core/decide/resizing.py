@@ -27,7 +27,7 @@ from hermesd.core.widths import (
     tried_up_to,
 )
 
-# How many times its cost a resize has to save.
+# How many times its cost a resize, or a move to other devices, has to save.
 WORTH = 5.0
 # A trial that becomes faster by less than this has no use for more devices.
 FASTER = 1.05
@@ -53,7 +53,7 @@ def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId,
 
 
 class Resize(NamedTuple):
-    """On how many devices a running trial is to go on, and why."""
+    """On how many devices a running trial is to go on, on others if it has as many, and why."""
 
     width: int
     reason: str

@@ -55,7 +55,12 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
         case Suspend(run_id, successor=successor):
             trial, run = _running(state, run_id)
             asked = replace(run, asked=command)
-            state.put(replace(trial, phase=Phase.SUSPENDING, run=asked, aim=command.width))
+            shunned = run.devices if command.width == len(run.devices) else trial.shunned
+            state.put(
+                replace(
+                    trial, phase=Phase.SUSPENDING, run=asked, aim=command.width, shunned=shunned
+                )
+            )
             if successor is not None:
                 slot = state.slots[run.devices[0]]
                 state.put_slot(replace(slot, reserved=successor))
