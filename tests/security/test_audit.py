@@ -162,6 +162,43 @@ async def test_a_change_and_what_the_audit_has_of_it_are_one_transaction(
         assert all((entry.name, entry.shown) == (LOCAL.name, "socket") for entry in entries)
 
 
+async def test_a_call_that_fails_after_its_change_ends_when_the_audit_has_that_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path) as up:
+        await up.submit()
+        head, written, may_write = up.running.head, asyncio.Event(), asyncio.Event()
+        append, change = head.journal.append_audit, head.change
+
+        async def slow(entries: list[AuditEntry]) -> None:
+            if entries[-1].result == OK:
+                written.set()
+                await may_write.wait()
+            await append(entries)
+
+        async def failing(*what: Any) -> Any:
+            await change(*what)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(head.journal, "append_audit", slow)
+        monkeypatch.setattr(head, "change", failing)
+        marking = pb.MarkTrialsRequest(
+            request_id=request_id(), selection=pb.Selection(trials=["digits/1"]), note="x"
+        )
+        call = up.control.MarkTrials(marking)
+        await written.wait()
+        # Something else that the head answers: by then it would have answered this one.
+        with pytest.raises(grpc.aio.AioRpcError):
+            await up.control.RemoveStudy(pb.RemoveStudyRequest(study="none"))
+        assert not call.done()
+        may_write.set()
+        assert (await status(call))[0] is CODE.INTERNAL
+        entries = (await up.control.ListAudit(pb.ListAuditRequest())).entries
+        assert [entry.result for entry in entries if entry.method == "MarkTrials"] == [
+            "INTERNAL", OK,
+        ]  # fmt: skip
+
+
 async def test_the_audit_survives_a_restart_and_a_repair(tmp_path: Path) -> None:
     async with world(tmp_path) as up:
         await up.submit()

@@ -486,8 +486,13 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                 with door.admitted(context, lasts=handler.request_streaming):
                     here = copy_context()
                     beside.set(note)
-                    answer = await inner(request, context)
-                    await (noted[0] if noted else door.done(context, request))
+                    try:
+                        answer = await inner(request, context)
+                    finally:  # a change was made, whatever came of the call
+                        if noted:
+                            await asyncio.shield(noted[0])
+                    if not noted:
+                        await door.done(context, request)
                     return answer
             except asyncio.CancelledError:
                 door.cut_short(context, request)
