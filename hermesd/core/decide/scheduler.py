@@ -109,7 +109,7 @@ AHEAD = 64
 
 
 def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
-    """For each node, the waiting trials that it keeps, the one that will run soonest first.
+    """For each node that keeps waiting trials, these, the one that will run soonest first.
 
     A trial has the next turn if it is among the first of its pool, one for each device, or the
     first of those that wait for its home.
@@ -138,7 +138,8 @@ def upcoming(state: State, queues: Queues, now: Time) -> dict[NodeId, Upcoming]:
         seen[pool] += 1
         if (node := _keeper(state, trial)) is not None and node not in leaving:
             (first if has_turn else later)[node].append(trial.id)
-    return {node: Upcoming((*first[node], *later[node]), len(first[node])) for node in state.nodes}
+    keepers = [*first, *(node for node in later if node not in first)]
+    return {node: Upcoming((*first[node], *later[node]), len(first[node])) for node in keepers}
 
 
 def _order(queues: Queues, study: StudyId, count: int, now: Time) -> list[TrialId]:
@@ -493,7 +494,7 @@ class Scheduler:
             return ()
 
     def upcoming(self, now: Time) -> dict[NodeId, Upcoming]:
-        """What each node may prepare for; see `foresight`."""
+        """What nodes may prepare for, those that may; see `foresight`."""
         return upcoming(self.state, self._queues, now)
 
     def left_idle(self, study_id: StudyId, now: Time) -> tuple[DeviceId, ...]:

@@ -30,7 +30,7 @@ SILENCE_SECONDS = 5.0
 # A node reports once a second, and more seldom the more nodes there are beyond so many: but often
 # enough for its lease to be renewed as often as before.
 REPORT_SECONDS = 1.0
-NODES_WITHOUT_DELAY = 250
+NODES_WITHOUT_DELAY = 200
 # A node that says other things than heartbeats is answered so often, and for so many messages.
 PATIENCE_SECONDS = 4.0
 PATIENCE_LIMIT = 64

@@ -104,6 +104,7 @@ class Leasing:
 # A hint, a moment after devices were given, twice a second at most; one that is lost or
 # late costs a node only what it could have prepared.
 
+NOTHING = Upcoming((), 0)
 SOON_SECONDS = 0.05
 PAUSE_SECONDS = 0.5
 
@@ -135,8 +136,10 @@ class Foresight:
 
     def _speak(self, head: Head) -> None:
         self._planned, self._spoke = None, asyncio.get_running_loop().time()
-        for node, hint in head.scheduler.upcoming(head.clock()).items():
-            same = self._said.get(node, Upcoming((), 0)) == hint
+        hints = head.scheduler.upcoming(head.clock())
+        for node in [*hints, *(node for node in self._said if node not in hints)]:
+            hint = hints.get(node, NOTHING)
+            same = self._said.get(node, NOTHING) == hint
             if not same and self._send(node, wire.command_to_proto(hint)):
                 self._said[node] = hint
 
