@@ -113,14 +113,23 @@ def missing(program: Program) -> str | None:
     return next((tool for tool in program.tools if shutil.which(tool) is None), None)
 
 
-def suspended_again_and_again(trial: WorldTrial, letters: int) -> None:
+def suspended_again_and_again(
+    trial: WorldTrial, letters: int, other: WorldTrial | None = None
+) -> str:
     """Run the trial to its end, which comes after it has printed so many letters, suspended as an
-    image now and then, each time by a host that ends there."""
-    path = None
+    image now and then, each time by a host that ends there; what it has printed. The last time it
+    goes on as the `other`, if there is one, as on another node."""
+    path, printed = None, ""
     try:
-        for _ in range(_TIMES):
+        for round in range(_TIMES + 1):
+            if round == _TIMES and other is not None and path is not None:
+                printed = trial.output
+                trial, path = other, _moved(path, other)
             trial.launch()
             trial.start(restore=path)
+            if round == _TIMES:
+                trial.until("completed")
+                break
             trial.until("started")
             wait_for_more(trial, letters // (_TIMES + 1))
             trial.suspend("checkpoint")
@@ -130,14 +139,16 @@ def suspended_again_and_again(trial: WorldTrial, letters: int) -> None:
             assert event["tier"] == "checkpoint", event
             path = event["checkpoint"]["path"]
             trial.end()
-        else:
-            trial.launch()
-            trial.start(restore=path)
-            trial.until("completed")
         trial.quit()
     finally:
         trial.end()
     assert path is not None, "it was never suspended"
+    return printed + trial.output
+
+
+def _moved(path: str, other: WorldTrial) -> str:
+    """The image at `path`, and nothing else, on the other's node."""
+    return str(shutil.copytree(path, other.checkpoints / Path(path).name))
 
 
 def wait_for_more(trial: WorldTrial, letters: int) -> None:

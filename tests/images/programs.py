@@ -9,6 +9,13 @@ _LOOP = """
 import time
 def rest(): time.sleep(0.015)
 """
+_SQLITE = r"'unfit'.*lacks work/rows.db itself \(SQLite holds it open"
+_TORCH = """
+import torch
+torch.manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.randn(64, 1))
+model = torch.nn.Linear(5, 1); best = torch.optim.SGD(model.parameters(), 0.01)
+"""
 
 
 @dataclass(frozen=True)
@@ -20,11 +27,17 @@ class Program:
     modules: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     builds: tuple[str, ...] = field(default=())
+    stays: str = ""  # why its image is of no use on another node, as a host says it
 
 
-def python(source: str, *modules: str) -> Program:
+def python(source: str, *modules: str, stays: str = "") -> Program:
     """A Python program of one file."""
-    return Program({"main.py": _LOOP + source}, modules=modules)
+    return Program({"main.py": _LOOP + source}, modules=modules, stays=stays)
+
+
+def torch(source: str, *modules: str) -> Program:
+    """One that trains a small model of PyTorch on 64 rows."""
+    return python(_TORCH + source, "torch", *modules)
 
 
 PROGRAMS = {
@@ -115,21 +128,27 @@ with open("map", "r+b") as file, mmap.mmap(file.fileno(), 4096) as m:
     for step in range(70):
         m[step] = step; print(sum(m[:]), flush=True); rest()
 """),
-    "sqlite": python("""
+    "sqlite": python(
+        """
 import sqlite3
 db = sqlite3.connect("rows.db"); db.execute("create table t (n)")
 for step in range(40):
     with db: db.execute("insert into t values (?)", (step,))
     print(db.execute("select sum(n) from t").fetchone(), flush=True); rest()
-"""),
-    "sqlite in wal": python("""
+""",
+        stays=_SQLITE,
+    ),
+    "sqlite in wal": python(
+        """
 import sqlite3
 db = sqlite3.connect("rows.db"); db.execute("pragma journal_mode=wal"); db.execute("create table t (n)")
 for step in range(40):
     with db: db.execute("insert into t values (?)", (step,))
     print(db.execute("select sum(n) from t").fetchone(), flush=True); rest()
 db.close()
-"""),
+""",
+        stays=_SQLITE,
+    ),
     "threads": python("""
 import threading, queue
 asked, answered = queue.Queue(), queue.Queue()
@@ -394,12 +413,8 @@ for step in range(40):
 """,
         "tensorflow",
     ),
-    "torch with workers": python(
-        """
-import itertools, torch
-torch.manual_seed(1)
-data = torch.utils.data.TensorDataset(torch.randn(64, 5), torch.randn(64, 1))
-model = torch.nn.Linear(5, 1); best = torch.optim.SGD(model.parameters(), 0.01)
+    "torch with workers": torch("""
+import itertools
 rates = itertools.cycle([0.1, 0.01])
 if __name__ == "__main__":
     loader = torch.utils.data.DataLoader(data, 8, shuffle=True, num_workers=2, persistent_workers=True)
@@ -408,9 +423,7 @@ if __name__ == "__main__":
             best.param_groups[0]["lr"] = next(rates)
             loss = ((model(x) - y) ** 2).mean(); best.zero_grad(); loss.backward(); best.step()
             print(loss.item(), flush=True); rest()
-""",
-        "torch",
-    ),
+"""),
     "jax": python(
         """
 import jax, jax.numpy as jnp

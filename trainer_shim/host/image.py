@@ -9,12 +9,14 @@ an error with a reason, and costs the program nothing.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import math
 import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ _LIMIT_SECONDS = 600.0
 _COMMON = ("--manage-cgroups=ignore", "--file-locks", "--link-remap", "-v2")
 _DUMP_ONLY = ("--leave-stopped", "--ghost-limit", "1G")
 _C_LIBRARY = re.compile(r"/\S*/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl\S*)$", re.MULTILINE)
+# How each of its databases begins.
+_SQLITE = b"SQLite format 3\0"
 _ERROR = re.compile(r"Error \(.*?\): (.*)")
 # These come with every rootless image and mean nothing.
 _HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
@@ -106,9 +110,15 @@ def _c_library() -> str:
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
 
-def misfit(manifest: Mapping[str, Any]) -> str:
-    """Why the image of this manifest cannot be brought back on this machine; "" if it may be."""
+def misfit(manifest: Mapping[str, Any], directory: str) -> str:
+    """Why the image of this manifest cannot be brought back on this machine, for a trial in this
+    directory; "" if it may be."""
     lacking = sorted(set(manifest["features"]).difference(features()))
+    for path, number in manifest.get("databases", {}).items():
+        inside = os.path.relpath(path, manifest["directory"])
+        here = path if inside.startswith(os.pardir) else os.path.join(directory, inside)
+        if not os.path.exists(here) or os.stat(here).st_ino != number:
+            lacking.append(f"{inside} itself (SQLite holds it open, and takes no copy for it)")
     for path, size in manifest.get("outside", {}).items():
         try:
             found = f"has {os.path.getsize(path)}" if os.path.getsize(path) != size else ""
@@ -146,8 +156,10 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
     if not (
         _are(str, there, list)
         and _are(str, links, dict)
+        and all(_are(str, kept.get(name, []), list) for name in ("folders", "fifos"))
         and _are(str, manifest["features"], list)
         and _are(int, outside, dict)
+        and _are(int, manifest.get("databases", {}), dict)
         and all(_are(int, stamp, list) for stamp in stamps)
         and all(isinstance(clocks.get(name), float) for name in world.CLOCKS)
         and all(math.isfinite(clocks[name]) for name in world.CLOCKS)
@@ -213,13 +225,14 @@ def take(
         with _named(source.pid):
             _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
             outside = _outside(source.pid, str(fields.get("directory", source.folder)))
+            databases = _databases(source.pid)
             files = _keep_files(source, os.path.join(builder.partial, _FILES))
             _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
         dumped()
         _compress(builder, processes)
         builder.adopt()
         said = {"form": FORM, "features": features(), "clocks": clocks, "outside": outside}
-        said |= {"kept": files, "laid_out": source.laid_out}
+        said |= {"kept": files, "laid_out": source.laid_out, "databases": databases}
         return builder.finish({**fields, **said})
 
 
@@ -305,21 +318,25 @@ def _reason(log: str) -> str:
 def _keep_files(source: Source, kept: str) -> dict[str, Any]:
     """Copy what the program has made or changed there; what all is there, and where links lead."""
     there = scan(source.folder)
-    links = {}
+    links, fifos = {}, []
     for name, stamp in there.items():
         path = os.path.join(source.folder, name)
         if os.path.islink(path):
             links[name] = os.readlink(path)
+        elif stamp and stat.S_ISFIFO(os.stat(path).st_mode):
+            fifos.append(name)
         elif stamp and stamp[:2] != source.laid_out.get(name) and os.path.isfile(path):
             target = os.path.join(kept, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(path, target)
-    return {"there": sorted(there), "links": links}
+    folders = [name for name, stamp in there.items() if not stamp]
+    return {"there": sorted(there), "links": links, "folders": folders, "fifos": fifos}
 
 
 def _return_files(kept: str, files: Mapping[str, Any], folder: str) -> None:
     """Have the working copy as it was: what has come since goes, what has changed is put back."""
     there, links = set(files["there"]), files["links"]
+    folders, fifos = set(files.get("folders", there)), set(files.get("fifos", ()))
     for name in sorted(scan(folder), reverse=True):  # what lies in a folder before the folder
         path = os.path.join(folder, name)
         if name not in there or (os.path.islink(path) and os.readlink(path) != links.get(name)):
@@ -329,22 +346,34 @@ def _return_files(kept: str, files: Mapping[str, Any], folder: str) -> None:
         path, target = os.path.join(kept, name), os.path.join(folder, name)
         if held.get(name):
             if not _is_same(path, target):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(target)
-                shutil.copy2(path, target)
+                _put_back(path, target)
+            shutil.copystat(path, target)
         elif name in links and not os.path.islink(target):
             os.symlink(links[name], target)
-        elif not os.path.lexists(target):
+        elif name in fifos and not os.path.lexists(target):
+            os.mkfifo(target)
+        elif name in folders and not os.path.lexists(target):
             os.makedirs(target)
 
 
+def _put_back(path: str, target: str) -> None:
+    """Copy a file over what there is: SQLite goes on only with the same file, not with another of
+    the same name."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(target)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        if not (is_own and os.access(target, os.W_OK)):
+            os.unlink(target)
+    shutil.copyfile(path, target)
+
+
 def _is_same(path: str, other: str) -> bool:
+    """Whether they hold the same; the time of one that is written through memory tells little."""
     try:
-        ours, theirs = os.lstat(path), os.lstat(other)
+        return stat.S_ISREG(os.lstat(other).st_mode) and filecmp.cmp(path, other, shallow=False)
     except FileNotFoundError:
         return False
-    return (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns)
 
 
 # Shared memory that has a name: files that are gone after a reboot, and on other machines.
@@ -384,6 +413,21 @@ def _outside(root: int, directory: str) -> dict[str, int]:
     own = (directory + os.sep, SHARED_MEMORY + os.sep, "/proc/", "/sys/", "/dev/")
     outside = (path for path in paths if path.startswith("/") and not path.startswith(own))
     return {path: os.path.getsize(path) for path in sorted(outside) if os.path.isfile(path)}
+
+
+def _databases(root: int) -> dict[str, int]:
+    """The numbers, in their file systems, of the SQLite databases that a tree has open."""
+    found = {}
+    for pid in _tree(root):
+        with contextlib.suppress(OSError):
+            for fd in os.scandir(f"/proc/{pid}/fd"):
+                status = os.stat(fd.path)
+                if not stat.S_ISREG(status.st_mode) or not status.st_nlink:
+                    continue
+                with open(fd.path, "rb") as file:
+                    if file.read(len(_SQLITE)) == _SQLITE:
+                        found[os.readlink(fd.path)] = status.st_ino
+    return found
 
 
 def _tree(root: int) -> set[int]:

@@ -105,7 +105,7 @@ class Supervisor(LiveTrial):
             image.see_that_it_is_sound(manifest)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
-            if why := image.misfit(manifest):
+            if why := image.misfit(manifest, self.spec.directory):
                 raise NotHere(why)
             if manifest["parameters"] != self.spec.parameters:
                 raise ImageError("the hyper-parameters are others than those of its process")
