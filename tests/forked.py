@@ -1,42 +1,53 @@
-"""`hermesd` and `hermesctl` as processes that have nothing to import: forked from one that has.
+"""Processes that have nothing to import: forked from one that has.
 
-To import a daemon takes a second of a core, to refuse its settings some milliseconds. The words,
-variables, folder and streams of each process are its own.
+To import a daemon takes a second of a core, to import Keras five. The words, variables, folder and
+streams of each process are its own.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import NoReturn
 
-import hermesctl.cli
-from hermesd import __main__ as hermesd
-
-PROGRAMS = {"hermesd": hermesd.main, "hermesctl": hermesctl.cli.main}
+# The modules of each program that have its `main`, and what each process of it imports later.
+PROGRAMS = {"hermesd": "hermesd.__main__", "hermesctl": "hermesctl.cli"}
+LATER = ("typer._adapters", "hermesd.head.server", "hermesd.node.daemon")
 
 
 class Forked:
-    """A command line that begins with `hermesd` or `hermesctl`, in this environment."""
+    """A command line that begins with `hermesd` or `hermesctl`, in this environment; or with
+    `keras`, which is a Python that has imported it, and goes on with a script or `-m MODULE`."""
 
-    def __init__(self, *words: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        *words: str,
+        environment: Mapping[str, str] = os.environ,
+        folder: Path | None = None,
+    ) -> None:
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
-        self._ended, theirs = socket.socketpair()
-        request = json.dumps([words, dict(environment), os.getcwd()]).encode()
+        self._told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = json.dumps([words, dict(environment), str(folder or Path.cwd())]).encode()
         with theirs:
-            socket.send_fds(_forker(), [request], [*self._streams, theirs.fileno()])
+            forker = _forker("keras" if words[0] == "keras" else "hermes")
+            socket.send_fds(forker, [request], [*self._streams, theirs.fileno()])
+        self.pid = int(self._told.recv(100))
 
     def communicate(self) -> tuple[int, str, str]:
         """Its exit code, and what it has written to stdout and stderr, once it has ended."""
-        with self._ended:
-            code = int(self._ended.recv(100))
+        with self._told:
+            code = int(self._told.recv(100))
         written = []
         for descriptor in self._streams:
             with open(descriptor) as stream:
@@ -46,19 +57,32 @@ class Forked:
 
 
 @cache
-def _forker() -> socket.socket:
-    """The way to the process of this session that has imported everything; it ends with us."""
+def _forker(kind: str) -> socket.socket:
+    """The way to the process of this session that has imported everything; it ends with us, and is
+    nobody's child: some tests end all that are below their own."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        words = [sys.executable, "-m", "tests.forked"]
+        words = [sys.executable, "-m", "tests.forked", kind]
         as_stdin = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
-        os.posix_spawn(sys.executable, words, os.environ, file_actions=as_stdin)
+        # As nodes start interpreters that are warm for programs.
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        starter = os.posix_spawn(
+            sys.executable, words, environment if kind == "keras" else os.environ,
+            file_actions=as_stdin,
+        )  # fmt: skip
+        os.waitpid(starter, 0)
     return ours
 
 
-def _serve() -> None:
-    for module in ("typer._adapters", "hermesd.head.server", "hermesd.node.daemon"):
+def _serve(kind: str) -> None:
+    if os.fork() != 0:
+        os._exit(0)
+    os.setsid()
+    gc.disable()  # what imports make stays
+    for module in ["keras"] if kind == "keras" else [*PROGRAMS.values(), *LATER]:
         importlib.import_module(module)
+    gc.enable()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=os.dup(0)) as requests:
         while True:
@@ -67,22 +91,29 @@ def _serve() -> None:
                 return
             if os.fork() == 0:
                 requests.close()
-                _start(*json.loads(content), *descriptors)
+                break
             for descriptor in descriptors:
                 os.close(descriptor)
+    words, environment, folder = json.loads(content)
+    _become(environment, folder, *descriptors)
+    if kind == "keras":
+        _run(words[1:])
+    else:
+        _main(words)
 
 
-def _start(
-    words: list[str], environment: dict[str, str], folder: str, out: int, error: int, ended: int
-) -> NoReturn:
-    """Become a process that waits for one that becomes the program."""
+def _become(environment: dict[str, str], folder: str, out: int, error: int, told: int) -> None:
+    """Return in a new process with these streams; this one tells of its start and its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
     if program != 0:
-        _, status = os.waitpid(program, 0)
-        os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
+        with socket.socket(fileno=told) as caller:
+            caller.send(str(program).encode())
+            _, status = os.waitpid(program, 0)
+            with suppress(BrokenPipeError):  # nobody waits for it
+                caller.send(str(os.waitstatus_to_exitcode(status)).encode())
         os._exit(0)
-    os.close(ended)
+    os.close(told)
     for stream, descriptor in ((1, out), (2, error)):
         os.dup2(descriptor, stream)
         os.close(descriptor)
@@ -91,10 +122,14 @@ def _start(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+
+
+def _main(words: list[str]) -> NoReturn:
+    """Be a command of Hermes, without the time it takes to free what was imported."""
     sys.argv = words
     code = 1
     try:
-        PROGRAMS[words[0]]()
+        sys.modules[PROGRAMS[words[0]]].main()
     except SystemExit as ending:
         code = int(ending.code or 0)
     except BaseException:
@@ -104,5 +139,17 @@ def _start(
     os._exit(code)
 
 
+def _run(words: list[str]) -> None:
+    """Be `python WORDS`, to the end of the interpreter."""
+    if words[0] == "-m":
+        sys.path[0] = os.getcwd()
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(words[0])
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+
+
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1])

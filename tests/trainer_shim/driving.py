@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.forked import Forked
 from trainer_shim.channel import frames
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,17 +164,24 @@ class Trial:
 
 class Zygote:
     """A zygote and the connection that owns it. It is nobody's child: tests of groups of processes
-    end all that are below the test's own."""
+    end all that are below the test's own. One `of_keras` has it from the process of all tests."""
 
-    def __init__(self, path: Path, preload: str = "") -> None:
-        command = [sys.executable, "-m", "trainer_shim.host.zygote", str(path)]
+    def __init__(self, path: Path, preload: str = "", of_keras: bool = False) -> None:
+        self.of_keras = of_keras
+        module = ["-m", "trainer_shim.host.zygote", str(path)]
         if preload:
-            command += ["--preload", preload]
-        orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+            module += ["--preload", preload]
         shim = _linked(path.parent / "shim")
         # PyTorch sets it in a test's own process; no trial has it.
         env = {name: it for name, it in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
-        self.pid = int(subprocess.check_output(orphan, cwd=shim, env=env, start_new_session=True))
+        if of_keras:
+            env["PYTHONHASHSEED"] = "0"  # or it would start anew to have it
+            self._forked = Forked("keras", *module, environment=env, folder=shim)
+            self.pid = self._forked.pid
+        else:
+            orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", sys.executable, *module]
+            started = subprocess.check_output(orphan, cwd=shim, env=env, start_new_session=True)
+            self.pid = int(started)
         self._end = open(  # noqa: SIM115
             os.pidfd_open(self.pid), "rb", buffering=0
         )
@@ -198,6 +206,8 @@ class Zygote:
         if not self._end.closed:
             select.select([self._end], [], [])
             self._end.close()
+            if self.of_keras:
+                self._forked.communicate()
 
 
 def _linked(folder: Path) -> Path:

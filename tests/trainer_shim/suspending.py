@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -28,7 +29,7 @@ def warm_zygote(folder: Path, preload: str, **variables: str) -> Iterator[Zygote
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**QUIET, **variables}.items():
             patch.setenv(name, value)
-        warm = Zygote(folder / "sock", preload)
+        warm = Zygote(folder / "sock", preload, of_keras=preload == "keras" and not variables)
     try:
         yield warm
     finally:
@@ -40,6 +41,16 @@ def tensorflow_zygote(folder: Path, **variables: str) -> Iterator[Zygote]:
     """A process that has imported TensorFlow, and Keras 3 unless there are `variables`."""
     with warm_zygote(folder, "tensorflow" if variables else "keras", **variables) as warm:
         yield warm
+
+
+def with_keras(folder: Path, *lines: str) -> str:
+    """What these lines print, run in a folder by a Python that has imported Keras, of no trial."""
+    script = folder / "train.py"
+    script.write_text("\n".join(lines))
+    run = Forked("keras", str(script), environment=environment(**QUIET), folder=folder)
+    code, printed, errors = run.communicate()
+    assert code == 0, errors
+    return printed
 
 
 class Runs:
@@ -90,15 +101,18 @@ class Runs:
         """The last word of the program without Hermes."""
         folder = self.folder / "plain"
         folder.mkdir()
-        run = subprocess.run(
-            [sys.executable, str(self.script)],
-            cwd=folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
+        if self._zygote is not None and self._zygote.of_keras:
+            return last_word(with_keras(folder, self.script.read_text()))
+        return last_word(
+            subprocess.run(
+                [sys.executable, str(self.script)],
+                cwd=folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            ).stdout
         )
-        return last_word(run.stdout)
 
     def undisturbed(self, *arguments: str) -> Outcome:
         """From start to end."""

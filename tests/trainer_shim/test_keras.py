@@ -6,8 +6,6 @@ Every comparison is bit for bit: each step's loss, the final weights and everyth
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from hermesctl.render.loading import loading_lines
 from hermesd.node.storage import checkpoints
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
+from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, with_keras
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 STEPS = 40
@@ -225,14 +223,7 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
     assert checkpoints.is_result(Path(path)) == is_eager
     lines = loading_lines(Path(path), ["keras.arrays", "model.keras"])
     shows = "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
-    loaded = subprocess.run(
-        [sys.executable, "-c", "\n".join([*lines, shows])],
-        env=runs.environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert loaded.stdout in printed
+    assert with_keras(tmp_path, *lines, shows) in printed
 
 
 @pytest.mark.parametrize(

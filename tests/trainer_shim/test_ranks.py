@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer_shim.driving import Event, Trial, ending, environment
+from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
 from tests.trainer_shim.rank_programs import (
     ALL_REDUCE,
     DDP,
@@ -20,6 +20,7 @@ from tests.trainer_shim.rank_programs import (
     MIRRORED_FIT,
     MULTI_WORKER,
 )
+from tests.trainer_shim.suspending import QUIET
 
 # How often the slow tests suspend PyTorch's processes to disk; each takes as long as two imports.
 SUSPENDS = int(os.environ.get("SUSPENDS", "500"))
@@ -31,7 +32,7 @@ def trial_of(folder: Path, width: int, program: str, *arguments: str, **fields: 
     script = folder.parent / "train.py"
     script.write_text(program)
     argv = [sys.executable, str(script), *arguments]
-    return Trial(folder, argv, environment(), ranks=[{}] * width, **fields)
+    return Trial(folder, argv, environment(**QUIET), ranks=[{}] * width, **fields)
 
 
 def last_words(trial: Trial, width: int) -> list[str]:
@@ -42,8 +43,10 @@ def last_words(trial: Trial, width: int) -> list[str]:
     return [output.splitlines()[-1] for output in outputs]
 
 
-def undisturbed(folder: Path, width: int, steps: int, program: str = ALL_REDUCE) -> list[str]:
-    with ending(trial_of(folder, width, program, str(steps), seed=1).launch()) as trial:
+def undisturbed(
+    folder: Path, width: int, steps: int, program: str = ALL_REDUCE, zygote: Zygote | None = None
+) -> list[str]:
+    with ending(trial_of(folder, width, program, str(steps), seed=1).launch(zygote)) as trial:
         trial.start()
         trial.until("completed")
         return last_words(trial, width)
@@ -173,11 +176,13 @@ def test_torchs_distributed_data_parallel_differs_by_rounding_on_another_number_
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
-def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: Path) -> None:
-    expected = undisturbed(tmp_path / "plain", 2, 1000, MULTI_WORKER)
+def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    expected = undisturbed(tmp_path / "plain", 2, 1000, MULTI_WORKER, zygote)
     assert len({word.split()[1] for word in expected}) == 1
     trial = trial_of(tmp_path / "cut", 2, MULTI_WORKER, "1000", seed=1)
-    with ending(trial.launch()) as trial:
+    with ending(trial.launch(zygote)) as trial:
         trial.start()
         steps_begin(trial)
         trial.suspend("park")
@@ -191,11 +196,11 @@ def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(tmp_path: P
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
 def test_keras_fit_of_one_process_with_several_devices_parks_and_says_why_it_only_does(
-    tmp_path: Path,
+    zygote: Zygote, tmp_path: Path
 ) -> None:
-    expected = undisturbed(tmp_path / "plain", 1, 10, MIRRORED_FIT)
+    expected = undisturbed(tmp_path / "plain", 1, 10, MIRRORED_FIT, zygote)
     trial = trial_of(tmp_path / "cut", 0, MIRRORED_FIT, "10", seed=1)
-    with ending(trial.launch()) as trial:
+    with ending(trial.launch(zygote)) as trial:
         trial.start()
         steps_begin(trial)
         assert suspended(trial, "park", 3, random.Random(1)) == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from hermesctl.render.loading import loading_lines
 from hermesd.node.storage import checkpoints
 from tests.trainer_shim import tf_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, suspend
+from tests.trainer_shim.suspending import Runs, fidelity, suspend, with_keras
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
@@ -86,14 +84,7 @@ def test_what_was_trained_is_a_checkpoint_of_tensorflows(
     lines[1] = lines[1].replace(")  #", ").assert_consumed()  #")
     script = [*lines[:1], MADE, "model, adam = made()", "scale = Trainer().scale"]
     script += ["adam.build([*model.trainable_variables, scale])", *lines[1:], COMPARED]
-    run = subprocess.run(
-        [sys.executable, "-c", "\n".join(script)],
-        cwd=work,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert run.stdout == "ALIKE\n"
+    assert with_keras(work, *script) == "ALIKE\n"
 
 
 def test_what_cannot_be_saved_is_said_and_costs_nothing_else(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
-from tests.trainer_shim.driving import ROOT, environment
+from tests.trainer_shim.suspending import with_keras
 
 pytestmark = pytest.mark.tensorflow
 
@@ -24,12 +23,8 @@ print(private.untested())
 """
 
 
-def test_a_name_that_is_gone_and_a_version_untested_are_named() -> None:
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3", PYTHONPATH=str(ROOT))
-    run = subprocess.run(
-        [sys.executable, "-c", CHECK], env=env, stdout=subprocess.PIPE, text=True, check=True
-    )
-    here, unused, gone, untested = run.stdout.splitlines()
+def test_a_name_that_is_gone_and_a_version_untested_are_named(tmp_path: Path) -> None:
+    here, unused, gone, untested = with_keras(tmp_path, CHECK).splitlines()
     assert here == "None / None"
     assert unused.endswith("no _no_such in tensorflow.python.client.session.BaseSession.__init__")
     assert "tensorflow.python.eager.context.Context.no_such_method" in gone
