@@ -28,8 +28,8 @@ def runs_of(zygote: Zygote, folder: Path, body: str, seeded: bool) -> Runs:
 @pytest.mark.parametrize(
     ("seeded", "every"),
     [
-        pytest.param(True, 4, id="seeded"),
-        pytest.param(False, 4, id="unseeded"),
+        pytest.param(True, 8, id="seeded"),
+        pytest.param(False, 8, id="unseeded"),
         pytest.param(True, 1, id="seeded-each", marks=pytest.mark.slow),
         pytest.param(False, 1, id="unseeded-each", marks=pytest.mark.slow),
     ],
