@@ -8,26 +8,10 @@ import pytest
 
 from hermesd.study.submission import Submission, draft
 from hermesd.verify.branches import Branch, branches
+from tests import test_verify
 from tests.study_specs import spec
-from tests.test_verify import NOISE, certificate, hermesctl
+from tests.test_verify import FORGETFUL, NOISE, WHOLE, certificate, hermesctl
 
-# Its rate changes after `first` steps. What `{saved}` lacks is lost where another goes on.
-PROGRAM = """
-import json, os, pathlib
-import trainer_shim
-trial = trainer_shim.attach()
-state, momentum, step = 1.0, 0.0, 0
-if trial.resume:
-    saved = json.loads((pathlib.Path(trial.resume.path) / "state").read_text())
-    state, step = saved[0], saved[-1]
-    momentum = saved[1] if len(saved) == 3 else 0.0
-def save(folder):
-    (pathlib.Path(folder) / "state").write_text(json.dumps({saved}))
-while step < 9:
-    momentum = 0.5 * momentum + trial.params["rate"] * state
-    state, step = state - momentum + {noise}, step + 1
-    trial.report(step, loss=state, save=save)
-"""
 STUDY = """
 program: train.py
 share: SHARE
@@ -52,9 +36,9 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-def program(study: Path, saved: str = "[state, momentum, step]", noise: str = "0.0") -> None:
-    text = PROGRAM.replace("{saved}", saved).replace("{noise}", noise)
-    (study.parent / "train.py").write_text(text)
+def program(study: Path, saved: str = WHOLE, noise: str = "0.0") -> None:
+    """One whose rate changes after `first` steps."""
+    test_verify.program(study, saved=saved, noise=noise, steps=9, rate='trial.params["rate"]')
 
 
 def test_each_trial_goes_on_from_who_it_has_most_in_common_with() -> None:
@@ -80,7 +64,7 @@ def test_a_tree_is_certified_trial_by_trial(study: Path) -> None:
 
 
 def test_where_a_trial_of_the_tree_parts_from_itself_is_shown(study: Path) -> None:
-    program(study, saved="[state, step]")
+    program(study, saved=FORGETFUL)
     found = certificate(study, "--tree", "2", code=1)
     first, second = found["trials"]
     assert (first["verdict"], second["verdict"]) == ("equal", "differs")

@@ -20,9 +20,11 @@ from hermesd.node.machine.environment import OWNER
 from hermesd.node.runner.host_link import HostLink
 from hermesd.verify.arm import Arm, Bench
 from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
+from tests.forked import Forked
 from tests.images.driving import criu
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
+# What `{saved}` lacks is lost where a resume, or another trial, goes on.
 PROGRAM = """
 import json, os, pathlib
 import trainer_shim
@@ -35,7 +37,7 @@ if trial.resume:
 def save(folder):
     (pathlib.Path(folder) / "state").write_text(json.dumps({saved}))
 while step < {steps}:
-    momentum = 0.5 * momentum + 0.1 * state
+    momentum = 0.5 * momentum + {rate} * state
     state, step = state - momentum + {noise}, step + 1
     trial.report(step, loss=state, save={save})
 """
@@ -53,10 +55,17 @@ def study(tmp_path: Path) -> Path:
 
 
 def program(
-    study: Path, *, saved: str = WHOLE, noise: str = "0.0", steps: int = 12, save: str = "save"
+    study: Path,
+    *,
+    saved: str = WHOLE,
+    noise: str = "0.0",
+    steps: int = 12,
+    save: str = "save",
+    rate: str = "0.1",
 ) -> None:
     (study.parent / "train.py").write_text(
         PROGRAM.replace("{saved}", saved)
+        .replace("{rate}", rate)
         .replace("{noise}", noise)
         .replace("{steps}", str(steps))
         .replace("{save}", save)
@@ -64,9 +73,9 @@ def program(
 
 
 def hermesctl(study: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hermesctl.cli", "verify-resume", str(study), *words]
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = ["hermesctl", "verify-resume", str(study), *words]
+    run = Forked(*command, environment={**os.environ, "COLUMNS": "200"})
+    return subprocess.CompletedProcess(command, *run.communicate())
 
 
 def certificate(study: Path, *words: str, code: int = 0) -> dict[str, Any]:

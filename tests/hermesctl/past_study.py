@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.forked import Forked
 from tests.head.heads import Node, World, world
 from tests.study_specs import spec
 
@@ -54,18 +55,23 @@ class Said:
 
 async def started(head: World, *words: str) -> asyncio.subprocess.Process:
     """The command line against this head, as a process: it brings a loop of its own."""
-    address = f"unix:{head.directory / 'head.sock'}"
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hermesctl.cli", "--head", address, *words),
+        *(sys.executable, "-m", "hermesctl.cli", *_of(head, *words)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "240"},
+        env=_environment(),
     )
 
 
 async def hermesctl(head: World, *words: str) -> Said:
     """What the command line says of this head."""
-    process = await started(head, *words)
-    stdout, stderr = await process.communicate()
-    assert process.returncode is not None
-    return Said(process.returncode, stdout.decode(), stderr.decode())
+    run = Forked("hermesctl", *_of(head, *words), environment=_environment())
+    return Said(*await asyncio.to_thread(run.communicate))
+
+
+def _of(head: World, *words: str) -> list[str]:
+    return ["--head", f"unix:{head.directory / 'head.sock'}", *words]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "240"}
