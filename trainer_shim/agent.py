@@ -35,6 +35,7 @@ from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
 from trainer_shim.spec import Stages
 
 __all__ = [
+    "FORK",
     "NOT_FURTHER",
     "NOT_RETURNED",
     "Agent",
@@ -66,6 +67,8 @@ _NOT_TAKEN = (
 _NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"
 
 
+#: Why it holds, where a checkpoint is due from which other trials go on.
+FORK = "fork"
 _FIRST_LOOK_SECONDS = 0.05
 # A program that has told metrics for so long, the same again, is not about to train.
 _FIRST_BOUNDARY_SECONDS = 30.0
@@ -510,7 +513,7 @@ class Agent:
         self._rehearse()
         # First: a suspend at this boundary would take its place.
         if step >= self._turn and self._stages.forks(self._turn, step):
-            self._save({"id": f"a{self.attempt}-fork-s{step}", "wait": True})
+            self._fork(step)
         while self._mailbox.read != self._words32[0]:
             message = self._mailbox.next()
             if message["kind"] == "suspend":
@@ -531,6 +534,35 @@ class Agent:
         # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
         if step >= self._turn:
             self._put(step)
+
+    def _fork(self, step: int) -> None:
+        """Have a checkpoint written from which other trials go on. Where none of its own is exact
+        the host may do better, by an image of this process, which waits for that."""
+        id = f"a{self.attempt}-fork-s{step}"
+        if self.level in ("exact", "author") or self.several:
+            self._save({"id": id, "wait": True})
+        else:
+            self._hold(step, FORK, id=id)
+
+    def _goes_on_as(self, told: Message) -> None:
+        """This process was brought back from an image of it, be it as another trial: one whose
+        stages are others from here on, or hyper-parameters that can be put into effect."""
+        then, self.parameters = self.parameters, dict(told["parameters"])
+        self.trial, self._stages = told["trial"], Stages(told["stages"], told["checkpoint_steps"])
+        self._turn = self._nearest = 0
+        self.changes = {
+            name: Change(name, then.get(name), value)
+            for name, value in self.parameters.items()
+            if name not in self._stages.names and (name not in then or then[name] != value)
+        }
+        for name, change in list(self.changes.items()):
+            if name in self.setters:
+                self.setters[name](change.now)
+                del self.changes[name]
+            # What the explicit interface is given, the program may have read long before.
+            elif self.framework != "explicit" and self.put and self.put(name, change.now):
+                del self.changes[name]
+        self.see_changes()
 
     def _put(self, step: int) -> None:
         """Have the next iteration train with the values of its stage, or end the process: no step
@@ -567,13 +599,13 @@ class Agent:
         self._halt = step
         self._nearest = min(self._turn, step)
 
-    def _hold(self, step: int, cause: str) -> None:
+    def _hold(self, step: int, cause: str, **more: Any) -> None:
         """Wait at this boundary until told to go on, be it for a few steps, to where the other
         processes of the trial can hold as well. The host stops every thread meanwhile."""
         self.report()
         _flush_output()
         self.before_hold()
-        self._mailbox.send({"kind": "at_boundary", "step": step, "cause": cause})
+        self._mailbox.send({"kind": "at_boundary", "step": step, "cause": cause, **more})
         while True:
             message = self._mailbox.next()
             if message["kind"] == "resume":
@@ -588,6 +620,8 @@ class Agent:
                 self._save(message)
         self._halt_at(NO_LIMIT)
         self.attempt = message["attempt"]
+        if "stages" in message:
+            self._goes_on_as(message)
         self.reporter.restart()
         self._mailbox.send({"kind": "resumed", "step": step})
 

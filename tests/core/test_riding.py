@@ -109,6 +109,17 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     assert book.trial("s/2").carried_steps == 20
 
 
+def test_they_part_at_an_image_as_well() -> None:
+    book = trained(three(devices=2), "s/0#1", 0, 10)
+    event = checkpointed("s/0#1", 10)
+    book.tell(replace(event, checkpoint=replace(event.checkpoint, image_of="n")))
+    book.expect("copy s/0#1@10 from n to n")
+    book.tell(copied("s/1", "s/0#1", 10))
+    begin = book.trial("s/1").checkpoint
+    assert begin is not None
+    assert (begin.trial, begin.step, begin.image_of) == ("s/1", 10, "n")
+
+
 def test_riders_have_what_their_carrier_has_at_the_end_of_a_quantum() -> None:
     book = tree(spec(0, A, B), spec(1, A, C), policy=Plugin("round_robin"))
     trained(book, "s/0#1", 0, 4)

@@ -417,6 +417,20 @@ def test_a_trial_begins_from_that_of_another_user_with_files_of_its_own(
     assert not own.exists()
 
 
+def test_no_trial_begins_from_an_image_of_another_account_s_processes(config: NodeConfig) -> None:
+    (config.state_dir / "homes").mkdir(mode=0o711)
+    parent, child = (
+        TrialFolder(config.state_dir / "trials", config.state_dir, f"of-{user}/1")
+        for user in (ALICE, BOB)
+    )
+    parent.belong_to("hers", Accounts(config).of(ALICE))
+    child.belong_to("his", Accounts(config).of(BOB))
+    parent.as_owner(build, parent.checkpoints, "a1-s5", 5, form="image")
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="an image of one account alone"):
+        child.begin_from(parent, "a1-s5")
+    assert not child.checkpoints.exists() or not list(child.checkpoints.iterdir())
+
+
 async def test_the_daemon_believes_no_socket_of_somebody_else(tmp_path: Path) -> None:
     """A program that has put a link to another's socket in the place of its host's does not have
     that one's process taken, and ended, as the host of its trial."""

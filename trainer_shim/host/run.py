@@ -235,7 +235,9 @@ class ProgramRun:
         self._meter.forget(self.step)
         self._meter.go(now)
         self._life.begin(now)
-        self.go_on(message["attempt"])
+        spec = self._spec  # by now, which may be another trial's than that of the image
+        said = {"trial": spec.trial, "parameters": spec.parameters, "stages": spec.stages}
+        self.go_on(message["attempt"], **said, checkpoint_steps=spec.checkpoint_steps)
 
     # What the daemon is told.
 
@@ -280,11 +282,11 @@ class ProgramRun:
         self.say_usage()
         self._meter.stop()
 
-    def go_on(self, attempt: int) -> None:
+    def go_on(self, attempt: int, **more: Any) -> None:
         """Tell it so, if it waits for that."""
         if self.at_boundary and self.worker is not None:
             self.at_boundary = False
-            self.worker.tell("resume", attempt=attempt)
+            self.worker.tell("resume", attempt=attempt, **more)
 
     def imaged(self) -> None:
         """It was stopped for an image of it, and is not any more."""

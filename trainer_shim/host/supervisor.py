@@ -12,6 +12,7 @@ import os
 import re
 from typing import Callable, NamedTuple
 
+from trainer_shim.agent import FORK
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import NO_LIMIT
 from trainer_shim.host import image
@@ -58,6 +59,8 @@ class Supervisor(LiveTrial):
         # Asked while what it has on its device was put back there.
         self._then_suspend: tuple[str, float, str] | None = None
         self._left: EndedFirst | None = None
+        # The checkpoint that it waits for at this step, until an image before it is written.
+        self._fork: tuple[str, int] | None = None
         self._oom_before = 0
 
     # Requests of the node daemon.
@@ -78,6 +81,7 @@ class Supervisor(LiveTrial):
             return None
         self.attempt = attempt
         self.phase = "running"
+        self._fork = None
         self._is_held, self._restored = hold and restore is not None, None
         self.begins_at_once = not self._is_held
         self._oom_before = self.group.out_of_memory_kills()
@@ -107,8 +111,7 @@ class Supervisor(LiveTrial):
                 raise NotHere(self.images.problem or "this node makes no images")
             if why := image.misfit(manifest, self.spec.directory):
                 raise NotHere(why)
-            if manifest["parameters"] != self.spec.parameters:
-                raise ImageError("the hyper-parameters are others than those of its process")
+            self._see_that_it_can_be_this_trial(manifest)
             self.run.revive(manifest["host"]["run"])
             self._arrival = arrival = Arrival(manifest["host"], self.output, self.images.memory)
             arrival.page.limit = NO_LIMIT if limit is None else limit
@@ -121,6 +124,16 @@ class Supervisor(LiveTrial):
             self.run = self.new_run(None, restore)
             said = f"its manifest says what no host has written ({type(error).__name__}: {error})"
             self._not_back(said)
+
+    def _see_that_it_can_be_this_trial(self, manifest: Message) -> None:
+        """A process that holds at a boundary is told what is another by now, and says whether it
+        can be; any other has its hyper-parameters in its memory. Raises ImageError."""
+        if manifest["host"]["run"]["at_boundary"] is True:
+            return
+        if manifest["parameters"] != self.spec.parameters:
+            raise ImageError("the hyper-parameters are others than those of its process")
+        if self.spec.stages and manifest.get("trial") != self.spec.trial:
+            raise ImageError("it was taken amid an iteration, where no value can be set")
 
     def _not_back(self, why: str, kind: str = "restore") -> None:
         arrival, self._arrival = self._arrival, None
@@ -173,6 +186,8 @@ class Supervisor(LiveTrial):
         said = self.images.ended(pid, status)
         for word in said or ():
             self._heard_image(word)
+        if self._fork is not None and self.images.fd is None and self.phase == "running":
+            self._forks(*self._fork)
         return said is not None
 
     def _heard_image(self, word: Message) -> None:
@@ -427,7 +442,9 @@ class Supervisor(LiveTrial):
     def _holds(self, message: Message, rank: int = 0) -> None:
         """A process waits at a boundary. Where there are several, that counts once all of them do,
         at the same."""
-        if message["cause"] == "request" and self._suspension is None:
+        if message["cause"] == FORK:
+            self._forks(message["id"], message["step"])
+        elif message["cause"] == "request" and self._suspension is None:
             # Frozen from outside, since it came too late, and let go on: it heard of that only now.
             worker = self.ranks.others[rank].worker if rank else self.worker
             if worker is not None:
@@ -436,6 +453,24 @@ class Supervisor(LiveTrial):
             self.run.holds(message["step"])
             if self._suspension is None:
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)
+            self._suspension.reached_boundary()
+
+    def _forks(self, id: str, step: int) -> None:
+        """The program waits where others are to go on from. What was asked before comes after."""
+        self._fork, before = None, self._suspension
+        self.run.holds(step)
+        if not self.images.serve(self.run.level):
+            self.tell_save(id, wait=True)
+            self.run.imaged()
+            self.run.go_on(self.attempt)
+            if before is not None:
+                self.ask_to_hold()  # it has taken that for an answer
+        elif self.images.fd is not None:
+            self._fork = id, step  # one after the other
+        elif before is None or before.stage == "waiting":
+            self._suspension = Suspension(self, "park", FORK, _DEMOTE_SECONDS, id, True, True)
+            if before is not None:
+                self._suspension.then_suspend = before.asked
             self._suspension.reached_boundary()
 
     def _settle(self) -> None:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Callable, Optional
 
 from trainer_shim import checkpoint_dir
+from trainer_shim.agent import FORK
 from trainer_shim.channel.frames import Message
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.forms import CHECKPOINT, IMAGE
@@ -123,6 +124,13 @@ class Suspension:
         self._id = id
         self._boundary_seconds = 0.0
         self._saved: Message | None = None
+
+    @property
+    def asked(self) -> tuple[str, float, str] | None:
+        """What is to be done yet if something else comes first: tier, seconds, cause."""
+        if self.passes:
+            return self.then_suspend
+        return self.tier, self._deadline_at - boottime(), self._cause
 
     # Stages.
 
@@ -323,7 +331,7 @@ class Suspension:
             trial.cannot_image(word["error"])
             trial.emit("checkpoint_failed", id=writing and writing.id, reason=word["error"])
             self._without_image(word["broken"])
-        elif self.passes:
+        elif self.passes and self._cause != FORK:  # that one has to be there, whatever comes next
             self._pass()
 
     def checkpointed(self, message: Message, saved: Message) -> bool:

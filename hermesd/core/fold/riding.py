@@ -88,7 +88,7 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     parts = state.riding.riders[carrier.id][rider.id]
     limit = math.inf if parts is None else parts
     begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
-    known = (each for each in (*remembered(carrier), *begin) if not each.image_of)
+    known = (*remembered(carrier), *begin)
     there = next((each for each in known if each.step == parts), None)
     if carrier.carrier is not None:
         _dismount(state, rider)
@@ -206,8 +206,7 @@ def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
         # What it began from may be there still, where it parted from others.
         for known in (*remembered(other), *([other.forked] if other.forked else [])):
             useful = trial.step < known.step <= limit and known.id not in trial.refused
-            own = known.trial == trial.id or known.image_of
-            if useful and not own and _is_there(state, known):
+            if useful and known.trial != trial.id and _is_there(state, known):
                 found.append((other, known))
     return min(found, key=lambda each: (-each[1].step, each[1].id, each[0].id), default=None)
 

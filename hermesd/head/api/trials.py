@@ -423,13 +423,16 @@ def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str
     number = len(state.members[study.id]) + 1
     spec = studies.fork(study, trial.spec, number, request.parameters, request.new_parameters)
     step = request.step if request.HasField("step") else None
-    return Added(study.id, (spec,), key, (_begin(state, trial, step),), counts_on=True)
+    begin = _begin(state, trial, step, is_changed=spec.parameters != trial.spec.parameters)
+    return Added(study.id, (spec,), key, (begin,), counts_on=True)
 
 
-def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
+def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Checkpoint:
     saved = [each for each in (*remembered(trial), trial.forked) if each is not None]
-    # The processes of an image are those of one trial.
-    known = {each.step: each for each in saved if not each.image_of}
+    # An image has the values of its program in its memory, where few can be changed.
+    usual = [each for each in saved if not each.image_of]
+    images = [each for each in saved if each.image_of and not (is_changed and usual)]
+    known = {each.step: each for each in (*images, *usual)}
     if not trial.fidelity.restorable or not known:
         why = trial.fidelity_reason or "it has not got that far"
         raise NotNow(
@@ -439,7 +442,8 @@ def _begin(state: State, trial: Trial, step: int | None) -> Checkpoint:
     if step is not None and step not in known:
         expected = f"a step at which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
         raise Refused(FieldError("step", str(step), expected))
-    newest = known[max(known)] if (its := trial.checkpoint) is None or its.image_of else its
+    its = trial.checkpoint
+    newest = its if its is not None and its in known.values() else known[max(known)]
     found = newest if step is None else known[step]
     nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
     if all(node.lost for node in nodes):

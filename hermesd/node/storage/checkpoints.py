@@ -199,11 +199,11 @@ def lend(path: Path) -> None:
 def fork(path: Path, target: Path) -> None:
     """Have a checkpoint as `target` as well, of another trial; its files are the same.
 
-    Raises DamagedCheckpoint, and for an image of processes, which are that trial's; OSError.
+    Raises DamagedCheckpoint, OSError.
     """
     if (target / MANIFEST).exists():
         return
-    forkable(path)
+    verified(path)
     partial = target.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(path, partial, copy_function=os.link, ignore=lambda *_: MARKS)
@@ -222,13 +222,6 @@ def copy(source: Path, theirs: Path, target: Path, ours: Path) -> None:
                 written.flush()
                 os.fsync(written.fileno())
     owned(ours, _settle, target)
-
-
-def forkable(path: Path) -> None:
-    """See that another trial may begin from a checkpoint; raises as `fork` does."""
-    verified(path)
-    if is_image(path):
-        raise DamagedCheckpoint(f"{path}: an image of processes is of one trial alone")
 
 
 def is_as_far(path: Path, other: Path) -> bool:

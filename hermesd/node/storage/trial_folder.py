@@ -98,7 +98,8 @@ class TrialFolder:
 
     def begin_from(self, parent: TrialFolder, name: str) -> None:
         """Have a checkpoint of another trial: its files, or where that one's program is another
-        account's, copies of them. Raises DamagedCheckpoint, OSError."""
+        account's, copies of them. Raises DamagedCheckpoint, for an image of processes as well whose
+        memory is another account's; OSError."""
         theirs, mine = parent.checkpoints / name, self.checkpoints / name
         if parent.uid == self.uid:
             self.as_owner(checkpoints.fork, theirs, mine)
@@ -107,7 +108,9 @@ class TrialFolder:
             return
         partial = mine.with_suffix(".partial")
         self.as_owner(shutil.rmtree, partial, ignore_errors=True)
-        parent.as_owner(checkpoints.forkable, theirs)
+        parent.as_owner(checkpoints.verified, theirs)
+        if parent.as_owner(checkpoints.is_image, theirs):
+            raise checkpoints.DamagedCheckpoint(f"{theirs}: an image of one account alone")
         checkpoints.copy(theirs, parent.path, partial, self.path)
         self.as_owner(checkpoints.verified, partial)
         self.as_owner(partial.rename, mine)
