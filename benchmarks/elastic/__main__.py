@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from benchmarks.elastic import cluster, live, search
+from benchmarks.elastic.place import place
 from benchmarks.report import median, publish
 from hermesd.core.decide.scheduler import undisturbed
 from hermesd.policy.elastic.gain import ServedJob, Split, divide
-from hermesd.policy.elastic.place import place
 from hermesd.policy.elastic.speed import Exchange, SpeedModel
 from hermesd.refusal import Refused
 

@@ -10,7 +10,7 @@ prints none: by the size of each model, over a network of 1 Gbit/s.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from hermesd.core.losses import chunked_points
 from hermesd.policy.curve import InverseFit, fit_inverse
 from hermesd.policy.elastic.gain import ServedJob, Split, divide
 from hermesd.policy.elastic.loss import YOUNG_SHARE, settles_at, without_outliers
-from hermesd.policy.elastic.speed import Exchange, Observed, SpeedModel, fit_speed, probes
+from hermesd.policy.elastic.speed import Exchange, Observed, SpeedModel, fit_speed
 
 # Cores and GB of memory: 7 nodes of two processors and 6 of one; what a worker and a server take.
 CAPACITY = (7 * 16.0 + 6 * 8.0, 7 * 80.0 + 6 * 48.0)
@@ -47,10 +47,44 @@ KINDS = {
     "Seq2Seq": (9.1, 14.0),
     "DeepSpeech2": (38.0, 24.0),
 }
+PROBES = 10
+# What stands for nothing where it is to be inverted.
+UNSEEN = 1e-9
 NOTHING = Split(0, 0)
 GRID = [Split(w, p) for w in range(1, MOST + 1) for p in range(1, MOST + 1)]
 
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def probes(exchange: Exchange, allowed: Iterable[Split], count: int = PROBES) -> list[Split]:
+    """Where to measure a training before anything is known, the most telling first.
+
+    Each is the one that makes det(X'X) of the terms the largest (D-optimal, one at a time).
+
+    Args:
+        exchange: how the workers exchange gradients.
+        allowed: the numbers of workers and servers that it may have.
+        count: of runs, each of some tens of seconds.
+
+    Returns:
+        All that is allowed, if that is no more.
+    """
+    left = list(dict.fromkeys(allowed))
+    terms = len(exchange.terms(1, 1, 1.0))
+    rows = np.array([exchange.terms(*split, 1.0) for split in left], dtype=float).reshape(-1, terms)
+    rows = rows / rows.max(axis=0, initial=UNSEEN)
+    inverse = np.eye(terms) / UNSEEN
+    chosen: list[Split] = []
+    while left and len(chosen) < count:
+        # det(A + x x') = det(A) (1 + x' A^-1 x)
+        telling = np.einsum("ij,jk,ik->i", rows, inverse, rows)
+        place = int(telling.argmax())
+        row = rows[place]
+        through = inverse @ row
+        inverse -= np.outer(through, through) / (1 + telling[place])
+        chosen.append(left.pop(place))
+        rows = np.delete(rows, place, axis=0)
+    return chosen
 
 
 @dataclass

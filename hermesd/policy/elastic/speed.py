@@ -1,7 +1,7 @@
 """How the speed of a training follows its workers and servers (Optimus, EuroSys 2018).
 
 Each form is linear in coefficients theta that are at least 0: non-negative least squares finds
-them from some ten short runs, and again from every later observation. Of w workers, p servers and
+them from some ten observations, and again with every later one. Of w workers, p servers and
 a global batch of M:
 
     synchronous     1 / f = t0 M / w + t1 + t2 w / p + t3 w + t4 p
@@ -15,7 +15,7 @@ gradients, twice, in a number of messages that grows with w.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
@@ -27,7 +27,6 @@ import numpy as np
 from hermesd.policy.curve import Floats
 from hermesd.policy.elastic.gain import Split
 
-PROBES = 10
 # Of two fits whose errors are this near, the one with the form's earlier terms is taken.
 TIE = 1e-9
 
@@ -121,34 +120,3 @@ def nonnegative(rows: Floats, values: Floats) -> Floats:
                 least, best = error, np.zeros(count)
                 best[list(chosen)] = found
     return best / np.where(norms > 0, norms, 1.0)
-
-
-def probes(exchange: Exchange, allowed: Iterable[Split], count: int = PROBES) -> list[Split]:
-    """Where to measure a training before anything is known, the most telling first.
-
-    Each is the one that makes det(X'X) of the terms the largest (D-optimal, one at a time).
-
-    Args:
-        exchange: how the workers exchange gradients.
-        allowed: the numbers of workers and servers that it may have.
-        count: of runs, each of some tens of seconds.
-
-    Returns:
-        All that is allowed, if that is no more.
-    """
-    left = list(dict.fromkeys(allowed))
-    terms = len(exchange.terms(1, 1, 1.0))
-    rows = np.array([exchange.terms(*split, 1.0) for split in left], dtype=float).reshape(-1, terms)
-    rows = rows / rows.max(axis=0, initial=TIE)
-    inverse = np.eye(terms) / TIE
-    chosen: list[Split] = []
-    while left and len(chosen) < count:
-        # det(A + x x') = det(A) (1 + x' A^-1 x)
-        telling = np.einsum("ij,jk,ik->i", rows, inverse, rows)
-        place = int(telling.argmax())
-        row = rows[place]
-        through = inverse @ row
-        inverse -= np.outer(through, through) / (1 + telling[place])
-        chosen.append(left.pop(place))
-        rows = np.delete(rows, place, axis=0)
-    return chosen

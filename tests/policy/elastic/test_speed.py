@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from benchmarks.elastic.cluster import probes
 from hermesd.policy.elastic.gain import Split
 from hermesd.policy.elastic.speed import (
     Exchange,
@@ -19,7 +20,6 @@ from hermesd.policy.elastic.speed import (
     SpeedModel,
     fit_speed,
     nonnegative,
-    probes,
 )
 
 GRID = [Split(*each) for each in product(range(1, 21), repeat=2)]

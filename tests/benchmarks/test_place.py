@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.elastic.place import place
 from hermesd.policy.elastic.gain import ServedJob, Split
-from hermesd.policy.elastic.place import place
 
 
 def job(name: str, split: Split, worker: float = 1.0, server: float = 1.0) -> ServedJob:
