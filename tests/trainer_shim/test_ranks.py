@@ -7,6 +7,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from tests.trainer_shim.rank_programs import (
     MIRRORED_FIT,
     MULTI_WORKER,
 )
-from tests.trainer_shim.suspending import QUIET
+from tests.trainer_shim.suspending import QUIET, warm_zygote
 
-# How often the slow tests suspend PyTorch's processes to disk; each takes as long as two imports.
+# How often the slow tests suspend PyTorch's processes to disk, some two seconds each.
 SUSPENDS = int(os.environ.get("SUSPENDS", "500"))
 
 
@@ -41,6 +42,13 @@ def last_words(trial: Trial, width: int) -> list[str]:
         (trial.directory / f"output.log.rank{rank}").read_text() for rank in range(1, width)
     ]
     return [output.splitlines()[-1] for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def of_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """What has imported PyTorch, so that its trials start at once."""
+    with warm_zygote(tmp_path_factory.mktemp("z"), "torch") as zygote:
+        yield zygote
 
 
 def undisturbed(
@@ -117,7 +125,7 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
             pytest.param(
                 width,
                 "checkpoint",
-                4000,
+                2000,
                 SUSPENDS,
                 marks=[pytest.mark.slow, pytest.mark.timeout(0)],
             )
@@ -126,12 +134,12 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
     ],
 )
 def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
-    tmp_path: Path, width: int, tier: str, epochs: int, count: int
+    tmp_path: Path, of_torch: Zygote, width: int, tier: str, epochs: int, count: int
 ) -> None:
     """Between two of its passes it is in no loop, and is then frozen wherever it is."""
-    expected = undisturbed(tmp_path / "plain", width, epochs, DDP)
+    expected = undisturbed(tmp_path / "plain", width, epochs, DDP, of_torch)
     trial = trial_of(tmp_path / "cut", width, DDP, str(epochs), seed=1)
-    with ending(trial.launch()) as trial:
+    with ending(trial.launch(of_torch)) as trial:
         trial.start()
         assert suspended(trial, tier, count, random.Random(width), at_boundaries=False) == count
         assert last_words(trial, width) == expected
