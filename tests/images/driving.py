@@ -42,13 +42,15 @@ class WorldTrial(Trial):
 
     pid = 0  # of the host, as it is seen from here
     python = sys.executable
+    host = "-m", "trainer_shim.host"
     shim = ROOT
 
     def launch(self, zygote: object = None) -> WorldTrial:
         """Start the host and attach."""
-        command = [self.python, "-m", "trainer_shim.host", str(self.spec)]
+        command = [self.python, *self.host, str(self.spec)]
+        env = {**os.environ, "PYTHONPATH": str(self.shim), "PYTHONHASHSEED": "0"}
         with (self.directory / "host.log").open("ab") as log:
-            self.pid = self.start_host(command, {**os.environ, "PYTHONPATH": str(self.shim)}, log)
+            self.pid = self.start_host(command, env, log)
         self.attach()
         return self
 

@@ -17,6 +17,13 @@ from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbe
 from tests.images.programs import PROGRAMS
 
 PROGRAM = PROGRAMS["grows a file"]
+# A host that waits no longer for CRIU than a test does.
+IMPATIENT = """
+import sys
+from trainer_shim.host import __main__, image
+image._LIMIT_SECONDS = 1.0
+__main__.main(sys.argv[1:])
+"""
 
 pytestmark = pytest.mark.image
 
@@ -126,6 +133,28 @@ def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_be
     trial.suspend("checkpoint")
     event = trial.until("suspended")
     assert event["tier"] == "kill"
+    assert event["checkpoint"]["path"] == path
+    failing.does("")
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_criu_that_hangs_is_ended_and_costs_what_came_after_the_image_before(
+    trial: WorldTrial, failing: Failing, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = _saved(trial)
+    trial.end()
+    trial.host = "-c", IMPATIENT
+    trial.launch()
+    _begun(trial, path)
+    failing.does("exec sleep 1000")
+    trial.suspend("checkpoint")
+    event = trial.until("suspended")
+    assert event["tier"] == "kill"
+    assert event["cause"].endswith("its image failed: CRIU has not ended in 1 s")
     assert event["checkpoint"]["path"] == path
     failing.does("")
     trial.end()

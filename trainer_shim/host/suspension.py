@@ -330,7 +330,7 @@ class Suspension:
             trial, writing = self._trial, self._writing
             trial.cannot_image(word["error"])
             trial.emit("checkpoint_failed", id=writing and writing.id, reason=word["error"])
-            self._without_image(word["broken"])
+            self._without_image(word["error"], word["broken"])
         elif self.passes and self._cause != FORK:  # that one has to be there, whatever comes next
             self._pass()
 
@@ -369,11 +369,11 @@ class Suspension:
             self._saved = {**saved, "why": writing.why} if writing.why else saved
             self.end()
 
-    def _without_image(self, is_broken: bool) -> None:
+    def _without_image(self, why: str, is_broken: bool) -> None:
         """The next best."""
         trial = self._trial
         if is_broken:
-            self.end(f"{self._cause}: its image failed")
+            self.end(f"{self._cause}: its image failed: {why}")
         elif self.passes:
             self._pass()
         elif self.silent:
