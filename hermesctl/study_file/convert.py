@@ -38,7 +38,8 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _WORDS_OF_KIND = re.compile(r"(sampler|searcher|search|tuner|scheduler|pruner|assessor|rule)$")
 _METHODS = {
     "grid": "grid", "random": "random", "bruteforce": "grid", "batch": "grid", "single": "grid",
-    "tpe": "tpe", "multivariatetpe": "tpe", "bayes": "tpe", "hyperopt": "tpe", "optuna": "tpe",
+    "tpe": "tpe", "multivariatetpe": "tpe", "motpe": "tpe", "bayes": "tpe",
+    "hyperopt": "tpe", "optuna": "tpe",
     "bohb": "tpe", "anneal": "random_walk", "hillclimb": "random_walk",
     "gp": "gp", "bayesianoptimization": "gp", "bayesopt": "gp", "metis": "gp", "smac": "tpe",
     "cmaes": "cmaes", "nsgaii": "nsgaii", "evolution": "genetic", "sobol": "qmc", "qmc": "qmc",
@@ -50,6 +51,8 @@ _POLICIES = {
     "bohb": "hyperband", "median": "median", "medianstop": "median", "medianstopping": "median",
 }  # fmt: skip
 _NO_POLICY = frozenset({"fifo", "nop", ""})
+# Here that is no method and no rule that stops trials, and needs to know how long a round is.
+_POPULATIONS = frozenset({"pbt", "populationbasedtraining", "pbtuner"})
 _GOALS = {"min": "minimize", "max": "maximize", "minimize": "minimize", "maximize": "maximize"}
 
 
@@ -100,11 +103,21 @@ class StudyDraft:
         if goal and not found:
             self.note(f"left out: the goal {printable(str(goal))}, which is not understood")
 
+    def rank_by_values(self, goals: Sequence[object]) -> None:
+        """The same where values without a name are returned, one for each of these goals."""
+        self.rank_by("value", goals[0] if goals else None, "minimize")
+        others = {f"value_{at}": _GOALS.get(str(goal).lower()) for at, goal in enumerate(goals)}
+        if further := {name: goal for name, goal in [*others.items()][1:] if goal}:
+            self.data["objectives"] = further
+            self.note(f"the program has to print {', '.join(further)} beside value")
+
     def search_by(self, name: object) -> None:
         """How points are chosen, by its name elsewhere."""
         word = _word(name)
         method = _METHODS.get(word)
-        if method is None:
+        if word in _POPULATIONS:
+            self.schedule_by(name)
+        elif method is None:
             self.note(f"{printable(str(name))}: no similar method is known; random is used instead")
         elif method not in (word, "grid", "random"):
             self.note(f"{printable(str(name))} became the method {method}")
@@ -119,6 +132,11 @@ class StudyDraft:
         if policy is not None:
             self.data["schedule"] = {"policy": policy}
             self.note(f"{printable(str(name))} became the policy {policy}: it ends no trial")
+        elif word in _POPULATIONS:
+            self.note(
+                f"left out: {printable(str(name))}; give schedule.policy pbt its interval_steps"
+                " (docs/policies.md)"
+            )
         elif word not in _NO_POLICY:
             self.note(f"left out: {printable(str(name))}, as no similar policy is known")
 
@@ -471,8 +489,11 @@ def of_nni(path: Path, whole: Mapping[str, Any]) -> StudyDraft:
     if assessor := whole.get("assessor"):
         draft.schedule_by(assessor.get("name") or assessor.get("builtinAssessorName"))
     draft.run_up_to(whole.get("maxTrialNumber", whole.get("maxTrialNum")))
-    if command := whole.get("trialCommand") or trial.get("command"):
+    parts = (trial, *(trial.get(key) or {} for key in ("worker", "master", "ps")))
+    commands = (part.get("command") for part in parts)
+    if command := whole.get("trialCommand") or next(filter(None, commands), None):
         draft.call(str(command))
+    draft.leave_out(trial, ("command", "codeDir"), "trial.")
     if (place := whole.get("trialCodeDirectory") or trial.get("codeDir")) not in (None, "."):
         draft.note(f"put the study file into {printable(str(place))}, where the program is")
     draft.leave_out(whole, _NNI_FIELDS)
@@ -627,6 +648,8 @@ def _determined_range(
 # Hydra's sweepers have languages of their own.
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
+# How the sweepers choose points, by a word in their names, unless they are told.
+_HYDRA_SWEEPERS = {"optuna": "tpe", "ax": "gp", "nevergrad": "random"}
 _NAMED_ARGUMENT = re.compile(r"\b(start|stop|step)\s*=\s*")
 
 
@@ -637,21 +660,32 @@ def from_hydra(path: Path) -> StudyDraft:
     sweeper, draft = hydra.get("sweeper") or {}, StudyDraft(path, {"method": "grid"})
     sampler = sweeper.get("sampler") or {}
     chosen = sampler.get("_target_") or _hydra_default(whole, "hydra/sweeper/sampler")
-    if chosen:
-        draft.search_by(str(chosen).rpartition(".")[2])
-    draft.run_up_to(sweeper.get("n_trials"))
-    if sweeper.get("direction"):
-        direction = sweeper["direction"]
-        draft.rank_by("value", direction if isinstance(direction, str) else direction[0])
+    kind = str(sweeper.get("_target_") or _hydra_default(whole, "hydra/sweeper")).lower()
+    by_default = next((method for word, method in _HYDRA_SWEEPERS.items() if word in kind), "")
+    if chosen or by_default:
+        draft.search_by(str(chosen).rpartition(".")[2] if chosen else by_default)
+    if isinstance(seed := sampler.get("seed"), int) and seed >= 0:
+        draft.data["seed"] = seed
+    draft.leave_out(sampler, ("_target_", "seed"), "hydra.sweeper.sampler.")
+    of_ax, optim = sweeper.get("ax_config") or {}, sweeper.get("optim") or {}
+    draft.run_up_to(sweeper.get("n_trials", of_ax.get("max_trials", optim.get("budget"))))
+    direction = sweeper.get("direction")
+    if "minimize" in (experiment := of_ax.get("experiment") or {}):
+        direction = "minimize" if experiment["minimize"] else "maximize"
+    elif "maximize" in optim:
+        direction = "maximize" if optim["maximize"] else "minimize"
+    if direction:
+        draft.rank_by_values([direction] if isinstance(direction, str) else [*direction])
         draft.note("metric: Hydra's has no name; the program has to print or log value=VALUE")
-    of_ax = (sweeper.get("ax_config") or {}).get("params")
-    for space in (sweeper.get("params"), sweeper.get("search_space"), of_ax):
+    draft.leave_out(of_ax, ("params", "max_trials", "experiment"), "hydra.sweeper.ax_config.")
+    draft.leave_out(optim, ("budget", "maximize"), "hydra.sweeper.optim.")
+    for space in (sweeper.get("params"), sweeper.get("search_space"), of_ax.get("params")):
         for name, axis in (space or {}).items():
             make = _hydra_mapping if isinstance(axis, Mapping) else _hydra_axis
             make(draft, str(name), axis)
     known = (
         "params", "search_space", "ax_config", "sampler", "n_trials", "direction", "_target_",
-        "n_jobs",
+        "n_jobs", "optim",
     )  # fmt: skip
     draft.leave_out(sweeper, known, "hydra.sweeper.")
     draft.leave_out(hydra, ("sweeper", "mode"), "hydra.")
@@ -759,6 +793,6 @@ def _hydra_default(whole: Mapping[str, Any], group: str) -> str:
     """What the defaults list chooses for a group; empty if nothing."""
     for one in whole.get("defaults") or ():
         for key, value in one.items() if isinstance(one, Mapping) else ():
-            if str(key).split(" ")[-1] == group:
+            if str(key).split(" ")[-1].lstrip("/") == group:
                 return str(value)
     return ""

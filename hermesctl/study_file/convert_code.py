@@ -188,6 +188,7 @@ def from_optuna(path: Path) -> StudyDraft:
         elif name == "optimize":
             about = given(call, "func", "n_trials")
             draft.run_up_to(_or_noted(source, draft, about, "n_trials"))
+            draft.leave_out({name: 0 for name in ("timeout", "callbacks") if name in about}, ())
         elif name == "GridSampler":
             _grid_of_optuna(source, draft, given(call, "search_space"))
     draft.data.setdefault("metric", {"name": "value", "goal": "minimize"})
@@ -201,11 +202,15 @@ def from_optuna(path: Path) -> StudyDraft:
 
 
 def _optuna_study(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
-    draft.rank_by("value", _or_noted(source, draft, about, "direction"), "minimize")
-    if "directions" in about:
-        draft.note("left out: directions; the leaderboard ranks by one metric, `value`")
+    goals = _or_noted(source, draft, about, "directions")
+    draft.rank_by_values(goals or [_or_noted(source, draft, about, "direction") or "minimize"])
     if sampler := _called_or_noted(source, draft, about, "sampler"):
         draft.search_by(sampler)
+        call = source.named(about["sampler"])
+        settings = given(call) if isinstance(call, ast.Call) else {}
+        if isinstance(seed := _or_none(source, settings.pop("seed", None)), int) and seed >= 0:
+            draft.data["seed"] = seed
+        draft.leave_out(settings, ("search_space",), f"{sampler} ")
     if pruner := _called_or_noted(source, draft, about, "pruner"):
         draft.schedule_by(pruner)
 
@@ -400,18 +405,23 @@ _RAY_NUMBERS = {
     "lograndint": ("lower", "upper"), "qlograndint": ("lower", "upper", "q"),
     "randn": ("mean", "sd"), "qrandn": ("mean", "sd", "q"),
 }  # fmt: skip
+_RAY_LEFT = ("stop", "time_budget_s", "max_concurrent_trials", "resources_per_trial")
 _RAY_LISTS = ("choice", "grid_search")
 
 
 def from_ray(path: Path) -> StudyDraft:
     """A program with a Tuner, or `tune.run`."""
     source, draft = PythonSource(path), StudyDraft(path)
-    spaces = [node for node in ast.walk(source.tree) if isinstance(node, ast.Dict)]
+    spaces = [each for node in ast.walk(source.tree) if (each := _as_dict(node)) is not None]
     spaces = [node for node in spaces if any(_is_drawn(one) for one in node.values)]
     inner = {id(one) for node in spaces for one in ast.walk(node) if one is not node}
     for node in spaces:
         if id(node) not in inner:
             _ray_space(source, draft, node, "")
+    for one in ast.walk(source.tree):
+        if isinstance(one, ast.Call) and _is_drawn_by_ray(one) and id(one) not in inner:
+            what = printable(cut(ast.unparse(one)))
+            draft.note(f"left out: {what} (line {one.lineno}), which stands in no dict")
     for name, call in source.calls():
         if name in ("TuneConfig", "RunConfig", "run", "Tuner"):
             _ray_settings(source, draft, given(call))
@@ -436,6 +446,29 @@ def from_ray(path: Path) -> StudyDraft:
 def _is_drawn(node: ast.expr | None) -> bool:
     name = called(node)
     return name in _RAY_NUMBERS or name in _RAY_LISTS or name == "sample_from"
+
+
+def _is_drawn_by_ray(node: ast.Call) -> bool:
+    of = getattr(node.func, "value", None)
+    return _is_drawn(node) and isinstance(of, ast.Name) and of.id == "tune"
+
+
+def _as_dict(node: ast.AST) -> ast.Dict | None:
+    """A dict, be it written `dict(lr=...)`, or made key by key: `config["lr"] = ...`."""
+    match node:
+        case ast.Dict():
+            return node
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words) if all(
+            word.arg for word in words
+        ):
+            keys: list[ast.expr | None] = [ast.Constant(word.arg) for word in words]
+            return ast.Dict(keys, [word.value for word in words])
+        case ast.Assign(
+            targets=[ast.Subscript(slice=ast.Constant(value=str()) as key)], value=value
+        ):
+            return ast.Dict([key], [value])
+        case _:
+            return None
 
 
 def _ray_space(source: PythonSource, draft: StudyDraft, node: ast.Dict, prefix: str) -> None:
@@ -479,16 +512,18 @@ def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call
 
 
 def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
-    metric, mode = (_or_none(source, about.get(key)) for key in ("metric", "mode"))
-    if metric:
-        draft.rank_by(metric, mode, "max")
+    makers = (source.named(about.get(key)) for key in ("search_alg", "scheduler"))
+    for said in (*(given(one) for one in makers if isinstance(one, ast.Call)), about):
+        metric, mode = (_or_none(source, said.get(key)) for key in ("metric", "mode"))
+        if metric:
+            draft.rank_by(metric, mode, "max")
     if "num_samples" in about:
         draft.run_up_to(_or_none(source, about["num_samples"]))
     if searcher := called(source.named(about.get("search_alg"))):
         draft.search_by(searcher)
     if scheduler := called(source.named(about.get("scheduler"))):
         draft.schedule_by(scheduler)
-    left = [key for key in ("stop", "time_budget_s", "max_concurrent_trials") if key in about]
+    left = [key for key in _RAY_LEFT if key in about]
     draft.leave_out(dict.fromkeys(left), ())
 
 

@@ -600,3 +600,85 @@ def test_what_has_no_end_or_no_number_is_refused_where_it_stands(
     assert run.exit_code == 2, run.output
     assert words in run.output.replace("\n", " ")
     assert str(file) in run.output.replace("\n", "")
+
+
+RAY_KEY_BY_KEY = """
+space = dict(rate=tune.loguniform(1e-4, 1e-1), size=tune.choice([16, 32]))
+space["dropout"] = tune.uniform(0, 1)
+algorithm.training(gamma=tune.uniform(0.9, 0.99))
+best = tune.schedulers.ASHAScheduler(metric="accuracy", mode="max")
+tune.run(train, config=space, num_samples=3, scheduler=best, resources_per_trial={"gpu": 1})
+"""
+
+
+def test_a_space_of_ray_may_be_made_key_by_key_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    study, notes = converted(tmp_path, "ray", RAY_KEY_BY_KEY)
+    assert sorted(study["parameters"]) == ["dropout", "rate", "size"]
+    assert study["metric"] == {"name": "accuracy", "goal": "maximize"}
+    assert "left out: tune.uniform(0.9, 0.99) (line 4), which stands in no dict" in notes
+    assert "left out: resources_per_trial" in notes
+
+
+SEVERAL_GOALS = {
+    "optuna": """
+import optuna
+def objective(trial):
+    return trial.suggest_float("x", 0, 1), 2
+sampler = optuna.samplers.TPESampler(seed=7, constraints_func=bounds)
+study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+study.optimize(objective, n_trials=5, timeout=60)
+""",
+    "hydra": """
+defaults: [{override /hydra/sweeper: optuna}]
+hydra:
+  sweeper:
+    sampler: {seed: 7, constraints_func: bounds}
+    direction: [minimize, maximize]
+    n_trials: 5
+    timeout: 60
+    params: {x: "interval(0, 1)"}
+""",
+}
+
+
+@pytest.mark.parametrize("tool", SEVERAL_GOALS)
+def test_several_goals_are_objectives_and_a_sampler_s_settings_are_named(
+    tmp_path: Path, tool: str
+) -> None:
+    study, notes = converted(tmp_path, tool, SEVERAL_GOALS[tool])
+    assert study["metric"] == {"name": "value", "goal": "minimize"}
+    assert study["objectives"] == {"value_1": "maximize"}
+    assert (study["method"], study["seed"], study["run_cap"]) == ("tpe", 7, 5)
+    assert "constraints_func" in notes
+    assert "timeout" in notes
+
+
+@pytest.mark.parametrize(
+    ("sweeper", "method", "goal"),
+    [
+        ("ax_config: {max_trials: 30, experiment: {minimize: false}, ", "gp", "maximize"),
+        ("optim: {budget: 30, maximize: true}, search_space: {", "random", "maximize"),
+    ],
+)
+def test_sweepers_of_hydra_say_in_their_own_words_how_many_and_which_way(
+    tmp_path: Path, sweeper: str, method: str, goal: str
+) -> None:
+    name = "ax" if "ax_config" in sweeper else "nevergrad"
+    inner = "params: {x: {type: range, bounds: [0, 1]}}" if name == "ax" else ""
+    space = inner or "x: {lower: 0.0, upper: 1.0}"
+    text = f"defaults: [{{override hydra/sweeper: {name}}}]\nhydra: {{sweeper: {{{sweeper}"
+    study, _ = converted(tmp_path, "hydra", f"{text}{space}}}}}}}")
+    assert (study["method"], study["run_cap"], study["metric"]["goal"]) == (method, 30, goal)
+
+
+def test_a_program_of_several_kinds_of_processes_runs_what_they_run(tmp_path: Path) -> None:
+    text = "searchSpacePath: space.json\ntrial: {codeDir: ., gpuNum: 1, worker: {command: ./go}}"
+    study, notes = converted(tmp_path, "nni", text)
+    assert study["command"] == ["./go", "${args}"]
+    assert "left out: trial.gpuNum" in notes
+
+
+def test_population_based_training_is_named_as_a_policy(tmp_path: Path) -> None:
+    text = katib("{min: '1', max: '2'}") + "  algorithm: {algorithmName: pbt}\n"
+    _, notes = converted(tmp_path, "katib", text)
+    assert "left out: pbt; give schedule.policy pbt its interval_steps" in notes

@@ -48,6 +48,8 @@ _BARE = re.compile(
     r"\s+(?P<value>[-+]?\d*\.\d+(?:e[-+]?\d+)?%?)\s*(?=$|[|,;])",
     re.IGNORECASE,
 )
+# Beside these `f1` is the first of several, and no score.
+_OTHERS_OF_F1 = re.compile(r"\bf[02-9]\b", re.IGNORECASE)
 # The last word of what is counted or measured by a clock.
 _NO_METRIC = re.compile(
     r"batch(es)?|epochs?|iter(ations?)?|steps?|num|seed|rank|pid|port|version|flos"
@@ -141,6 +143,8 @@ def pairs(line: str) -> dict[str, float]:
 def bare(line: str) -> dict[str, float]:
     """The metrics of a line that have nothing but spaces between their name and their value."""
     found = {match["name"]: number_in(match["value"]) for match in _BARE.finditer(line)}
+    if _OTHERS_OF_F1.search(line):
+        found = {name: value for name, value in found.items() if not name.lower().endswith("f1")}
     return {"_".join(name.split()): value for name, value in found.items() if value is not None}
 
 
