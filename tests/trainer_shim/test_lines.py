@@ -38,6 +38,9 @@ def found(line: str, *left_out: str) -> dict[str, float]:
         ("Test accuracy on 1,797 samples = 0.93", {"Test_accuracy": 0.93}),
         ("Results for fold 3 accuracy: 0.9", {"accuracy": 0.9}),
         ("loss 4.12", {"loss": 4.12}),
+        ("acc 0.5, f1 0.3", {"acc": 0.5, "f1": 0.3}),
+        ("f1 0.3, f2 0.5", {}),
+        ("f0 0.1 | f1 0.3 | loss 0.5", {"loss": 0.5}),
         (
             "| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 5.0 | loss  7.63 | ppl 2063.2",
             {"loss": 7.63, "ppl": 2063.2},
