@@ -134,8 +134,8 @@ class StudyDraft:
             self.note(f"{printable(str(name))} became the policy {policy}: it ends no trial")
         elif word in _POPULATIONS:
             self.note(
-                f"left out: {printable(str(name))}; give schedule.policy pbt its interval_steps"
-                " (docs/policies.md)"
+                f"left out: {printable(str(name))}; the policy `pbt` needs `ready`, the steps of a"
+                " round (docs/policies.md)"
             )
         elif word not in _NO_POLICY:
             self.note(f"left out: {printable(str(name))}, as no similar policy is known")

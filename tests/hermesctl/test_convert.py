@@ -681,4 +681,4 @@ def test_a_program_of_several_kinds_of_processes_runs_what_they_run(tmp_path: Pa
 def test_population_based_training_is_named_as_a_policy(tmp_path: Path) -> None:
     text = katib("{min: '1', max: '2'}") + "  algorithm: {algorithmName: pbt}\n"
     _, notes = converted(tmp_path, "katib", text)
-    assert "left out: pbt; give schedule.policy pbt its interval_steps" in notes
+    assert "left out: pbt; the policy `pbt` needs `ready`, the steps of a round" in notes
