@@ -536,13 +536,14 @@ class Agent:
             self._put(step)
 
     def _fork(self, step: int) -> None:
-        """Have a checkpoint written from which other trials go on. Where none of its own is exact
-        the host may do better, by an image of this process, which waits for that."""
+        """Have a checkpoint written from which other trials go on. Where it can make none and paths
+        part, the host may do better, by an image of this process, which waits for that."""
         id = f"a{self.attempt}-fork-s{step}"
-        if self.level in ("exact", "author") or self.several:
-            self._save({"id": id, "wait": True})
-        else:
+        makes_none = self.level == "park-only" or self.capture is None
+        if makes_none and self._stages.part(step) and not self.several:
             self._hold(step, FORK, id=id)
+        else:
+            self._save({"id": id, "wait": True})
 
     def _goes_on_as(self, told: Message) -> None:
         """This process was brought back from an image of it, be it as another trial: one whose

@@ -153,7 +153,11 @@ class Stages:
         ends = (until for until, _ in self._stages if until is not None)
         return next((until for until in ends if first <= until < step), None)
 
+    def part(self, step: int) -> bool:
+        """Whether it is a stage's end from which other trials go on."""
+        return step in self._forks
+
     def forks(self, turn: int, step: int) -> bool:
         """Whether other trials may go on from where so many steps are done, if something was to be
         done at `turn`: iterations may come several at a time."""
-        return step in self._forks or bool(self._every and turn and turn % self._every == 0)
+        return self.part(step) or bool(self._every and turn and turn % self._every == 0)

@@ -88,7 +88,7 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     parts = state.riding.riders[carrier.id][rider.id]
     limit = math.inf if parts is None else parts
     begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
-    known = (*remembered(carrier), *begin)
+    known = (each for each in (*remembered(carrier), *begin) if _serves_others(each))
     there = next((each for each in known if each.step == parts), None)
     if carrier.carrier is not None:
         _dismount(state, rider)
@@ -111,6 +111,12 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
         same := _as(rider, carrier)
     ) != rider:
         state.put(same)
+
+
+def _serves_others(checkpoint: Checkpoint) -> bool:
+    """Whether another trial may go on from it: unless it was taken for that, an image may be of a
+    program amid an iteration, where nothing can be set."""
+    return not checkpoint.image_of or "-fork-s" in checkpoint.id
 
 
 def _same(carrier: Trial) -> str:
@@ -206,7 +212,8 @@ def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
         # What it began from may be there still, where it parted from others.
         for known in (*remembered(other), *([other.forked] if other.forked else [])):
             useful = trial.step < known.step <= limit and known.id not in trial.refused
-            if useful and known.trial != trial.id and _is_there(state, known):
+            useful = useful and known.trial != trial.id and _serves_others(known)
+            if useful and _is_there(state, known):
                 found.append((other, known))
     return min(found, key=lambda each: (-each[1].step, each[1].id, each[0].id), default=None)
 
