@@ -6,7 +6,7 @@
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
-# make test-image  programs of some fifty kinds, suspended as images of their processes: where CRIU is,
+# make test-image  programs of some sixty kinds, suspended as images of their processes: where CRIU is,
 #                  or HERMES_NODE_CRIU names one
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
 #                  which are installed where Debian's apt-get can; skipped without them

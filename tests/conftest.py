@@ -51,7 +51,7 @@ def _have(*packages: str) -> bool:
 # The only reasons for which a test may be skipped; any other fails the session. Frameworks skip in
 # `make test` alone: `make test-frameworks` has them, and lets nothing skip.
 ALLOWED_SKIPS = (
-    r"no (jax|lightning|ray|tf_keras|torch|transformers) here",
+    r"no (jax|lightning|ray|tf_keras|torch|transformers|xgboost) here",
     r"no gpu here",
     r"no root here",
     r"root reads everything",  # one test needs not to be root

@@ -10,6 +10,19 @@ import time
 def rest(): time.sleep(0.015)
 """
 _SQLITE = r"'unfit'.*lacks work/rows.db itself \(SQLite holds it open"
+_KERAS = """
+import os
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+import keras, numpy as np, tensorflow as tf
+keras.utils.set_random_seed(8)
+x = np.random.RandomState(2).rand(100, 5).astype("f")
+model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(6, "relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+class Tells(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs): print(batch, logs["loss"], flush=True); rest()
+    def on_epoch_end(self, epoch, logs): print(epoch, logs, flush=True)
+tell = Tells()
+"""
 _TORCH = """
 import torch
 torch.manual_seed(1)
@@ -33,6 +46,11 @@ class Program:
 def python(source: str, *modules: str, stays: str = "") -> Program:
     """A Python program of one file."""
     return Program({"main.py": _LOOP + source}, modules=modules, stays=stays)
+
+
+def keras(source: str) -> Program:
+    """One that trains a small model of Keras on 100 rows."""
+    return python(_KERAS + source, "tensorflow")
 
 
 def torch(source: str, *modules: str) -> Program:
@@ -433,6 +451,184 @@ for step in range(40):
     key, k = jax.random.split(key); w = step_of(w, k); print(float(w.sum()), flush=True); rest()
 """,
         "jax",
+    ),
+    "xgboost": python(
+        """
+import numpy as np, xgboost
+x = np.random.default_rng(1).normal(size=(300, 5)); data = xgboost.DMatrix(x, x[:, 0] * x[:, 1])
+told = {"subsample": 0.5, "seed": 1, "nthread": 2, "eval_metric": "rmse"}
+model = xgboost.Booster(told, [data])
+for step in range(40):
+    model.update(data, step); print(model.eval(data), flush=True); rest()
+model.save_model("model.json")
+""",
+        "xgboost",
+    ),
+    "torch, a replay buffer": torch("""
+import collections, random
+random.seed(1)
+order = torch.Generator().manual_seed(11)
+class Trainer:
+    step, buffer = 0, collections.deque(maxlen=10)
+    @classmethod
+    def train(cls, x, y):
+        cls.step += 1; cls.buffer.append((x, y))
+        old = random.choice(list(cls.buffer))
+        loss = sum(((model(x) - y) ** 2).mean() for x, y in ((x, y), old))
+        best.zero_grad(); loss.backward(); best.step()
+        if cls.step % 10 == 0: best.param_groups[0]["lr"] *= 0.9
+        return loss.item()
+for epoch in range(5):
+    for x, y in torch.utils.data.DataLoader(data, 8, shuffle=True, generator=order):
+        print(Trainer.step, Trainer.train(x, y), len(Trainer.buffer), flush=True); rest()
+"""),
+    "torch, rates from a closure": torch("""
+from dataclasses import dataclass
+@dataclass(slots=True)
+class Meter:
+    n: int = 0
+    total: float = 0.0
+    def add(self, value): self.n += 1; self.total += value
+def warming(base, steps):
+    n = 0
+    def rate():
+        nonlocal n
+        n += 1
+        return base * min(1.0, n / steps)
+    return rate
+rate, meter = warming(0.05, 20), Meter()
+for epoch in range(5):
+    for x, y in torch.utils.data.DataLoader(data, 8, shuffle=True):
+        best.param_groups[0]["lr"] = rate()
+        loss = ((model(x) - y) ** 2).mean(); best.zero_grad(); loss.backward(); best.step()
+        meter.add(loss.item()); print(meter, flush=True); rest()
+"""),
+    "torch, a thread that logs": torch("""
+import csv, json, logging, os, queue, signal, sys, tempfile, threading
+logging.basicConfig(filename="train.log", level=logging.INFO, format="%(message)s")
+signal.signal(signal.SIGTERM, lambda *a: sys.exit(3))
+rows = queue.Queue()
+def write():
+    with open("rows.jsonl", "w") as file:
+        while (row := rows.get()) is not None: file.write(json.dumps(row) + "\\n"); file.flush()
+writer = threading.Thread(target=write, daemon=True)
+average = torch.optim.swa_utils.AveragedModel(model)
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(best, patience=0, factor=0.5)
+if __name__ == "__main__":
+    writer.start()
+    kept = tempfile.TemporaryDirectory(dir=".")
+    table = csv.writer(metrics := open("metrics.csv", "w", newline=""))
+    for epoch in range(4):
+        total = 0.0
+        for x, y in torch.utils.data.DataLoader(data, 8, shuffle=True, num_workers=2):
+            loss = ((model(x * float(os.environ.get("SCALE", 1))) - y) ** 2).mean()
+            best.zero_grad(); loss.backward(); best.step()
+            total += loss.item(); rows.put(loss.item()); print(loss.item(), flush=True); rest()
+        os.environ["SCALE"] = str(1 + 0.1 * epoch)
+        average.update_parameters(model); plateau.step(total)
+        table.writerow([epoch, total, best.param_groups[0]["lr"]]); metrics.flush(); logging.info("%r", total)
+        torch.save(model.state_dict(), os.path.join(kept.name, "m.pt"))
+    rows.put(None); writer.join(); metrics.close()
+    print([p.sum().item() for p in average.parameters()], os.listdir(kept.name))
+    kept.cleanup()
+"""),
+    "lightning": torch(
+        """
+import logging, warnings
+warnings.simplefilter("ignore"); logging.disable()
+import lightning
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
+lightning.seed_everything(1)
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 1))
+        self.seen = []
+    def training_step(self, batch, i):
+        loss = ((self.net(batch[0]) - batch[1]) ** 2).mean()
+        self.log("loss", loss); self.seen.append(loss.item()); print(len(self.seen), loss.item(), flush=True); rest()
+        return loss
+    def validation_step(self, batch, i): self.log("val", ((self.net(batch[0]) - batch[1]) ** 2).mean())
+    def configure_optimizers(self):
+        best = torch.optim.AdamW(self.parameters(), lr=0.01)
+        slower = torch.optim.lr_scheduler.ReduceLROnPlateau(best, patience=0)
+        return {"optimizer": best, "lr_scheduler": {"scheduler": slower, "monitor": "val"}}
+keeps = [ModelCheckpoint("kept", monitor="val", save_top_k=2), EarlyStopping("val", patience=9)]
+trainer = lightning.Trainer(
+    max_epochs=5, accelerator="cpu", logger=CSVLogger("logs"), log_every_n_steps=3, accumulate_grad_batches=2,
+    gradient_clip_val=1.0, callbacks=keeps, enable_progress_bar=False, enable_model_summary=False)
+loader = torch.utils.data.DataLoader
+trainer.fit(net := Net(), loader(data, 8, shuffle=True), loader(data, 32))
+print(sum(net.seen), trainer.checkpoint_callback.best_model_path.rpartition("/")[2])
+for path in __import__("pathlib").Path("kept").iterdir(): path.unlink()  # they hold paths and times
+""",
+        "lightning",
+    ),
+    "keras, files in turn": keras("""
+os.makedirs("rows", exist_ok=True)
+for n in range(4): np.savetxt(f"rows/{n}.csv", np.random.RandomState(n).rand(25, 5))
+def rows(file): return tf.data.TextLineDataset(file).map(lambda line: tf.strings.to_number(tf.strings.split(line, " ")))
+files = tf.data.Dataset.list_files("rows/*.csv", shuffle=True)
+data = files.interleave(rows, cycle_length=2, num_parallel_calls=tf.data.AUTOTUNE).map(lambda x: (x, tf.reduce_sum(x, keepdims=True)))
+model.fit(data.skip(20).shuffle(30).batch(8).repeat(), epochs=6, validation_data=data.take(20).batch(10), verbose=0, steps_per_epoch=9, callbacks=[tell])
+"""),
+    "keras, shuffled shards": keras("""
+def shard(n): return tf.data.Dataset.from_tensor_slices(x).skip(25 * n).take(25)
+data = tf.data.Dataset.range(4).shuffle(4).flat_map(shard).shuffle(100).shuffle(30).map(lambda x: (x, tf.reduce_sum(x, keepdims=True)))
+model.fit(data.batch(8).repeat(), epochs=6, verbose=0, steps_per_epoch=9, callbacks=[tell])
+"""),
+    "keras, a progress bar": keras("""
+import contextlib, io, sys
+shown = io.StringIO()
+class Prints(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs): print(batch, logs["loss"], file=sys.__stdout__, flush=True); rest()
+with contextlib.redirect_stdout(shown):
+    model.fit(x, x.sum(axis=1), batch_size=8, epochs=4, callbacks=[Prints()])
+print(shown.getvalue().count("Epoch"))
+"""),
+    "keras, own steps": keras("""
+class Own(keras.Model):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape: loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return self.told(loss, y, self(x))
+    def test_step(self, data): return self.told(self.compute_loss(y=data[1], y_pred=self(data[0])), data[1], self(data[0]))
+    def told(self, loss, y, found):
+        for m in self.metrics: m.update_state(loss) if m.name == "loss" else m.update_state(y, found)
+        return {m.name: m.result() for m in self.metrics}
+ends = keras.Input((5,))
+own = Own(ends, keras.layers.Dense(1)(ends)); own.compile("adam", "mse", metrics=["mae"])
+y = x.sum(axis=1, keepdims=True)
+print(own.fit(x, y, batch_size=8, epochs=4, verbose=0, validation_data=(x, y), callbacks=[tell]).history)
+"""),
+    "tensorflow 1": python(
+        """
+import os
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+import numpy as np, tensorflow.compat.v1 as tf
+tf.disable_eager_execution(); tf.set_random_seed(1); np.random.seed(2)
+data = np.random.rand(128, 5).astype("f"); wanted = data.sum(1, keepdims=True)
+x, y = tf.placeholder(tf.float32, [None, 5]), tf.placeholder(tf.float32, [None, 1])
+trains, rate = tf.placeholder_with_default(False, []), tf.Variable(0.05, trainable=False)
+count = tf.train.get_or_create_global_step()
+hidden = tf.nn.relu(tf.matmul(x, tf.get_variable("w", [5, 8])))
+hidden = tf.cond(trains, lambda: tf.nn.dropout(hidden, rate=0.2), lambda: hidden)
+loss = tf.reduce_mean((tf.matmul(hidden, tf.get_variable("v", [8, 1])) - y) ** 2)
+step, slower = tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, count), tf.assign(rate, rate * 0.5)
+best = 1e9
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for epoch in range(6):
+        for _ in range(8):
+            rows = np.random.randint(0, 128, 16)
+            print(session.run([step, loss], {x: data[rows], y: wanted[rows], trains: True})[1], flush=True); rest()
+        found = session.run(loss, {x: data, y: wanted})
+        best = min(best, found) if found < best else session.run(slower) and best
+        print(epoch, repr(found), repr(best), session.run(rate), flush=True)
+""",
+        "tensorflow",
     ),
     "shell": Program(
         {"main.sh": "for i in $(seq 40); do echo $i; echo $i >> log; sleep 0.02; done\n"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,35 @@ def test_what_cannot_be_imaged_is_parked_and_goes_on(
     assert reason in told["reason"]
     trial.resume()
     _ends_as_undisturbed(trial, tmp_path)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("megabytes", [1, 6, 13, 14, 15, 16, 18])
+def test_a_disk_that_is_full_at_any_stage_of_an_image_costs_nothing(
+    trial: WorldTrial, tmp_path: Path, megabytes: int
+) -> None:
+    trial.end()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", trial.checkpoints]
+    if subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("no file systems can be mounted here")
+    try:
+        trial.launch()
+        _begun(trial)
+        trial.suspend("checkpoint")
+        event = trial.until("checkpoint_failed", "suspended")
+        if event["kind"] == "suspended":  # there was room, just about
+            trial.end()
+            trial.launch()
+            trial.start(restore=event["checkpoint"]["path"])
+        else:
+            assert "No space left on device" in event["reason"]
+            trial.until("parked")
+            assert list(trial.checkpoints.iterdir()) == []
+            trial.resume()
+        _ends_as_undisturbed(trial, tmp_path)
+    finally:
+        trial.end()
+        subprocess.run(["umount", trial.checkpoints], check=True)
 
 
 def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_before(
