@@ -5,7 +5,8 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,10 +32,11 @@ from hermesd.core.model import (
 from hermesd.core.policy import HISTORY, SHARED, Earlier, Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
-from hermesd.core.tree import parting, path_of
+from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 # Which checkpoints lie on too few nodes, found without looking at every trial.
 #
@@ -125,7 +127,7 @@ def _forget_wish(copies: CopyIndex, trial: TrialId) -> None:
         _take_out(copies.wanting, known, trial)
 
 
-def _take_out(table: dict[str, dict[TrialId, T]], key: str, trial: TrialId) -> None:
+def _take_out(table: dict[Key, dict[TrialId, T]], key: Key, trial: TrialId) -> None:
     trials = table.get(key)
     if trials is not None:
         trials.pop(trial, None)
@@ -204,8 +206,11 @@ class RidingIndex:
     kin: dict[str, dict[TrialId, None]] = field(default_factory=dict)
     #: Those of them that have a checkpoint, or had one of another trial.
     saved: dict[str, dict[TrialId, None]] = field(default_factory=dict)
-    #: Those of them that are unfinished and ride on nobody.
-    leading: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those of them that have failed by themselves.
+    failed: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: Those of them that are unfinished and ride on nobody, by the root and the mark of the last of
+    #: their `turns`.
+    leading: dict[tuple[str, int], dict[TrialId, None]] = field(default_factory=dict)
     #: Those that ride on a trial, each with the step where it parts from that.
     riders: dict[TrialId, dict[TrialId, int | None]] = field(default_factory=dict)
     #: Those that have changed and that nobody has looked at since.
@@ -225,7 +230,7 @@ def riding_of(state: Tables) -> RidingIndex:
 def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
     """A trial that has a root, or had one, has changed: keep the index true."""
     riding, root = state.riding, trial.spec.root
-    if before is not None and (before.spec.root, before.carrier) != (root, trial.carrier):
+    if before is not None and _way_of(before) != _way_of(trial):
         _forget_riding(state, before)
     if not root:
         return
@@ -235,20 +240,36 @@ def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
         riding.saved.setdefault(root, {})[trial.id] = None
     else:
         _take_out(riding.saved, root, trial.id)
-    if trial.carrier is None and not trial.phase.final:
-        riding.leading.setdefault(root, {})[trial.id] = None
+    if trial.phase is Phase.FAILED and trial.failures:
+        riding.failed.setdefault(root, {})[trial.id] = None
     else:
-        _take_out(riding.leading, root, trial.id)
+        _take_out(riding.failed, root, trial.id)
+    if trial.carrier is None and not trial.phase.final:
+        riding.leading.setdefault((root, _mark_of(trial)), {})[trial.id] = None
+    else:
+        _take_out(riding.leading, (root, _mark_of(trial)), trial.id)
     if trial.carrier is not None and trial.id not in riding.riders.get(trial.carrier, ()):
         carrier = state.trials[trial.carrier]
         parts = parting(path_of(carrier.spec), path_of(trial.spec))
         riding.riders.setdefault(trial.carrier, {})[trial.id] = parts
 
 
+def _way_of(trial: Trial) -> tuple[str, TrialId | None, int]:
+    return trial.spec.root, trial.carrier, _mark_of(trial)
+
+
+def _mark_of(trial: Trial) -> int:
+    """That of the last turn of its path that a trial has come to; 0 before the first."""
+    passed = turns(path_of(trial.spec))
+    count = bisect_right(passed, trial.step, key=lambda turn: turn[0])
+    return passed[count - 1][1] if count else 0
+
+
 def _forget_riding(state: Tables, trial: Trial) -> None:
     riding = state.riding
-    for table in (riding.kin, riding.saved, riding.leading):
+    for table in (riding.kin, riding.saved, riding.failed):
         _take_out(table, trial.spec.root, trial.id)
+    _take_out(riding.leading, (trial.spec.root, _mark_of(trial)), trial.id)
     if trial.carrier is not None:
         _take_out(riding.riders, trial.carrier, trial.id)
     riding.moved.pop(trial.id, None)

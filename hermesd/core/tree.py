@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from hermesd.core.model import Stage, TrialId, TrialSpec
@@ -64,6 +65,18 @@ def parting(one: Path, other: Path) -> int | None:
         here = next(mine, None) if here.until_step == step else here
         there = next(theirs, None) if there.until_step == step else there
     return None if here is there else step
+
+
+@lru_cache(1 << 16)
+def turns(path: Path) -> tuple[tuple[int, int], ...]:
+    """The steps where a path changes, each with a mark of all that it has done until then and does
+    next: paths that do the same beyond such a step have its mark in common, others hardly."""
+    found: list[tuple[int, int]] = []
+    for before, stage in pairwise(path):
+        if before.values != stage.values and before.until_step is not None:
+            mark = found[-1][1] if found else 0
+            found.append((before.until_step, hash((mark, before, stage.values))))
+    return tuple(found)
 
 
 def until(path: Path, length: int | None) -> Path:

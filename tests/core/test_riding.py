@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from hermesd.core.events import (
     Added,
     Cancelled,
@@ -16,13 +18,17 @@ from hermesd.core.events import (
     NodeSilent,
     NotCopied,
     Paused,
+    Removed,
     Retried,
+    RunFailed,
     Submitted,
     Unpaused,
 )
+from hermesd.core.fold import riding
 from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
 from hermesd.core.node.messages import assignment
 from hermesd.core.tables import riding_of
+from hermesd.core.trial import RESTORE
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal import outcomes
 from hermesd.head.journal.schema import JournalLine
@@ -231,6 +237,70 @@ def test_the_carrier_s_failure_is_not_its_riders_unless_it_comes_again() -> None
     trained(book, "s/1#1", 0, 6).tell(crashed("s/1#1", 6, "boom")).expect()
     assert book.trial("s/2").phase is Phase.FAILED
     assert book.trial("s/2").reason.startswith("as s/0 and s/1 before it:")
+
+
+def of_two_users() -> Playbook:
+    """Two trials of Eve's and one of Ann's that are alike until step 10; one device."""
+    book = Playbook()
+    for name, numbers in (("eve", (0, 1)), ("ann", (2,))):
+        specs = tuple(spec(n, A, f"{name}{n}", name=name) for n in numbers)
+        of_one = study(name, replicas=0, owner=name, max_failures=1)
+        book.tell(Submitted(of_one, specs, f"submit {name}"))
+    book.tell(joined(1)).heard()
+    assert book.trial("ann/2").carrier == "eve/0"
+    return book
+
+
+def test_nobody_s_trial_fails_since_those_of_others_did() -> None:
+    book = trained(of_two_users(), "eve/0#1", 0, 6)
+    book.tell(crashed("eve/0#1", 6, "boom")).expect("launch eve/1#1 on n/0")
+    trained(book, "eve/1#1", 0, 6).tell(crashed("eve/1#1", 6, "boom"))
+    book.expect("launch ann/2#1 on n/0")
+    assert book.trial("ann/2").step == 0, "and it takes nothing of what they had come to"
+
+
+def test_a_study_of_others_that_is_removed_takes_nothing_of_ones_own_along() -> None:
+    book = trained(of_two_users(), "eve/0#1", 0, 10).tell(checkpointed("eve/0#1", 10))
+    book.heard()
+    assert book.trial("ann/2").forked, "it is to go on from what Eve's has written"
+    book.tell(Cancelled(("eve/0", "eve/1"), "cancel"), written("eve/0#1", 11))
+    book.tell(Removed("eve", "remove"))
+    assert "eve/0" not in book.state.trials
+    book.heard()
+    gone = NotCopied("n", "ann/2", "eve/0#1@10", "it is not here", False)
+    book.tell(gone).expect("launch ann/2#1 on n/0")
+    assert (book.trial("ann/2").step, book.trial("ann/2").failures) == (0, ())
+
+
+def test_a_checkpoint_of_others_that_cannot_be_loaded_is_no_failure() -> None:
+    book = of_two_users().tell(Cancelled(("eve/1",), "cancel"))
+    trained(book, "eve/0#1", 0, 10).tell(checkpointed("eve/0#1", 10), completed("eve/0#1", 10))
+    book.tell(copied("ann/2", "eve/0#1", 10)).heard()
+    present = book.trial("ann/2").run
+    assert present is not None
+    poisoned = RunFailed(present.id, RESTORE, "it cannot be loaded", "poisoned", 10)
+    book.tell(poisoned).heard()
+    ann = book.trial("ann/2")
+    assert not ann.phase.final
+    assert ann.run is not None
+
+
+def test_to_part_and_to_fail_cost_as_much_as_there_are_riders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of them looks at few others, not at all: one user's tree would stop the head."""
+
+    def looks(count: int, *ends: Any) -> int:
+        book = trained(tree(*(spec(n, A, f"{n}") for n in range(count))), "s/0#1", 0, 10)
+        seen = []
+        parting = riding.parting
+        with monkeypatch.context() as patched:
+            patched.setattr(riding, "parting", lambda *both: seen.append(both) or parting(*both))
+            book.tell(*ends)
+        return len(seen)
+
+    for end in (checkpointed("s/0#1", 10), Cancelled(("s/0",), "cancel")):
+        assert looks(100, end) < 2.5 * looks(50, end) + 10
 
 
 def test_another_failure_is_not_the_same() -> None:

@@ -10,14 +10,15 @@ trial like it has.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from hermesd.core import progress
 from hermesd.core.fast_replace import replace
 from hermesd.core.fold.checkpoints import remembered
-from hermesd.core.model import Checkpoint, Fidelity, Phase, Time, TrialSpec
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Time, TrialId, TrialSpec
 from hermesd.core.tables import Tables
-from hermesd.core.tree import parting, path_of
+from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Ending, Trial
 
 # What trials that are alike so far have in common.
@@ -152,13 +153,14 @@ def _end_alike(state: Tables, carrier: Trial, rider: Trial, ending: Ending, now:
 
 
 def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
-    """Another that had failed for good as its carrier has, at the same step of what it does."""
-    if not carrier.failures:
+    """Another that had failed for good as its carrier has, at the same step of what it does: all
+    of one user, as nobody is to fail by what programs of others say."""
+    if not carrier.failures or state.owner_of(carrier) != state.owner_of(rider):
         return None
     last = carrier.failures[-1]
-    for each in sorted(state.riding.kin[rider.spec.root]):
+    for each in sorted(state.riding.failed.get(rider.spec.root, ())):
         other = state.trials[each]
-        if each == carrier.id or other.phase is not Phase.FAILED or not other.failures:
+        if each == carrier.id or state.owner_of(other) != state.owner_of(rider):
             continue
         parts = parting(path_of(other.spec), path_of(rider.spec))
         before = other.failures[-1]
@@ -171,7 +173,7 @@ def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
 def _call(state: Tables, trial: Trial) -> None:
     """Others that wait by themselves may ride on this one from now on."""
     mine = path_of(trial.spec)
-    for each in sorted(state.riding.leading[trial.spec.root]):
+    for each in sorted(_leading(state, trial)):
         other = state.trials[each]
         if each == trial.id or other.phase is not Phase.WAITING or other.paused:
             continue
@@ -226,7 +228,7 @@ def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:
 def _place(state: Tables, trial: Trial) -> None:
     """Have one that waits ride on the one that does the same, if there is one."""
     carrier: Trial | None = None
-    for each in state.riding.leading.get(trial.spec.root, ()):
+    for each in _leading(state, trial):
         other = state.trials[each]
         if each == trial.id or other.ending is not None or _rank(other) > _rank(carrier or trial):
             continue
@@ -237,6 +239,12 @@ def _place(state: Tables, trial: Trial) -> None:
         trial = _boarded(state, trial, carrier)
     if trial != state.trials.get(trial.id):
         state.put(trial)
+
+
+def _leading(state: Tables, trial: Trial) -> Iterator[TrialId]:
+    """Those that ride on nobody, but for most that cannot be alike with a trial so far."""
+    for mark in (0, *(mark for _, mark in turns(path_of(trial.spec)))):
+        yield from state.riding.leading.get((trial.spec.root, mark), ())
 
 
 def _boarded(state: Tables, trial: Trial, carrier: Trial) -> Trial:
