@@ -16,6 +16,7 @@ from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
 from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
 from tests.images.programs import PROGRAMS
+from trainer_shim import checkpoint_dir
 
 PROGRAM = PROGRAMS["grows a file"]
 # A host that waits no longer for CRIU than a test does.
@@ -331,3 +332,26 @@ def test_one_bit_in_any_file_of_an_image_is_found(trial: WorldTrial, tmp_path: P
         with pytest.raises(DamagedCheckpoint):
             checkpoints.verified(damaged)
         shutil.rmtree(damaged)
+
+
+def test_a_host_refuses_a_damaged_image_and_goes_on_from_the_one_before(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    _begun(trial)
+    first = _saved(trial)
+    _begun(trial, first)
+    second = Path(_saved(trial))
+    pages = next(second.glob("processes/pages-*"))
+    data = bytearray(pages.read_bytes())
+    data[len(data) // 2] ^= 1
+    pages.write_bytes(data)
+    trial.start(restore=str(second))
+    with pytest.raises(AssertionError, match=rf"'error_kind': 'restore'.*{pages.name} is"):
+        trial.until("started")
+    newest = checkpoint_dir.newest_undamaged(str(trial.checkpoints))
+    assert newest is not None
+    assert newest["path"] == first
+    trial.end()
+    trial.launch()
+    trial.start(restore=first)
+    _ends_as_undisturbed(trial, tmp_path)
