@@ -6,17 +6,20 @@ streams of each process are its own.
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
+import struct
 import sys
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -58,20 +61,33 @@ class Forked:
 
 @cache
 def _forker(kind: str) -> socket.socket:
-    """The way to the process of this session that has imported everything; it ends with us, and is
-    nobody's child: some tests end all that are below their own."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        words = [sys.executable, "-m", "tests.forked", kind]
-        as_stdin = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
-        # As nodes start interpreters that are warm for programs.
-        environment = {**os.environ, "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        starter = os.posix_spawn(
-            sys.executable, words, environment if kind == "keras" else os.environ,
-            file_actions=as_stdin,
-        )  # fmt: skip
-        os.waitpid(starter, 0)
-    return ours
+    """The way to the process that has imported everything, for all workers of this session. It ends
+    with the last of them, and is nobody's child: some tests end all that are below their own."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    address = f"\0hermes-tests-{session}-{kind}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise  # and else another worker was first
+        else:
+            listener.listen()
+            _begin(kind, listener)
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    while True:
+        with suppress(ConnectionRefusedError):  # it is bound, and about to listen
+            ours.connect(address)
+            return ours
+
+
+def _begin(kind: str, listener: socket.socket) -> None:
+    words = [sys.executable, "-m", "tests.forked", kind]
+    environment = dict(os.environ)
+    if kind == "keras":  # as nodes start interpreters that are warm for programs
+        environment |= {"PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    as_stdin = [(os.POSIX_SPAWN_DUP2, listener.fileno(), 0)]
+    os.waitpid(os.posix_spawn(sys.executable, words, environment, file_actions=as_stdin), 0)
 
 
 def _serve(kind: str) -> None:
@@ -84,22 +100,43 @@ def _serve(kind: str) -> None:
     gc.enable()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    with socket.socket(fileno=os.dup(0)) as requests:
-        while True:
-            content, descriptors, *_ = socket.recv_fds(requests, 1 << 20, 3)
-            if not content:
-                return
-            if os.fork() == 0:
-                requests.close()
-                break
-            for descriptor in descriptors:
-                os.close(descriptor)
-    words, environment, folder = json.loads(content)
+    asked = _next_request()
+    if asked is None:
+        return
+    (words, environment, folder), descriptors = asked
     _become(environment, folder, *descriptors)
     if kind == "keras":
         _run(words[1:])
     else:
         _main(words)
+
+
+def _next_request() -> tuple[tuple[list[str], dict[str, str], str], list[int]] | None:
+    """In a new process for each: what it is to be, and its streams. In the one that forks them
+    None, once nobody is left who asks."""
+    with ExitStack() as ends:
+        listener = ends.enter_context(socket.socket(fileno=os.dup(0)))
+        workers = [ends.enter_context(listener.accept()[0])]
+        while workers:
+            for end in select.select([listener, *workers], [], [])[0]:
+                if end is listener:
+                    workers.append(ends.enter_context(listener.accept()[0]))
+                    continue
+                content, descriptors, *_ = socket.recv_fds(end, 1 << 20, 3)
+                if not content or _user_of(end) != os.getuid():
+                    workers.remove(end)
+                    end.close()
+                elif os.fork() == 0:
+                    return json.loads(content), descriptors
+                for descriptor in descriptors:
+                    os.close(descriptor)
+    return None
+
+
+def _user_of(end: socket.socket) -> int:
+    """Who is at the other end: an abstract address is open to everybody."""
+    credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
 
 
 def _become(environment: dict[str, str], folder: str, out: int, error: int, told: int) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import getpass
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import space
 from tests.core.playbook import joined, submitted
+from tests.forked import Forked
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec
 
@@ -228,13 +228,11 @@ async def test_the_command_line_tells_of_users(tmp_path: Path, verb: str) -> Non
         head = ("--head", f"unix:{tmp_path}/head.sock")
 
         async def said(*words: str) -> str:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "hermesctl.cli", "user", verb, *head, *words,
-                stdout=asyncio.subprocess.PIPE, env={**os.environ, "HERMES_STATE": str(tmp_path)},
-            )  # fmt: skip
-            printed, _ = await process.communicate()
-            assert process.returncode == 0
-            return printed.decode()
+            environment = {**os.environ, "HERMES_STATE": str(tmp_path)}
+            run = Forked("hermesctl", "user", verb, *head, *words, environment=environment)
+            code, printed, _ = await asyncio.to_thread(run.communicate)
+            assert code == 0
+            return printed
 
         shown = json.loads(await said("-o", "json"))
         mine = shown["user"] if verb == "show" else shown["users"][0]
