@@ -227,23 +227,17 @@ time.sleep(1e6)
 }
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "where",
-    [
-        "in its loop",
-        pytest.param("in a callback", marks=pytest.mark.tensorflow),
-        pytest.param("after its fit", marks=pytest.mark.tensorflow),
-    ],
-)
-async def test_a_program_that_sleeps_uses_up_its_time(where: str, state: Path) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.tensorflow
+async def test_a_program_that_sleeps_uses_up_its_time(state: Path) -> None:
+    stop = types_pb2.Stop(max_seconds=2.0)
     async with running(state, slots=1) as cluster:
-        files = {"train.py": SILENT[where]}
-        stop = types_pb2.Stop(max_seconds=2.0)
-        study = await cluster.submit("silent", files, {"rate": [0.1]}, stop=stop)
-        (trial,) = (await cluster.finished(study)).trials
-        assert trial.state == types_pb2.TRIAL_STATE_STOPPED
-        assert trial.reason == "stop.max_seconds = 2 is reached"
+        for where, program in SILENT.items():
+            files = {"train.py": program}
+            study = await cluster.submit("silent", files, {"rate": [0.1]}, stop=stop)
+            (trial,) = (await cluster.finished(study)).trials
+            assert trial.state == types_pb2.TRIAL_STATE_STOPPED, where
+            assert trial.reason == "stop.max_seconds = 2 is reached", where
 
 
 # Can only be parked, and ends at another moment of its quanta than the next one does.
