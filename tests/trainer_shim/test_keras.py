@@ -37,12 +37,14 @@ def runs_of(zygote: Zygote, folder: Path, body: str, seeded: bool) -> Runs:
 def test_every_boundary_parked_and_restored(
     zygote: Zygote, tmp_path: Path, seeded: bool, every: int
 ) -> None:
-    """One run is parked and checkpointed at each boundary; `every` so many are then resumed."""
+    """One run is parked and checkpointed at each boundary; `every` so many are then resumed. A
+    program that seeds itself computes the same as without Hermes."""
     runs = runs_of(zygote, tmp_path, programs.EVERYTHING, seeded)
     undisturbed = runs.undisturbed()
     losses, _ = undisturbed
     assert sorted(losses) == list(range(1, STEPS + 1))
     assert len(set(losses.values())) == STEPS
+    assert not seeded or undisturbed[1] == runs.plain()
     parked, checkpoints, work = runs.parked_everywhere("exact")
     assert parked == undisturbed
     chosen = dict(sorted(checkpoints.items())[::every])
@@ -54,12 +56,6 @@ def test_a_run_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
     runs = runs_of(zygote, tmp_path, programs.OWN_STEP, seeded=False)
     undisturbed = runs.undisturbed()
     assert runs.suspended(*range(1, 16)) == undisturbed
-
-
-def test_a_seeded_run_is_the_plain_one(zygote: Zygote, tmp_path: Path) -> None:
-    """A program that seeds itself computes the same as without Hermes."""
-    runs = runs_of(zygote, tmp_path, programs.EVERYTHING, seeded=True)
-    assert runs.undisturbed()[1] == runs.plain()
 
 
 @pytest.mark.parametrize(
