@@ -1,18 +1,23 @@
-"""A training process that gives back a GPU's memory and goes on, in four ways.
+"""A training process that gives back a GPU's memory and goes on, in five ways.
 
 Real networks of the paper in PyTorch, with SGD and momentum, one at a time on one GPU: by the
 driver's checkpoint at an iteration boundary (with the caching allocator as it is, and emptied
-before), by a checkpoint of the framework that a process loads which stands ready, and as the first
-Hermes did in 2021 (save, end the process, start Python, import, load). `away` ends when the
-driver counts none of the memory any more, `back` with the first step done. Whether the result is
-the same is told by the weights' hash at the end, against a process that was never disturbed.
-`python -m benchmarks.gpu [--rounds N] [--networks resnet50,vgg19]` on a machine with an NVIDIA GPU.
+before), by an image of the process that is made after that, by a checkpoint of the framework that a
+process loads which stands ready, and as the first Hermes did in 2021 (save, end the process, start
+Python, import, load). `away` ends when the driver counts none of the memory any more, `safe` when
+all is on disk (0: never), `back` with the first step done. Whether the result is the same is told
+by the weights' hash at the end, against a process that was never disturbed.
+`python -m benchmarks.gpu [--rounds N] [--networks resnet50,vgg19] [--criu PATH]` as root on a
+machine with an NVIDIA GPU; without CRIU there are no images.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import median, publish
+from trainer_shim.host import image
 from trainer_shim.host.cuda import CudaDriver
+from trainer_shim.host.freeze import become_subreaper
 
 NETWORKS = ("googlenet", "resnet50", "vgg19")
 FREED_SECONDS = 20.0
 STEPS = 3  # before each suspension
-PHASES = ("empty", "lock", "checkpoint", "restore", "unlock", "save", "load")
+PHASES = ("empty", "lock", "checkpoint", "restore", "unlock", "save", "load", "image", "process")
 
 PROGRAM = """
 import hashlib, json, os, sys, time
@@ -139,29 +146,42 @@ class Gpu:
 class Trainee:
     """A training process that does what it is told."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self._process.pid
+    def __init__(self, pid: int, tell: int, hear: int) -> None:
+        self.pid = pid
+        self._tell, self._hear = open(tell, "w"), open(hear)  # noqa: SIM115
+
+    @classmethod
+    def begun(cls, arguments: Sequence[str], folder: Path) -> Trainee:
+        """A new one."""
+        orders, tell, hear, answers = *os.pipe(), *os.pipe()
+        with (folder / "errors").open("a") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments],
+                stdin=orders,
+                stdout=answers,
+                stderr=errors,
+                start_new_session=True,
+            )
+        process.returncode = 0  # it is waited for by its number, as one that was brought back
+        os.close(orders)
+        os.close(answers)
+        return cls(process.pid, tell, hear)
 
     def ready(self) -> Trainee:
         """Once it has imported its framework."""
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
+        self._hear.readline()
         return self
 
     def do(self, *words: str) -> dict[str, Any]:
         """Have it do something, and wait for that."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
-        said: dict[str, Any] = json.loads(self._process.stdout.readline())
+        self._tell.write(" ".join(words) + "\n")
+        self._tell.flush()
+        said: dict[str, Any] = json.loads(self._hear.readline())
         return said
+
+    def pipes(self) -> list[str]:
+        """The names of its ends."""
+        return [os.readlink(f"/proc/{self.pid}/fd/{fd}") for fd in (0, 1)]
 
     def resident(self) -> int:
         """Bytes of its memory on the host."""
@@ -172,8 +192,10 @@ class Trainee:
         return 0
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self._tell.close()
+        self._hear.close()
 
 
 class Way:
@@ -183,6 +205,7 @@ class Way:
 
     def __init__(self, arguments: Sequence[str], folder: Path, waiting: list[Trainee]) -> None:
         self.arguments = arguments
+        self.folder = folder
         self.file = str(folder / "saved")
         self.waiting = waiting  # processes that have imported their framework
         self.phases: dict[str, list[float]] = {}
@@ -190,6 +213,9 @@ class Way:
     def away(self, trainee: Trainee) -> None:
         """Have it begin to give back what it holds."""
         raise NotImplementedError
+
+    def keep(self, trainee: Trainee) -> None:
+        """Have what was given back be safe, if it is to be."""
 
     def back(self, trainee: Trainee) -> Trainee:
         """The process that can go on."""
@@ -230,6 +256,55 @@ class ByDriverEmptied(ByDriver):
         super().away(trainee)
 
 
+class ByImage(ByDriverEmptied):
+    """An image of the process, made once the driver has moved what it had there."""
+
+    name = "image"
+    criu = ""
+    _path = ""
+    _pipes: Sequence[str] = ()
+
+    def keep(self, trainee: Trainee) -> None:
+        self._pipes = trainee.pipes()
+        self.timed("image", lambda: self._take(trainee))
+        trainee.end()
+
+    def _take(self, trainee: Trainee) -> None:
+        kept, work = self.folder / "images", self.folder / "work"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir()
+        work.mkdir(exist_ok=True)
+        os.kill(trainee.pid, signal.SIGSTOP)
+        os.waitpid(trainee.pid, os.WUNTRACED)
+        fields = {"trial": "benchmark", "attempt": 1, "step": 0}
+        source = image.Source(trainee.pid, str(work), {})
+        said = image.take(
+            self.criu, source, str(kept), "image", fields, str(self.folder), lambda: None
+        )
+        self._path = str(said["path"])
+
+    def back(self, trainee: Trainee) -> Trainee:
+        orders, tell, hear, answers = *os.pipe(), *os.pipe()
+        ends = dict(zip(self._pipes, (orders, answers), strict=True))
+        self.timed("process", lambda: self._bring_back(ends))
+        os.close(orders)
+        os.close(answers)
+        os.kill(trainee.pid, signal.SIGCONT)
+        return super().back(Trainee(trainee.pid, tell, hear))
+
+    def _bring_back(self, ends: dict[str, int]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work = str(self.folder / "work")
+                image.bring_back(self.criu, self._path, ends, work, str(self.folder))
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            raise SystemExit(image.why_not(str(self.folder), os.waitstatus_to_exitcode(status)))
+
+
 class Anew(Way):
     """The method of 2021: save, end the process, start Python, import, load."""
 
@@ -245,7 +320,7 @@ class Anew(Way):
         return fresh
 
     def _process(self) -> Trainee:
-        return Trainee(self.arguments).ready()
+        return Trainee.begun(self.arguments, self.folder).ready()
 
 
 class ByCheckpoint(Anew):
@@ -257,7 +332,7 @@ class ByCheckpoint(Anew):
         return self.waiting.pop()
 
 
-WAYS: Sequence[type[Way]] = (ByDriver, ByDriverEmptied, ByCheckpoint, Anew)
+WAYS: Sequence[type[Way]] = (ByDriver, ByDriverEmptied, ByImage, ByCheckpoint, Anew)
 
 
 def undisturbed(trainee: Trainee, steps: int) -> str:
@@ -274,7 +349,7 @@ def row(way: Way, gpu: Gpu, rounds: int, same: str) -> dict[str, Any]:
     """What the way takes of one network."""
     trainee = way.waiting.pop()
     trainee.do("build")
-    away, back, freed, host = [], [], [], []
+    away, safe, back, freed, host = [], [], [], [], []
     memory: dict[str, int] = {}
     for _ in range(rounds):
         trainee.do("train", str(STEPS))
@@ -286,6 +361,8 @@ def row(way: Way, gpu: Gpu, rounds: int, same: str) -> dict[str, Any]:
         away.append(time.monotonic() - began)
         freed.append(used - gpu.used())
         host.append(trainee.resident() - resident)
+        way.keep(trainee)
+        safe.append(time.monotonic() - began)
         began = time.monotonic()
         trainee = way.back(trainee)
         trainee.do("train", "1")
@@ -293,11 +370,13 @@ def row(way: Way, gpu: Gpu, rounds: int, same: str) -> dict[str, Any]:
     is_same = trainee.do("hash")["hash"] == same
     trainee.end()
     phases = {f"{name}_p50_ms": median(each) * 1e3 for name, each in way.phases.items()}
+    is_safe = not {"save", "image"}.isdisjoint(way.phases)
     return {
         "network": way.arguments[0],
         "way": way.name,
         "count": rounds,
         "away_p50_ms": median(away) * 1e3,
+        "safe_p50_ms": median(safe) * 1e3 if is_safe else 0.0,
         "back_p50_ms": median(back) * 1e3,
         "freed_mb": median(freed) / 1e6,
         "host_mb": median(host) / 1e6,
@@ -308,6 +387,20 @@ def row(way: Way, gpu: Gpu, rounds: int, same: str) -> dict[str, Any]:
     }
 
 
+def rows_of(
+    arguments: Sequence[str], folder: Path, ways: Sequence[type[Way]], gpu: Gpu, rounds: int
+) -> list[dict[str, Any]]:
+    """What each way takes of one network."""
+    begun = [Trainee.begun(arguments, folder) for _ in range(1 + len(ways) + rounds)]
+    waiting = [each.ready() for each in begun]
+    same = undisturbed(waiting.pop(), rounds * (STEPS + 1))
+    rows = []
+    for kind in ways:
+        rows.append(row(kind(arguments, folder, waiting), gpu, rounds, same))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="of each network and way (5)")
@@ -315,20 +408,22 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--pixels", type=int, default=224, help="a side of an image")
     parser.add_argument("--device", default="cuda", help="cpu: only to try the benchmark itself")
+    parser.add_argument("--criu", default="criu", help="where CRIU is, for images")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    become_subreaper()  # a process that is brought back is a child of this one
+    ByImage.criu = shutil.which(options.criu) or ""
     rows: list[dict[str, Any]] = []
     gpu = Gpu(options.device == "cuda")
-    with tempfile.TemporaryDirectory() as folder:
-        for network in options.networks.split(","):
-            arguments = (network, options.device, str(options.batch), str(options.pixels))
-            count = 1 + len(WAYS) + options.rounds
-            waiting = [each.ready() for each in [Trainee(arguments) for _ in range(count)]]
-            same = undisturbed(waiting.pop(), options.rounds * (STEPS + 1))
-            for kind in WAYS:
-                way = kind(arguments, Path(folder), waiting)
-                rows.append(row(way, gpu, options.rounds, same))
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    ways = [kind for kind in WAYS if kind is not ByImage or ByImage.criu]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            for network in options.networks.split(","):
+                arguments = (network, options.device, str(options.batch), str(options.pixels))
+                rows += rows_of(arguments, folder, ways, gpu, options.rounds)
+        except (BrokenPipeError, ValueError):
+            raise SystemExit(f"a process has failed: {(folder / 'errors').read_text()}") from None
     publish("gpu", list(rows[0]), [list(each.values()) for each in rows], options.out)
 
 

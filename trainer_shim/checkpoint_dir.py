@@ -357,7 +357,7 @@ def _summary(path: str, manifest: Fields, body: bytes) -> Fields:
         "step": manifest["step"],
         "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
         "sha256": hashlib.sha256(body).hexdigest(),
-        **{name: manifest[name] for name in ("form", "why") if manifest.get(name)},
+        **{name: manifest[name] for name in ("form", "why", "gpu") if manifest.get(name)},
     }
 
 

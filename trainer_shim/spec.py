@@ -44,6 +44,8 @@ class Spec:
     criu: str = ""  # where CRIU is, if images are to be made of the program
     # Whether the driver can move what it has on its GPU to the host's memory.
     moves_device_memory: bool = False
+    # Whether an image holds it then, and it can be put back on that GPU from one.
+    images_hold_device_memory: bool = False
     # What each of its processes finds in its environment besides, if there are several.
     ranks: list[dict[str, str]] = field(default_factory=list)
     own_files: str = ""  # the folder whose files it looks after, if that is not `cwd`
@@ -73,9 +75,9 @@ class Spec:
         )
 
     @property
-    def has_gpu(self) -> bool:
-        """Whether it was given one."""
-        return bool(self.env.get("CUDA_VISIBLE_DEVICES"))
+    def gpu(self) -> str:
+        """The GPU that it was given, or several; empty for none."""
+        return self.env.get("CUDA_VISIBLE_DEVICES", "")
 
     @property
     def cores(self) -> list[int] | None:
@@ -111,6 +113,7 @@ class Spec:
             checkpoint_steps=fields.get("checkpoint_steps", 0),
             criu=fields.get("criu", ""),
             moves_device_memory=fields.get("moves_device_memory", False),
+            images_hold_device_memory=fields.get("images_hold_device_memory", False),
             ranks=list(fields.get("ranks", ())),
         )
 

@@ -95,6 +95,9 @@ def _of_checkpoint(node: NodeId, where: str, checkpoint: Checkpoint) -> Iterator
         yield f"{where}.nodes: {checkpoint.nodes[:3]}, expected {node} alone"
     if checkpoint.image_of not in ("", node):
         yield f"{where}.image_of: {checkpoint.image_of[:80]!r}, expected {node}"
+    device = checkpoint.image_device
+    if device and not (checkpoint.image_of and device.startswith(f"{node}/")):
+        yield f"{where}.image_device: {device[:80]!r}, expected one of {node}, of an image"
 
 
 def _beyond(where: str, number: int, largest: int) -> str:

@@ -38,6 +38,9 @@ def image_misfit(state: Tables, trial: Trial, saved: Checkpoint, node: NodeId) -
         if tried and state.slots[old.device].device.node == node:
             return old.detail
     there, here = state.nodes.get(saved.image_of), state.nodes[node]
+    gpu = saved.image_device
+    if gpu and gpu not in here.devices:
+        return f"its checkpoint is an image of its processes, with what it had on {gpu}"
     if not here.image_features:
         return "its checkpoint is an image of its processes, and the node makes none"
     if there is None or there.image_features == here.image_features:

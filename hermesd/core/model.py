@@ -339,6 +339,8 @@ class Checkpoint:
     image_of: NodeId = ""
     #: Why it has the form that it has, for people.
     why: str = ""
+    #: The GPU to which alone an image can be brought back, since it holds what was there.
+    image_device: DeviceId = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Protocol
 from hermesd.core.failures import Prospects
 from hermesd.core.going_on import image_misfit, to_restore
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
-from hermesd.core.model import Device, DeviceId, NodeId, Plugin, RetryAction, Study
+from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
@@ -88,7 +88,7 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     may still go on there.
     """
     node = state.slots[device].device.node
-    if unable(state, trial, node):
+    if unable(state, trial, device):
         return True
     if lacking(state, state.studies[trial.spec.study], node) and state.parked_on(trial) != node:
         return True
@@ -103,13 +103,20 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     return any(old.ruled is RetryAction.MORE_MEMORY for old in starved(state, trial, there))
 
 
-def unable(state: Tables, trial: Trial, node: NodeId) -> str:
-    """Why what the trial would go on from, an image of processes, is of no use to a node; "" if it
-    is no image, or can be brought back there as far as is known."""
+def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
+    """Why what the trial would go on from, an image of processes, is of no use to a device; "" if
+    it is no image, or can be brought back there as far as is known."""
+    node = state.slots[device].device.node
     if trial.checkpoint is None or state.parked_on(trial) == node:
         return ""
     saved = to_restore(state, trial)
-    return image_misfit(state, trial, saved, node) if saved is not None else ""
+    if saved is None:
+        return ""
+    if why := image_misfit(state, trial, saved, node):
+        return why
+    if saved.image_device in ("", device):
+        return ""
+    return f"its checkpoint is an image of its processes, which goes back to {saved.image_device}"
 
 
 def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:

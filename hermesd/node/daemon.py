@@ -19,11 +19,11 @@ from hermesd.expecting import StateRefused, expecting
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.accounts import Accounts
-from hermesd.node.machine.detached import WORLD
 from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
+from hermesd.node.machine.images import ProcessImages
 from hermesd.node.provisions import Provisions
 from hermesd.node.runner.cleanup import BURIAL_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
@@ -125,26 +125,25 @@ async def run_node(
         held = cpu_quotas.detect(name, slots.percents, groups)
         made = await images.detect(config.criu, state, state / "shim", accounts.probe)
         log.info(made.fact)
-        await _try_gpus(gpus, state, accounts, bool(made.world))
+        await _try_gpus(gpus, state, accounts, made)
         log.info(gpus.fact())
         log.info(accounts.fact)
         provisions = Provisions(groups, held, await _shared(config, accounts), made, accounts)
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
-async def _try_gpus(gpus: Gpus, state: Path, accounts: Accounts, has_worlds: bool) -> None:
+async def _try_gpus(gpus: Gpus, state: Path, accounts: Accounts, made: ProcessImages) -> None:
     """As hosts of trials have them: as their users, and in worlds of their own if there are any."""
 
     async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
         account = accounts.probe
         with TemporaryDirectory(dir=state, prefix="gpu-") as folder:
             os.chown(folder, account.uid, account.gid)
-            world = WORLD if has_worlds else ()
             return await images.tried(
-                module, environment, Path(folder), state / "shim", account, world
+                module, environment, Path(folder), state / "shim", account, made.world
             )
 
-    await gpus.try_out(tried)
+    await gpus.try_out(tried, made.criu)
 
 
 async def _end_those_before(state: Path) -> None:

@@ -161,3 +161,27 @@ def test_a_node_speaks_only_of_its_own_images() -> None:
     foreign = replace(event, checkpoint=replace(event.checkpoint, image_of="m"))
     assert implausible("n", event) == ""
     assert implausible("n", foreign) == "RunSuspended.checkpoint.image_of: 'm', expected n"
+
+
+def test_what_was_on_a_gpu_goes_back_to_that_one_alone() -> None:
+    two = replace(joined(2, node="n"), image_features=FEATURES)
+    book = play(2, None).tell(two).expect("launch s/0#1 on n/0", "launch s/1#1 on n/1")
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, started("s/1#1"), NodeDrained("n", "r1"))
+    event = _suspended()
+    assert event.checkpoint is not None
+    saved = replace(event.checkpoint, image_device="n/0")
+    book.tell(replace(event, checkpoint=saved), having("m", *FEATURES))
+    assert {each.place: each.reason for each in book.scheduler.explain("s/0", 0.0).left_out} == {
+        "m": "its checkpoint is an image of its processes, with what it had on n/0",
+        "n/1": "its checkpoint is an image of its processes, which goes back to n/0",
+    }
+
+
+def test_a_node_speaks_only_of_its_own_gpus() -> None:
+    event = _suspended()
+    assert event.checkpoint is not None
+    foreign = replace(event, checkpoint=replace(event.checkpoint, image_device="m/gpu0"))
+    assert implausible("n", foreign) == (
+        "RunSuspended.checkpoint.image_device: 'm/gpu0', expected one of n, of an image"
+    )

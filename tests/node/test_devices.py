@@ -162,6 +162,31 @@ async def test_a_gpu_is_parked_on_once_its_driver_was_seen_to_move_what_is_there
     assert words in gpus.fact()
 
 
+@pytest.mark.parametrize(
+    ("said", "is_held", "words"),
+    [
+        ('{"version": "4.2.1"}', True, "memory, and images of processes hold that"),
+        ("it uses a GPU", False, "memory, and images of processes do not hold that, since it uses"),
+    ],
+)
+async def test_images_hold_what_is_on_a_gpu_once_one_was_seen_to(
+    monkeypatch: pytest.MonkeyPatch, said: str, is_held: bool, words: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
+    gpus = Gpus()
+    rack = Rack([gpus])
+    await rack.find("n1")
+
+    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
+        is_image = module == ["trainer_shim.host.try_image", "/bin/criu", ".", "gpu"]
+        return said if is_image else '{"away": 0.5, "back": 0.3}'
+
+    await gpus.try_out(tried, "/bin/criu")
+    assert rack.parks(["n1/gpu0"])
+    assert rack.are_imaged(["n1/gpu0"]) is is_held
+    assert words in gpus.fact()
+
+
 async def test_of_several_gpus_none_is_parked_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has seen that something comes back to another than it was taken from."""
     driver = MachineDriver([set()])

@@ -21,9 +21,12 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 LOCK_SECONDS = 10.0
 _NOT_INITIALIZED = 3  # said of a process that uses no GPU
+# How the driver says that there is no room on a GPU.
+FULL = "CUDA_ERROR_OUT_OF_MEMORY"
 _STATES = ("running", "locked", "checkpointed", "failed")
 _TRIED_BYTES = 4 << 20
 _READY = b"ready"
+_STANDARD = 3  # descriptors that every program has
 
 
 class CudaError(Exception):
@@ -133,37 +136,58 @@ def _each(driver: CudaDriver, pids: Collection[int], *steps: str) -> dict[str, A
 
 def main() -> dict[str, float]:
     """How many seconds each way took of a process that has little. Raises CudaError."""
-    reads, writes = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reads)
-        _use_gpu(writes)
-    os.close(writes)
-    seconds = {}
+    pid, seconds = begin_use(), {}
     try:
-        if (said := os.read(reads, 1000)) != _READY:
-            raise CudaError(said.decode() or "the process that was to try it has ended")
         for name, move in (("away", take_off), ("back", put_back)):
             began = time.monotonic()
             moved = move([pid])
             if "why" in moved:
                 raise CudaError(moved["why"])
             seconds[name] = time.monotonic() - began
-        os.kill(pid, signal.SIGUSR1)
-        if said := os.read(reads, 1000):
-            raise CudaError(said.decode())
-        return seconds
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    except CudaError:
+        os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        raise
+    end_use(pid)
+    return seconds
+
+
+def begin_use() -> int:
+    """Start a process that has something on the GPU, and no file open that is somebody else's. Its
+    number; raises CudaError."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reads)
+        _use_gpu(writes)
+    os.close(writes)
+    with open(reads, "rb") as pipe:
+        said = pipe.read()
+    if said != _READY:
+        os.waitpid(pid, 0)
+        raise CudaError(said.decode() or "the process that was to try it has ended")
+    return pid
+
+
+def end_use(pid: int) -> None:
+    """End a process that was begun so. Raises CudaError unless what it had is still there."""
+    os.kill(pid, signal.SIGUSR1)
+    _, status = os.waitpid(pid, 0)
+    if status != 0:
+        raise CudaError("what came back is not what there was")
 
 
 def _use_gpu(fd: int) -> None:
-    """Put something on the GPU, say so, and see that it is still there when a signal comes; the end
-    of what is said without a word says that it is."""
+    """Put something on the GPU, say so, and see that it is still there when a signal comes."""
+    status = 1
     try:
+        os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in range(_STANDARD):
+            os.dup2(null, standard)
+        os.closerange(_STANDARD, fd)
+        os.closerange(fd + 1, 256)
         driver, wanted = CudaDriver(), os.urandom(_TRIED_BYTES)
         context, place = ctypes.c_void_p(), ctypes.c_uint64()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
@@ -171,15 +195,16 @@ def _use_gpu(fd: int) -> None:
         driver.call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(_TRIED_BYTES))
         driver.call("cuMemcpyHtoD_v2", place, wanted, ctypes.c_size_t(_TRIED_BYTES))
         os.write(fd, _READY)
+        os.close(fd)
         signal.sigwait({signal.SIGUSR1})
         found = ctypes.create_string_buffer(_TRIED_BYTES)
         driver.call("cuMemcpyDtoH_v2", found, place, ctypes.c_size_t(_TRIED_BYTES))
-        if found.raw != wanted:
-            os.write(fd, b"what came back is not what there was")
+        status = int(found.raw != wanted)
     except CudaError as error:
-        os.write(fd, str(error).encode())
+        with contextlib.suppress(OSError):  # said already that it was ready
+            os.write(fd, str(error).encode())
     finally:
-        os._exit(0)
+        os._exit(status)
 
 
 if __name__ == "__main__":

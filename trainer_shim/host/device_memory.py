@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Callable
 
 from trainer_shim.channel.frames import Message
@@ -46,6 +46,15 @@ class DeviceMemory:
     def is_away(self) -> bool:
         """Whether the program must not go on before it is put back."""
         return bool(self._away)
+
+    @property
+    def away(self) -> Sequence[int]:
+        """The processes that had something there."""
+        return self._away
+
+    def arrives(self, away: Sequence[int]) -> None:
+        """The program is brought back from an image that was made while it was away for these."""
+        self._away = list(away)
 
     @property
     def is_moving(self) -> bool:

@@ -31,12 +31,15 @@ from trainer_shim.rerun.workdir_baseline import scan
 
 FORM = "image"
 PROMISE = "images of its processes hold all that it is, on machines of one kind"
+GPU_PROMISE = "images of its processes hold all that it is, on its GPU"
 _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
 _LOG = "criu.log"
 _PAGES = "pages-"
 # CRIU at work on a terabyte would still be done; one that takes longer hangs.
 _LIMIT_SECONDS = 600.0
 _COMMON = ("--manage-cgroups=ignore", "--file-locks", "--link-remap", "-v2")
+# What is on a GPU is moved by the host: a plugin of CRIU's that does it too is in nobody's way.
+_NO_PLUGINS = "--libdir"
 _DUMP_ONLY = ("--leave-stopped", "--ghost-limit", "1G")
 _C_LIBRARY = re.compile(r"/\S*/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl\S*)$", re.MULTILINE)
 # How each of its databases begins.
@@ -110,9 +113,11 @@ def _c_library() -> str:
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
 
-def misfit(manifest: Mapping[str, Any], directory: str) -> str:
+def misfit(manifest: Mapping[str, Any], directory: str, gpu: str) -> str:
     """Why the image of this manifest cannot be brought back on this machine, for a trial in this
-    directory; "" if it may be."""
+    directory and with this GPU; "" if it may be."""
+    if manifest.get("away") and manifest["gpu"] != gpu:
+        return f"what it had on {manifest['gpu']} goes back to no other GPU"
     lacking = sorted(set(manifest["features"]).difference(features()))
     for path, number in manifest.get("databases", {}).items():
         inside = os.path.relpath(path, manifest["directory"])
@@ -160,6 +165,8 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
         and _are(str, manifest["features"], list)
         and _are(int, outside, dict)
         and _are(int, manifest.get("databases", {}), dict)
+        and _are(int, manifest.get("away", []), list)
+        and isinstance(manifest.get("gpu", ""), str)
         and all(_are(int, stamp, list) for stamp in stamps)
         and all(isinstance(clocks.get(name), float) for name in world.CLOCKS)
         and all(math.isfinite(clocks[name]) for name in world.CLOCKS)
@@ -274,7 +281,7 @@ def _command(words: list[str], scratch: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(scratch, _LOG))
     rootless = () if world.is_root() else ("--unprivileged",)
-    return [*words, *rootless, *_COMMON, "-W", scratch, "-o", _LOG]
+    return [*words, *rootless, *_COMMON, _NO_PLUGINS, scratch, "-W", scratch, "-o", _LOG]
 
 
 @contextlib.contextmanager

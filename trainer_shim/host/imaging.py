@@ -82,7 +82,7 @@ class Images:
         self.memory: str | None = None
         self.problem = ""
         self._shown_at = spec.directory  # to the program
-        if spec.criu and spec.has_gpu:
+        if spec.criu and spec.gpu and not spec.images_hold_device_memory:
             self.problem = "it has a GPU"
         elif spec.criu and spec.ranks:
             self.problem = "it is several processes, each with a device of its own"
@@ -110,10 +110,15 @@ class Images:
     def promise(self, said: Message) -> Message:
         """What is promised of a resume, where the agent alone would promise this."""
         if self.serve(said["level"]):
-            return {**said, "level": "exact", "reason": image.PROMISE}
+            return {**said, "level": "exact", "reason": self.promised}
         if self.problem:
             return {**said, "reason": f"{said['reason']}; no image of it: {self.problem}"}
         return said
+
+    @property
+    def promised(self) -> str:
+        """What an image holds, and where."""
+        return image.GPU_PROMISE if self._spec.gpu else image.PROMISE
 
     @property
     def is_due(self) -> bool:
@@ -175,9 +180,12 @@ class Images:
             return []
         said = self._child.words()
         if said:
-            seconds = boottime() - self._asked_at
-            self._rests_until = boottime() + seconds / _SHARE
+            self.cost(boottime() - self._asked_at)
         return said
+
+    def cost(self, seconds: float) -> None:
+        """An image that was taken meanwhile has taken so much of the program's time."""
+        self._rests_until = max(self._rests_until, boottime() + seconds / _SHARE)
 
     def ended(self, pid: int, status: int) -> list[Message] | None:
         """If the child was this process: its last words, or those that its exit status stands

@@ -26,7 +26,7 @@ class LiveTrial(ABC):
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         self.spec = spec
         self.images = Images(spec)
-        self.device_memory = DeviceMemory(spec.has_gpu, spec.moves_device_memory)
+        self.device_memory = DeviceMemory(bool(spec.gpu), spec.moves_device_memory)
         self.forms = Forms(spec.directory)
         self.log = EventLog(os.path.join(spec.directory, "events.jsonl"))
         self.output = Output(spec.output, spec.output_limit_bytes)
@@ -114,10 +114,12 @@ class LiveTrial(ABC):
             "step": run.step,
             "framework": "none",
             "fidelity": "exact",
-            "reason": image.PROMISE,
+            "reason": self.images.promised,
             "why": why,
             "parameters": self.spec.parameters,
             "host": {**worker.state(), "run": run.state()},
+            "gpu": self.spec.gpu if self.device_memory.is_away else "",
+            "away": list(self.device_memory.away),
         }
         self.group.tools.add(self.images.take(worker.pid, id, fields))
 

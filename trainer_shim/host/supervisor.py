@@ -15,7 +15,7 @@ from typing import Callable, NamedTuple
 from trainer_shim.agent import FORK
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import NO_LIMIT
-from trainer_shim.host import image
+from trainer_shim.host import cuda, image
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.image import ImageError, NotHere
 from trainer_shim.host.imaging import Arrival
@@ -109,10 +109,11 @@ class Supervisor(LiveTrial):
             image.see_that_it_is_sound(manifest)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
-            if why := image.misfit(manifest, self.spec.directory):
+            if why := image.misfit(manifest, self.spec.directory, self.spec.gpu):
                 raise NotHere(why)
             self._see_that_it_can_be_this_trial(manifest)
             self.run.revive(manifest["host"]["run"])
+            self.device_memory.arrives(manifest.get("away", ()))
             self._arrival = arrival = Arrival(manifest["host"], self.output, self.images.memory)
             arrival.page.limit = NO_LIMIT if limit is None else limit
             arrival.cores = cores or self.spec.cores
@@ -139,6 +140,12 @@ class Supervisor(LiveTrial):
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
             arrival.close()
+        self._then_suspend = None
+        self.device_memory.forget()
+        if (worker := self.worker) is not None:
+            self.group.kill()
+            worker.release()
+            self.run.worker = None
         self.phase = "ended"
         detail = f"its image cannot be brought back: {why}"
         self.emit(
@@ -167,9 +174,24 @@ class Supervisor(LiveTrial):
             self._suspension.freeze()
             return
         self.group.thaw()
+        self._then_suspend = arrival.then_suspend
+        if self.device_memory.is_away:
+            self.put_back_on_device(lambda why, is_lost: self._is_revived(restored, why))
+        else:
+            self._is_revived(restored)
+
+    def _is_revived(self, restored: Message, why_not: str = "") -> None:
+        """The program that was brought back can go on, unless its GPU does not take what it had."""
+        then, self._then_suspend = self._then_suspend, None
+        if self.worker is None or self._suspension is not None:
+            return
+        if why_not:
+            # It is not the image's fault that others fill the GPU.
+            self._not_back(why_not, "not_started" if cuda.FULL in why_not else "restore")
+            return
         self.run.heard({**restored, "attempt": self.attempt})
-        if arrival.then_suspend is not None:
-            self.suspend(*arrival.then_suspend)
+        if then is not None:
+            self.suspend(*then)
 
     def hear_image(self) -> None:
         """What the child that works on an image says."""
@@ -316,10 +338,10 @@ class Supervisor(LiveTrial):
         """A durable snapshot: in the background while running, at once while parked."""
         if self.worker is None or self._suspension is not None or self._is_waking:
             return
-        if self.device_memory.is_away:
+        by_image = self.images.serve(self.run.level)
+        if self.device_memory.is_away and not by_image:
             self.emit("checkpoint_failed", id=id, reason="its device is lent to others")
             return
-        by_image = self.images.serve(self.run.level)
         if self.phase == "running" and by_image:
             if self.images.is_due and self.images.fd is None and self.run.started:
                 passing = Suspension(self, "park", "checkpoint", _DEMOTE_SECONDS, id, True, True)
@@ -378,6 +400,7 @@ class Supervisor(LiveTrial):
             self._arrival.close()
             self._arrival = None
             self.images.give_up()
+            self.device_memory.forget()
             self.group.kill()
             self.phase = "idle"
             Suspension(self, "kill", cause, 0.0).say_suspended()

@@ -123,6 +123,7 @@ class Suspension:
             self._cannot_park()
         self._id = id
         self._boundary_seconds = 0.0
+        self._left_since = self._asked_at
         self._saved: Message | None = None
 
     @property
@@ -149,33 +150,50 @@ class Suspension:
         self._writing.go_on()
 
     def image(self, why: str = _NO_BOUNDARY) -> None:
-        """Write an image, wherever the program is."""
-        self.stage = "writing"
-        self._writing = ByCriu(self._trial, self._id, why)
-        self._look()
+        """Write an image, wherever the program is, with nothing of it left on a GPU."""
+
+        def write() -> None:
+            self.stage = "writing"
+            self._writing = ByCriu(self._trial, self._id, why)
+            self._look()
+
+        self._leave_device(write)
 
     def freeze(self) -> None:
         """Stop every thread, wherever it is, with nothing of it left on a GPU."""
         memory = self._trial.device_memory
         if memory.problem:
             self.end(f"{self._cause}: {memory.problem}")
-        elif memory.can_leave and not memory.is_away:
-            self.stage, self._writing = "moving", None
-            self._trial.take_off_device(self._left_device)
         else:
-            self._stop()
+            self._leave_device(self._stop)
+
+    def _leave_device(self, then: Callable[[], None]) -> None:
+        """Have what it has on its device moved from there, if that can be, and go on."""
+        trial, memory = self._trial, self._trial.device_memory
+        self._left_since = boottime()
+        if memory.is_away or not memory.can_leave:
+            then()
+            return
+
+        def left(why: str, is_lost: bool) -> None:
+            if self.stage == "moving":
+                self._keeps_device(why, is_lost) if why else then()
+
+        self.stage, self._writing = "moving", None
+        trial.take_off_device(left)
 
     def _stop(self) -> None:
         self.stage, self._writing = "freezing", None
         self._look()
 
-    def _left_device(self, why: str, is_lost: bool) -> None:
-        """Its device's memory was moved. What keeps its device is written down, or ends."""
+    def _keeps_device(self, why: str, is_lost: bool) -> None:
+        """Its device's memory could not be moved: its progress is written down, or it ends."""
         trial = self._trial
-        if self.stage != "moving":
-            return
-        if not why:
-            self._stop()
+        if trial.images.work:
+            trial.cannot_image(why)
+        if self.passes and not is_lost:
+            trial.emit("checkpoint_failed", id=self._id, reason=why)
+            self._pass()
         elif is_lost or not trial.can_be_rebuilt:
             self.end(f"{self._cause}: {why}")
         else:
@@ -189,9 +207,13 @@ class Suspension:
         self._deadline_at = max(self._deadline_at, boottime() + _SAVE_SECONDS)
 
     def write_down(self) -> None:
-        """Parked: write its progress down. For that it needs its device once more."""
+        """Parked: write its progress down. For that it needs its device once more, unless it is an
+        image of it."""
         trial = self._trial
-        if trial.device_memory.is_away:
+        form, why = trial.form(False)
+        if trial.device_memory.is_away and form == IMAGE:
+            self.image(why)
+        elif trial.device_memory.is_away:
             self._return(self.write_down)
         elif trial.run.at_boundary or trial.images.serve(trial.run.level):
             self.save()
@@ -202,6 +224,11 @@ class Suspension:
     def _return(self, then: Callable[[], None]) -> None:
         """Let it go on, with what it had on its device back there."""
         trial = self._trial
+        if not trial.device_memory.is_away:
+            self.stage = "waiting"
+            trial.group.thaw()
+            then()
+            return
         self.stage = "moving"
 
         def back(why: str, is_lost: bool) -> None:
@@ -249,11 +276,7 @@ class Suspension:
 
     def _let_out(self) -> None:
         """The program is about to end."""
-        if self._trial.device_memory.is_away:
-            self._return(lambda: None)
-        else:
-            self.stage = "waiting"
-            self._trial.group.thaw()
+        self._return(lambda: None)
 
     def _park(self) -> None:
         trial = self._trial
@@ -281,9 +304,12 @@ class Suspension:
 
     def _pass(self) -> None:
         """The program goes on; what is left to write needs it no more."""
+        self._return(self._go_on)
+
+    def _go_on(self) -> None:
         trial = self._trial
         self.stage = "frozen"
-        trial.group.thaw()
+        trial.images.cost(boottime() - self._left_since)
         trial.ranks.go_on(trial.attempt, is_first_told=trial.run.at_boundary)
         trial.run.imaged()
         trial.run.go_on(trial.attempt)
@@ -378,14 +404,10 @@ class Suspension:
             self._pass()
         elif self.silent:
             self.stage = "frozen"
-        elif trial.can_be_rebuilt and trial.run.at_boundary:
-            self.save()
-        elif trial.can_be_rebuilt:
-            self.stage = "waiting"
-            trial.group.thaw()
-            self.await_boundary()
+        elif not trial.can_be_rebuilt or (trial.phase == "parked" and trial.device_memory.is_away):
+            self.freeze()  # its device may be another's by now
         else:
-            self.freeze()
+            self._return(self.save if trial.run.at_boundary else self.await_boundary)
 
     # The clock.
 

@@ -1,7 +1,8 @@
 """Tries out whether a process can be brought back from an image of it; `hermesd node` asks.
 
 `python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints by which version
-it was, and what other machines must have for images of this one, as JSON; or what went wrong.
+it was, and what other machines must have for images of this one, as JSON; or what went wrong. With
+`gpu` besides the process has something on the GPU, which the driver moves from there before.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Callable
 
-from trainer_shim.host import image, world
+from trainer_shim.host import cuda, image, world
+from trainer_shim.host.cuda import CudaError
 from trainer_shim.host.freeze import become_subreaper
 from trainer_shim.host.image import ImageError, Source
+from trainer_shim.host.imaging import WorkingChild
 
 _AT_ONCE = 3  # descriptors that every program has
 
 
-def main(criu: str, folder: str) -> dict[str, Any]:
+def main(criu: str, folder: str, device: str = "") -> dict[str, Any]:
     """What there is to say once this CRIU has brought a process back.
 
-    Raises ImageError, OSError.
+    Raises ImageError, CudaError, OSError.
     """
+    folder = os.path.abspath(folder)
     version = subprocess.run([criu, "--version"], capture_output=True, text=True, check=False)
     words = version.stdout.split()
     if version.returncode != 0 or len(words) < 2:
@@ -34,7 +39,11 @@ def main(criu: str, folder: str) -> dict[str, Any]:
     world.number_high()
     for name in ("work", "checkpoints"):
         os.mkdir(os.path.join(folder, name))
-    source = Source(_sleeper(), os.path.join(folder, "work"), {})
+    source = Source(cuda.begin_use() if device else _sleeper(), os.path.join(folder, "work"), {})
+    if device:
+        _move(cuda.take_off, source.pid)
+        os.kill(source.pid, signal.SIGSTOP)
+        os.waitpid(source.pid, os.WUNTRACED)
     checkpoints = os.path.join(folder, "checkpoints")
     fields = {"trial": "none", "attempt": 1, "step": 0}
     path = image.take(criu, source, checkpoints, "image", fields, memory, lambda: None)["path"]
@@ -50,11 +59,25 @@ def main(criu: str, folder: str) -> dict[str, Any]:
     if status != 0:
         raise ImageError(image.why_not(memory, os.waitstatus_to_exitcode(status)))
     try:
-        os.kill(source.pid, signal.SIGKILL)
+        os.kill(source.pid, signal.SIGCONT if device else signal.SIGKILL)
     except ProcessLookupError:
         raise ImageError("CRIU brought nothing back") from None
-    os.waitpid(source.pid, 0)
+    if device:
+        _move(cuda.put_back, source.pid)
+        cuda.end_use(source.pid)
+    else:
+        os.waitpid(source.pid, 0)
     return {"version": words[1], "features": image.features(), "is_root": world.is_root()}
+
+
+def _move(move: Callable[[Collection[int]], dict[str, Any]], pid: int) -> None:
+    """In a child, as a host has it done. Raises CudaError."""
+    child = WorkingChild(lambda tell: move([pid]))
+    os.waitpid(child.pid, 0)
+    said = next(iter(child.words()), {})
+    os.close(child.fd)
+    if why := said.get("done", {"why": said.get("error", "it was cut short")}).get("why"):
+        raise CudaError(why)
 
 
 def _sleeper() -> int:
@@ -73,5 +96,7 @@ def _sleeper() -> int:
 if __name__ == "__main__":
     try:
         print(json.dumps(main(*sys.argv[1:])))
+    except CudaError as error:
+        print(error)
     except (ImageError, OSError, ValueError) as error:
         print(f"CRIU cannot be used: {error}")

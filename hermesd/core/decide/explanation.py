@@ -362,10 +362,13 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
             continue
-        if useless := unable(state, trial, slot.device.node):
-            if slot.device.node not in told:
-                yield LeftOut(slot.device.node, useless)
-            told.add(slot.device.node)
+        if useless := unable(state, trial, device):
+            node, saved = slot.device.node, trial.checkpoint
+            is_there = saved is not None and saved.image_device in state.nodes[node].devices
+            place = device if is_there else node
+            if place not in told:
+                yield LeftOut(place, useless)
+            told.add(place)
             continue
         lack = lacking(state, study, slot.device.node)
         if lack and not state.serves(slot.device, study):

@@ -19,7 +19,7 @@ import structlog
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.events import Reported
 from hermesd.core.losses import Chunk, chunked_points
-from hermesd.core.model import Checkpoint, Fidelity, Goal, NodeId, RunId, Tier
+from hermesd.core.model import Checkpoint, DeviceId, Fidelity, Goal, NodeId, RunId, Tier
 from hermesd.core.node.messages import (
     Assignment,
     CheckpointWritten,
@@ -52,11 +52,13 @@ from hermesd.node.storage.trial_folder import TrialFolder
 # Losses turn "lower is better" here and nowhere else; the points stay as reported.
 
 
-def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> HostFact | None:
+def fact_of(
+    frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId, device: DeviceId = ""
+) -> HostFact | None:
     """The fact that a host's event states; None for kinds that state none.
 
-    Raises KeyError, TypeError, ValueError or OverflowError when a field is missing or of the wrong
-    kind.
+    `device` is the first that the run has. Raises KeyError, TypeError, ValueError or OverflowError
+    when a field is missing or of the wrong kind.
     """
     run = RunId(trial, int(frame["attempt"]))
     match frame["kind"]:
@@ -81,19 +83,19 @@ def fact_of(frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId) -> 
             demoting = bool(frame.get("is_being_written", False))
             return Parked(run, _count(frame["step"]), memory, cause, waited, midway, demoting)
         case "checkpointed":
-            return CheckpointWritten(run, checkpoint_of(frame, run, node))
+            return CheckpointWritten(run, checkpoint_of(frame, run, node, device))
         case "suspended":
             kept = frame.get("checkpoint")
             return LeftDevice(
                 run,
                 Tier(frame["tier"]),
                 _count(frame["step"]),
-                checkpoint_of(kept, run, node) if kept else None,
+                checkpoint_of(kept, run, node, device) if kept else None,
                 str(frame.get("cause") or ""),
             )
         case "completed":
             kept = frame.get("checkpoint")
-            final = checkpoint_of(kept, run, node) if kept else None
+            final = checkpoint_of(kept, run, node, device) if kept else None
             return Completed(run, _count(frame["step"]), final)
         case "failed":
             return Failed(
@@ -115,7 +117,7 @@ def _count(value: Any) -> int:
     return number
 
 
-def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
+def checkpoint_of(frame: Frame, run: RunId, node: NodeId, device: DeviceId = "") -> Checkpoint:
     """A checkpoint by its global name: the trial's, then that of its directory."""
     return Checkpoint(
         f"{run.trial}@{frame['id']}",
@@ -127,6 +129,7 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId) -> Checkpoint:
         (node,),
         node if frame.get("form") == "image" else "",
         str(frame.get("why") or ""),
+        device if frame.get("gpu") else "",
     )
 
 
@@ -373,9 +376,7 @@ class HostEvents:
         if has_ended:
             return
         if newest is not None:
-            self._context.driver.say(
-                CheckpointWritten(run, checkpoint_of(newest.frame, run, self._context.node))
-            )
+            self._context.driver.say(CheckpointWritten(run, self._checkpoint(newest)))
         await self._context.release(self.assignment.launch.devices, self.worker_pids)
         self._context.driver.say(HostLost(run, "the trial's host is gone"))
 
@@ -386,8 +387,16 @@ class HostEvents:
             return next((each for each in found if each.path.name in backed), None)
 
     def _fact(self, frame: Frame) -> HostFact | None:
-        work = self.assignment.work
-        return fact_of(frame, self._folder.trial, work.signal_goal, work.signal, self._context.node)
+        work, trial, node = self.assignment.work, self._folder.trial, self._context.node
+        return fact_of(frame, trial, work.signal_goal, work.signal, node, self._device)
+
+    @property
+    def _device(self) -> DeviceId:
+        return self.assignment.launch.devices[0]
+
+    def _checkpoint(self, found: checkpoints.FoundCheckpoint) -> Checkpoint:
+        run = self.assignment.run
+        return checkpoint_of(found.frame, run, self._context.node, self._device)
 
     async def _refuse(self, frame: Frame) -> None:
         """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
@@ -418,9 +427,7 @@ class HostEvents:
             log.warning("checkpoint damaged", error=str(error))
             return 0
         run = self.assignment.run
-        return self._context.driver.say(
-            CheckpointWritten(run, checkpoint_of(found.frame, run, self._context.node))
-        )
+        return self._context.driver.say(CheckpointWritten(run, self._checkpoint(found)))
 
     def _remember_parked(self) -> None:
         try:

@@ -206,6 +206,7 @@ def _spec(
         # An image is of one program.
         "criu": context.provisions.images.criu if len(ranks) < 2 else "",
         "moves_device_memory": context.rack.parks(assignment.launch.devices),
+        "images_hold_device_memory": context.rack.are_imaged(assignment.launch.devices),
         "ranks": ranks,
     }
 

@@ -58,6 +58,8 @@ class FoundCheckpoint:
     created: str
     sha256: str
     size_bytes: int
+    #: What it says of itself besides, of an image: `form`, `why`, `gpu`.
+    said: Mapping[str, str]
 
     @property
     def frame(self) -> Frame:
@@ -67,6 +69,7 @@ class FoundCheckpoint:
             "step": self.step,
             "bytes": self.size_bytes,
             "sha256": self.sha256,
+            **self.said,
         }
 
 
@@ -103,8 +106,9 @@ def verified(path: Path) -> FoundCheckpoint:
             raise DamagedCheckpoint(f"{path}: {name} is {found}, its manifest says {expected}")
     size = sum(entry["bytes"] for entry in files.values())
     created = str(manifest.get("created_utc", ""))
+    said = {name: str(manifest[name]) for name in ("form", "why", "gpu") if manifest.get(name)}
     return FoundCheckpoint(
-        path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size
+        path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size, said
     )
 
 

@@ -24,6 +24,10 @@ class DeviceProvider(Protocol):
     @property
     def cheapest(self) -> Tier:
         """The cheapest tier that frees such a device."""
+
+    @property
+    def are_imaged(self) -> bool:
+        """Whether an image of processes holds what they have on such devices."""
         ...
 
     async def find(self, node: NodeId) -> tuple[Device, ...]:

@@ -33,6 +33,7 @@ class CpuSlots:
     """The slots of this machine; a parked trial takes none of a slot's time."""
 
     cheapest = Tier.PARK
+    are_imaged = True
 
     def __init__(self, slots: Sequence[SlotSetting]) -> None:
         self._slots = tuple(slots)

@@ -44,6 +44,7 @@ class Gpus:
         self._driver = _Driver()
         self._release_seconds = release_seconds
         self.cheapest = Tier.CHECKPOINT
+        self.are_imaged = False
         self._uuids: dict[DeviceId, str] = {}
         self._words, self._ends = "0 GPUs", ""
         self._unknown: dict[str, str] = {}
@@ -72,23 +73,28 @@ class Gpus:
         return tuple(devices)
 
     async def try_out(
-        self, tried: Callable[[Sequence[str], Mapping[str, str]], Awaitable[str]]
+        self, tried: Callable[[Sequence[str], Mapping[str, str]], Awaitable[str]], criu: str = ""
     ) -> None:
-        """See whether a process can be parked without its GPU: `tried` runs a module of
-        trainer_shim as a trial's host would, in this environment besides, and answers with what it
-        printed last. Which of several GPUs something is put back on was never tried."""
+        """See whether a process can be parked without its GPU, and whether an image of one holds
+        what it had there, if a CRIU makes some: `tried` runs a module of trainer_shim as a trial's
+        host would, in a folder and in this environment besides, and answers with what it printed
+        last. Which of several GPUs something is put back on was never tried."""
         if len(self._uuids) != 1:
             self._ends = "; a suspend ends the process after a checkpoint" if self._uuids else ""
             return
         (device,) = self._uuids
-        said = await tried(["trainer_shim.host.cuda"], self.environment(device))
-        try:
-            json.loads(said)
-        except ValueError:
+        environment = self.environment(device)
+        said = await tried(["trainer_shim.host.cuda"], environment)
+        if not _is_well(said):
             self._ends = f"; a suspend ends the process after a checkpoint, since {said}"
-        else:
-            self.cheapest = Tier.PARK
-            self._ends = "; the driver moves what a parked process has there to the host's memory"
+            return
+        self.cheapest = Tier.PARK
+        self._ends = "; the driver moves what a parked process has there to the host's memory"
+        if criu:
+            said = await tried(["trainer_shim.host.try_image", criu, ".", "gpu"], environment)
+            self.are_imaged = _is_well(said)
+            held = "hold that" if self.are_imaged else f"do not hold that, since {said}"
+            self._ends += f", and images of processes {held}"
 
     def fact(self) -> str:
         return self._words + self._ends
@@ -173,6 +179,15 @@ class _Driver:
                 asked.set_exception(error)
             else:
                 asked.set_result(answer)
+
+
+def _is_well(said: str) -> bool:
+    """Whether what was tried out has worked: it prints JSON then."""
+    try:
+        json.loads(said)
+    except ValueError:
+        return False
+    return True
 
 
 def chosen(

@@ -32,6 +32,10 @@ class Rack:
         """Whether a parked trial takes nothing of these devices."""
         return all(self.cheapest.get(name) is Tier.PARK for name in devices)
 
+    def are_imaged(self, devices: Sequence[DeviceId]) -> bool:
+        """Whether an image of a trial's processes holds what they have on these devices."""
+        return all(self._of[name].are_imaged for name in devices)
+
     def beside(self, usable: Sequence[int]) -> Mapping[DeviceId, tuple[int, ...]]:
         """For each device of cores, as many others of the usable ones that no device has; devices
         for which there are not enough are left out."""

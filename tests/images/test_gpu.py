@@ -1,0 +1,219 @@
+"""Images of programs that have something on a GPU, whose driver is a test's: it is moved from there
+before the image is made, and put back once the program is there again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hermesd.node.machine import images
+from hermesd.node.machine.accounts import own
+from hermesd.node.machine.detached import WORLD
+from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
+from tests.images.programs import PROGRAMS
+from tests.images.test_failures import Failing
+from tests.trainer_shim.driving import ROOT, environment
+from tests.trainer_shim.test_device_memory import USES, Gpu, driver_in
+from trainer_shim.host import image
+
+GROWS = PROGRAMS["grows a file"]
+PROGRAM = replace(GROWS, files={"main.py": USES + GROWS.files["main.py"]})
+AWAY, BACK = ["lock", "checkpoint"], ["restore", "unlock"]
+
+pytestmark = [
+    pytest.mark.image,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here"),
+]
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return driver_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Failing:
+    return Failing(tmp_path, criu(tmp_path))
+
+
+@pytest.fixture
+def trial(tmp_path: Path, gpu: Gpu, failing: Failing) -> Iterator[WorldTrial]:
+    env = environment(CUDA_VISIBLE_DEVICES="GPU-1", LD_LIBRARY_PATH=str(gpu.folder))
+    trial = WorldTrial(
+        tmp_path / "t", [sys.executable, "main.py"], env, criu=str(failing.path),
+        moves_device_memory=True, images_hold_device_memory=True,
+    )  # fmt: skip
+    lay_out(PROGRAM, trial.directory / "work")
+    trial.launch()
+    yield trial
+    trial.end()
+
+
+def _begun(trial: WorldTrial, restore: str | None = None) -> None:
+    trial.start(restore=restore)
+    trial.until("started")
+    wait_for_more(trial, 20)
+
+
+def _imaged(trial: WorldTrial) -> str:
+    """Suspended as an image, by a host that ends; the next one is there."""
+    trial.suspend("checkpoint")
+    path = str(trial.until("suspended")["checkpoint"]["path"])
+    assert image.is_image(path)
+    trial.end()
+    trial.launch()
+    return path
+
+
+def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
+    trial.until("completed")
+    trial.quit()
+    output, files = undisturbed(GROWS, tmp_path / "plain")
+    assert trial.output == output
+    assert files_in(trial.directory / "work").keys() == files.keys()
+
+
+def test_a_program_goes_on_from_an_image_with_what_it_had_on_its_gpu(
+    trial: WorldTrial, gpu: Gpu, tmp_path: Path
+) -> None:
+    _begun(trial)
+    path = _imaged(trial)
+    assert gpu.calls() == AWAY
+    _begun(trial, path)
+    assert gpu.calls() == [*AWAY, *BACK]
+    path = _imaged(trial)
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_its_gpu_is_another_ones_while_the_image_is_written(
+    trial: WorldTrial, gpu: Gpu, failing: Failing
+) -> None:
+    _begun(trial)
+    failing.waits()
+    trial.suspend("checkpoint")
+    parked = trial.until("parked", "suspended")
+    assert parked["is_being_written"]
+    assert gpu.calls() == AWAY
+    failing.goes_on()
+    trial.until("suspended")
+
+
+def test_what_is_parked_is_written_down_without_its_gpu(
+    trial: WorldTrial, gpu: Gpu, tmp_path: Path
+) -> None:
+    _begun(trial)
+    trial.suspend("park")
+    trial.until("parked")
+    trial.send("checkpoint", id="meanwhile")
+    trial.until("checkpointed")
+    trial.send("demote", id="last", deadline_seconds=60)
+    path = trial.until("suspended")["checkpoint"]["path"]
+    assert gpu.calls() == AWAY
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_one_that_runs_has_its_gpu_back_before_its_image_is_written(
+    trial: WorldTrial, gpu: Gpu, tmp_path: Path
+) -> None:
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    trial.until("checkpointed")
+    assert gpu.calls() == [*AWAY, *BACK]
+    wait_for_more(trial, 5)
+    trial.end()
+    (state,) = (path for path in gpu.folder.iterdir() if path.name.isdigit())
+    state.write_text("2")  # which a real driver keeps in the process
+    trial.launch()
+    trial.start(restore=str(trial.checkpoints / "passing"))
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_one_that_criu_cannot_hold_stays_parked(
+    trial: WorldTrial, gpu: Gpu, failing: Failing, tmp_path: Path
+) -> None:
+    _begun(trial)
+    failing.does("exit 1")
+    trial.suspend("checkpoint")
+    trial.until("checkpoint_failed")
+    trial.until("parked")
+    assert gpu.calls() == AWAY
+    trial.resume()
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_one_whose_memory_stays_is_not_imaged(trial: WorldTrial, gpu: Gpu) -> None:
+    gpu.refuses("lock")
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    assert "cuCheckpointProcessLock" in trial.until("checkpoint_failed")["reason"]
+    wait_for_more(trial, 5)
+    told = [event for event in trial.events if event["kind"] == "fidelity"][-1]
+    assert told["level"] == "park-only"
+
+
+@pytest.mark.parametrize(("gpu_now", "kind"), [("GPU-2", "unfit"), ("", "unfit")])
+def test_another_gpu_is_not_tried(trial: WorldTrial, gpu: Gpu, gpu_now: str, kind: str) -> None:
+    _begun(trial)
+    trial.suspend("checkpoint")
+    path = trial.until("suspended")["checkpoint"]["path"]
+    trial.end()
+    spec = json.loads(trial.spec.read_text())
+    spec["env"]["CUDA_VISIBLE_DEVICES"] = gpu_now
+    trial.spec.write_text(json.dumps(spec))
+    trial.launch()
+    failed = _fails(trial, path)
+    assert (failed["error_kind"], "GPU-1 goes back to no other" in failed["detail"]) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("OF_A_TEST", "restore"), ("OUT_OF_MEMORY", "not_started")]
+)
+def test_a_gpu_that_does_not_take_it_back_fails_the_run(
+    trial: WorldTrial, gpu: Gpu, name: str, kind: str
+) -> None:
+    """A full one may have room later."""
+    _begun(trial)
+    path = _imaged(trial)
+    (gpu.folder / "name").write_text(f"CUDA_ERROR_{name}")
+    gpu.refuses("restore")
+    failed = _fails(trial, path)
+    assert failed["error_kind"] == kind
+    assert f"cuCheckpointProcessRestore: CUDA_ERROR_{name}" in failed["detail"]
+
+
+def _fails(trial: WorldTrial, path: str) -> dict[str, object]:
+    trial.attempt += 1
+    trial.send("start", restore=path, limit_step=None)
+    with pytest.raises(AssertionError, match="cannot be brought back"):
+        trial.until("started")
+    return trial.events[-1]
+
+
+def test_a_node_tries_out_whether_images_hold_what_is_on_its_gpu(
+    tmp_path: Path, gpu: Gpu, failing: Failing
+) -> None:
+    def tried() -> str:
+        words = ["trainer_shim.host.try_image", str(failing.path), ".", "gpu"]
+        folder = tmp_path / f"tried{len(os.listdir(tmp_path))}"
+        folder.mkdir()
+        more = {"LD_LIBRARY_PATH": str(gpu.folder)}
+        return asyncio.run(images.tried(words, more, folder, ROOT, own(), WORLD))
+
+    assert json.loads(tried())["version"]
+    assert gpu.calls() == [*AWAY, *BACK]
+    gpu.refuses("memory")
+    assert tried() == "what came back is not what there was"
+    gpu.refuses("restore")
+    assert tried() == "cuCheckpointProcessRestore: CUDA_ERROR_OF_A_TEST"
