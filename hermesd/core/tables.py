@@ -6,9 +6,10 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import islice
+from typing import TypeVar, overload
 
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
@@ -288,6 +289,52 @@ def waits_parked(trial: Trial) -> bool:
     return kept is not None and kept.tier.in_process and trial.phase is Phase.WAITING
 
 
+class Members(Sequence[TrialId]):
+    """The trials of a study, in the order in which it got them.
+
+    One with more of them is another value, which shares what was there before with it: a study
+    that gets its trials one by one copies none.
+    """
+
+    __slots__ = ("_all", "_count")
+
+    def __init__(self, trials: Iterable[TrialId] = ()) -> None:
+        #: Of which those behind `_count` are of later values.
+        self._all = list(trials)
+        self._count = len(self._all)
+
+    def with_more(self, trials: Iterable[TrialId]) -> Members:
+        """These, and others behind them."""
+        longer = Members()
+        longer._all = self._all if len(self._all) == self._count else list(self)
+        longer._all.extend(trials)
+        longer._count = len(longer._all)
+        return longer
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> TrialId: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[TrialId, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> TrialId | tuple[TrialId, ...]:
+        if isinstance(place, slice):
+            places = range(*place.indices(self._count))
+            return tuple(map(self._all.__getitem__, places))
+        return self._all[range(self._count)[place]]
+
+    def __iter__(self) -> Iterator[TrialId]:
+        return islice(self._all, self._count)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Members) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Tables:
     """Everything the head knows.
 
@@ -318,7 +365,7 @@ class Tables:
         self.studies: dict[StudyId, Study] = {}
         self.trials: dict[TrialId, Trial] = {}
         self.versions: dict[TrialId, int] = {}
-        self.members: dict[StudyId, tuple[TrialId, ...]] = {}
+        self.members: dict[StudyId, Members] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
         self.pools: dict[PoolId, Pool] = {}
         self.nodes: dict[NodeId, Node] = {}

@@ -14,6 +14,7 @@ from hermesd.core.events import Added, Extended, Removed, Retried
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Phase, Plugin, StopRule
 from hermesd.core.placement import make_placement
+from hermesd.core.tables import Members
 from hermesd.policy import SHIPPED, make_policy
 from tests.core.playbook import (
     LEASE,
@@ -35,7 +36,7 @@ def test_a_finished_study_goes_on_with_its_new_trials() -> None:
     book = play().tell(started("s/0#1"), completed("s/0#1", 3))
     assert not book.state.active["s"]
     book.tell(added(1, 2)).expect("launch s/0#1 on n/0", "launch s/1#1 on n/0")
-    assert book.state.members["s"] == ("s/0", "s/1", "s/2")
+    assert list(book.state.members["s"]) == ["s/0", "s/1", "s/2"]
     assert set(book.state.active["s"]) == {"s/1", "s/2"}
     assert book.state.requests["more"] == ("s/1", "s/2")
     assert book.trial("s/1").submitted == book.now
@@ -121,3 +122,16 @@ def test_a_policy_sees_a_grown_study_as_one_that_was_always_so(
     fresh = Scheduler(book.state, make_policy, make_placement, LEASE)
     assert order(book, book.scheduler) == order(book, fresh)
     assert len(book.state.members["s"]) == known
+
+
+def test_what_was_known_of_a_studys_trials_stays_as_it_was_when_there_are_more() -> None:
+    few = Members(["s/0", "s/1"])
+    more = few.with_more(["s/2"])
+    others = few.with_more(["s/3", "s/4"])
+    assert [list(each) for each in (few, more, others)] == [
+        ["s/0", "s/1"], ["s/0", "s/1", "s/2"], ["s/0", "s/1", "s/3", "s/4"],
+    ]  # fmt: skip
+    assert (len(few), few[-1], few[1:], few[:1]) == (2, "s/1", ("s/1",), ("s/0",))
+    assert few == Members(["s/0", "s/1"]) != more
+    with pytest.raises(IndexError):
+        few[2]

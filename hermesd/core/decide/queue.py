@@ -53,6 +53,7 @@ from hermesd.core.policy import (
 )
 from hermesd.core.requirements import lacking
 from hermesd.core.state import State
+from hermesd.core.tables import Members
 from hermesd.core.trial import Trial
 
 # Trials in order, cheap to change one by one and cheap to fill at once.
@@ -398,7 +399,7 @@ class StudyQueue:
         if changed:
             self._note(changed)
 
-    def grown(self, members: tuple[TrialId, ...]) -> bool:
+    def grown(self, members: Members) -> bool:
         """Take in the trials that its study has in addition; False if the queue has to be made
         anew: a policy that compares trials may look at parts of the study."""
         had = len(self.members)

@@ -39,7 +39,7 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.policy import Facts
-from hermesd.core.tables import Rejected, Tables
+from hermesd.core.tables import Members, Rejected, Tables
 from hermesd.core.trial import Ending, Trial
 
 
@@ -63,7 +63,7 @@ def fold_study_event(
                 raise Rejected(f"study {study.id!r} exists")
             state.request(request_id, (spec.id for spec in specs))
             state.studies[study.id] = study
-            state.members[study.id] = ()
+            state.members[study.id] = Members()
             state.active[study.id] = {}
             state.facts[study.id] = Facts()
             if study.searcher is not None:
@@ -238,7 +238,7 @@ def _enter(
     counts_on: bool = False,
 ) -> None:
     """The study has these trials from now on, behind those that it has."""
-    state.members[study.id] += tuple(spec.id for spec in specs)
+    state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
     up = study.signal_goal is Goal.MAXIMIZE
     begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
     for spec, begin in zip(specs, begins, strict=True):

@@ -119,7 +119,7 @@ class Changed(NamedTuple):
 
 def to_change(state: State, study_id: StudyId) -> Changed:
     """The study as it is now."""
-    members = state.members[study_id]
+    members = tuple(state.members[study_id])
     cut = frozenset(trial for trial in members if _was_cut(state.trials[trial]))
     return Changed(state.studies[study_id], members, cut)
 

@@ -81,7 +81,7 @@ def selected(
         studies = list(dict.fromkeys([study_id(state, selection.study, asker), *studies]))
     if len(studies) > 1:
         raise Refused(FieldError("selection.trials", ", ".join(studies), "trials of one study"))
-    return studies[0], trials or state.members[studies[0]]
+    return studies[0], trials or tuple(state.members[studies[0]])
 
 
 def _one(noun: str, text: str, known: Iterable[str]) -> str:

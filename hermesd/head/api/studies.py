@@ -484,7 +484,7 @@ class StudiesService:
     ) -> pb.RemoveStudyResponse:
         who = asker()
         key = key_of(request, who)
-        removed: list[tuple[Study, tuple[str, ...]]] = []
+        removed: list[tuple[Study, Sequence[str]]] = []
 
         def compose(state: State, now: Time) -> Event:
             study_id = names.study_id(state, request.study, who)

@@ -33,7 +33,7 @@ from hermesd.core.policy import Facts
 from hermesd.core.sharing import Account, Terms
 from hermesd.core.speeds import Evidence
 from hermesd.core.state import Rejected, State
-from hermesd.core.tables import rebuilt, riding_of
+from hermesd.core.tables import Members, rebuilt, riding_of
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
 from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
@@ -112,6 +112,7 @@ def shape() -> str:
 def taken(state: State) -> TakenSnapshot:
     """The tables of a state that does not change meanwhile."""
     tables = {table: list(getattr(state, table).items()) for table in TABLES}
+    tables["members"] = [(study, tuple(members)) for study, members in tables["members"]]
     return TakenSnapshot(state.now, state.half_life_seconds, tables)
 
 
@@ -131,7 +132,10 @@ def read(parts: tuple[str, ...]) -> State:
     state.now, state.half_life_seconds = scalars["now"], scalars["half_life_seconds"]
     for part in parts[1:]:
         table, _, body = part.partition(" ")
-        getattr(state, table).update(_form(table).read(body))
+        items = _form(table).read(body)
+        if table == "members":
+            items = tuple((study, Members(trials)) for study, trials in items)
+        getattr(state, table).update(items)
     rebuilt(state)
     riding_of(state)
     return state
