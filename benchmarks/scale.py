@@ -9,8 +9,10 @@ that all had a first quantum (`trained`), and, for policies that make use of one
 never ran after a study of 1,000 others (`recalling`). `memory_mb` is the most that the process ever
 had, Python and numpy included.
 
-Each row is measured in a process of its own. A policy whose decision grows with the study
-has a cost that is quadratic in it over the whole study; that shows in `grows`, and is not hidden.
+Each row is measured in a process of its own, as `python -m benchmarks.scale one POLICY TRIALS STATE
+[AFTER]` does with one row, after so many quanta have ended. A policy whose decision grows with the
+study has a cost that is quadratic in it over the whole study; that shows in `grows`, and is not
+hidden.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import resource
 import subprocess
 import sys
 import time
+from itertools import islice
 
 from benchmarks.report import median, publish, quantile
 from benchmarks.treadmill import Treadmill
@@ -44,14 +47,20 @@ COLUMNS = [
 ]
 
 
-def measure(policy: str, trials: int, state: str) -> list[float]:
-    """Devices, milliseconds of the first two decisions, microseconds of others, and megabytes."""
+def measure(policy: str, trials: int, state: str, after: int = 0) -> list[float]:
+    """Devices, milliseconds of the first two decisions, microseconds of others, and megabytes.
+
+    The others begin after so many quanta have ended.
+    """
     devices = max(1, round(DEVICES_PER_TRIAL * trials))
     earlier = EARLIER if state == "recalling" else 0
     treadmill = Treadmill(policy, trials, devices, state == "trained", earlier)
     seconds: list[float] = []
+    steps = treadmill.steps()
+    for _ in islice(steps, after):
+        pass
     until = time.process_time() + SECONDS
-    for count, (_, decisions) in enumerate(treadmill.steps(), 1):
+    for count, (_, decisions) in enumerate(steps, 1):
         seconds += decisions
         if count == STEPS or time.process_time() > until:
             break
@@ -76,8 +85,8 @@ def apart(policy: str, trials: int, state: str) -> list[float]:
 
 def main() -> None:
     if sys.argv[1:2] == ["one"]:
-        name, size, begun = sys.argv[2:]
-        print(json.dumps(measure(name, int(size), begun)))
+        name, size, begun, *after = sys.argv[2:]
+        print(json.dumps(measure(name, int(size), begun, *map(int, after))))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trials", nargs="*", type=int, default=SIZES, help="sizes of a study")

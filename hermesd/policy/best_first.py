@@ -17,7 +17,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hermesd.core.losses import truncate
 from hermesd.core.model import Quantum, TrialSpec
 from hermesd.core.policy import Adapted, Earlier, Facts, Field, Ranking, Score, require
 from hermesd.core.trial import Trial
@@ -364,7 +363,7 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
         end = probe_steps(trial, policy.probe_share)
         if trial.planned_steps is None or end < 2 or trial.step < end:
             continue
-        halfway, at_end = (settled(truncate(trial.curve, step)) for step in (end // 2, end))
+        halfway, at_end = (settled(trial.curve, step) for step in (end // 2, end))
         unit = policy.unit(trial)
         losses = np.array([start_loss(trial), halfway, at_end])
         if max(losses.max(), unit) < math.inf:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 
-from hermesd.core.losses import Chunk
+from hermesd.core.losses import Chunk, truncate
 
 # The loss at a step is the mean over a half of the steps so far, then over these, then a tenth.
 SETTLING = 20
@@ -28,15 +28,17 @@ def window(count: float) -> float:
     return max(float(SETTLING), 0.1 * count)
 
 
-def settled(curve: tuple[Chunk, ...]) -> float:
-    """The present loss: a mean long enough for few noisy losses to be compared; inf without any."""
-    known = _known.get(id(curve))
+def settled(curve: tuple[Chunk, ...], until: int | None = None) -> float:
+    """The present loss, or that at a step before: a mean long enough for few noisy losses to be
+    compared; inf without any."""
+    known = _known.get((id(curve), until))
     if known is not None and known[0] is curve:
         return known[1]
+    shown = curve if until is None else truncate(curve, until)
     # A decision over a whole study spends a third of its time here.
-    left = wanted = window(sum(map(_SIZE, curve)))
+    left = wanted = window(sum(map(_SIZE, shown)))
     total = 0.0
-    for chunk in reversed(curve):
+    for chunk in reversed(shown):
         size = chunk[2]
         if size >= left:
             total += chunk[3] * (left / size)
@@ -48,14 +50,14 @@ def settled(curve: tuple[Chunk, ...]) -> float:
     loss = loss if math.isfinite(loss) else math.inf
     if len(_known) == REMEMBERED:
         _known.clear()
-    _known[id(curve)] = curve, loss
+    _known[id(curve), until] = curve, loss
     return loss
 
 
 # The curves that were asked about lately, by identity: a trial that changed is asked about several
 # times in a row, those of a study's sample at each decision.
 REMEMBERED = 1024
-_known: dict[int, tuple[tuple[Chunk, ...], float]] = {}
+_known: dict[tuple[int, int | None], tuple[tuple[Chunk, ...], float]] = {}
 
 
 @dataclass(frozen=True, slots=True)

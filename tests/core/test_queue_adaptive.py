@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import pytest
 
 from hermesd.core.decide import queue as queues
-from hermesd.core.decide.queue import FEW, SAMPLED, StudyQueue
+from hermesd.core.decide.queue import FEW, SAMPLED, PolicySample, StudyQueue
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.placement import Free
@@ -190,13 +191,53 @@ def test_it_is_asked_again_only_when_its_leader_or_its_sample_changed() -> None:
     order(queue, 1)
     order(queue, 1)
     assert len(heard.fields) == 1
-    # Every second trial is in the sample; the last one leads.
-    for changed, asked in (("s/1", 1), ("s/2", 2), (f"s/{count - 1}", 3)):
+    sampled = {trial.id for trial in heard.fields[-1].sample}
+    within, without = (
+        next(f"s/{n}" for n in range(count) if (f"s/{n}" in sampled) is chosen)
+        for chosen in (True, False)
+    )
+    # The last one leads.
+    for changed, asked in ((without, 1), (within, 2), (f"s/{count - 1}", 3)):
         book.state.put(replace(book.trial(changed), preemptions=1))
         queue.refresh([book.trial(changed)])
         order(queue, 1)
         assert len(heard.fields) == asked
     assert len(heard.firsts) == 5
+
+
+def test_the_sample_is_spread_evenly_and_is_seldom_another_after_one_more_loss() -> None:
+    count = 16 * SAMPLED
+    book = play(trials=count, devices=None)
+    members = book.state.members["s"]
+    places = {name: place for place, name in enumerate(members)}
+    scouting = PolicySample(book.state, members, places, BySteps(Heard()))
+    stepped(book, [2] * count)
+    samples = set()
+    for shown, name in enumerate(members, 1):
+        scouting.note(book.trial(name))
+        numbers = [trial.spec.number for trial in scouting.sample()]
+        samples.add(tuple(numbers))
+        assert len(numbers) == min(shown, SAMPLED)
+        assert numbers == sorted(numbers)
+    assert len(samples) < count / 3
+    assert max(b - a for a, b in pairwise((0, *numbers, count))) <= 2 * count / SAMPLED
+
+
+def test_another_takes_the_place_in_the_sample_of_one_that_starts_from_the_beginning() -> None:
+    count = 2 * SAMPLED
+    book = play(trials=count, devices=None)
+    members = book.state.members["s"]
+    places = {name: place for place, name in enumerate(members)}
+    scouting = PolicySample(book.state, members, places, BySteps(Heard()))
+    stepped(book, [2] * count)
+    for name in members:
+        scouting.note(book.trial(name))
+    before = [trial.id for trial in scouting.sample()]
+    book.state.put(replace(book.trial(before[0]), curve=()))
+    scouting.note(book.trial(before[0]))
+    after = [trial.id for trial in scouting.sample()]
+    assert len(after) == SAMPLED
+    assert {*before} - {*after} == {before[0]}
 
 
 def test_what_suits_the_study_otherwise_has_all_trials_scored_anew() -> None:

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from itertools import islice, product
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -163,9 +164,16 @@ class SortedCandidates:
 #
 # The leader has the least of the trials' levels, which are kept in blocks of about as many as
 # there are blocks: of a change only its own block is looked at again. The sample is a fixed part
-# of the study. What the policy makes of both is kept until one of them changes.
+# of the study: those that are first by multiples of the golden ratio, which are spread evenly over
+# any number of trials, and seldom others when one more has shown a loss. What the policy makes of
+# both is kept until one of them changes.
 
-SAMPLED = 32
+SAMPLED, GOLDEN = 32, 2_654_435_769  # of 2**32
+
+
+def _turn(place: int) -> tuple[int, int]:
+    """When a trial of this place comes into a sample, and the place."""
+    return place * GOLDEN % 2**32, place
 
 
 class PolicySample:
@@ -183,9 +191,8 @@ class PolicySample:
         self._foresees = isinstance(policy, Foreseeing)
         self._members = members
         self._place = places
-        # The places of the trials that have shown a loss, and of those of them in the sample.
-        self._shown: list[int] = []
-        self._chosen: set[int] = set()
+        # The turns and places of those in the sample, in order of their turns.
+        self._chosen: list[tuple[int, int]] = []
         self._sample: list[Trial] | None = None
         # The trials' levels, infinite without one; the least of each block, and which to look at.
         self._levels = [math.inf] * len(members)
@@ -197,17 +204,17 @@ class PolicySample:
 
     def note(self, trial: Trial) -> None:
         """Take note of a trial that changed."""
-        place, shown = self._place[trial.spec.id], self._shown
-        at = bisect_left(shown, place)
-        was_shown = at < len(shown) and shown[at] == place
-        if was_shown != bool(trial.curve):
-            if was_shown:
-                del shown[at]
-            else:
-                shown.insert(at, place)
+        place, chosen = self._place[trial.spec.id], self._chosen
+        turn = _turn(place)
+        if trial.curve and (len(chosen) < SAMPLED or turn <= chosen[-1]):
+            if turn not in chosen:
+                insort(chosen, turn)
+                del chosen[SAMPLED:]
             self._sample = None
-        elif place in self._chosen:
-            self._sample = None
+        elif turn in chosen:  # It starts from the beginning, and another takes its place.
+            trials = (self._state.trials[name] for name in self._members)
+            shown = (_turn(each) for each, other in enumerate(trials) if other.curve)
+            self._chosen, self._sample = nsmallest(SAMPLED, shown), None
         level = self._policy.level(trial) if trial.curve else math.inf
         if level != self._levels[place]:
             self._levels[place] = level
@@ -216,9 +223,8 @@ class PolicySample:
     def sample(self) -> Sequence[Trial]:
         """Evenly some of the trials that have shown a loss; the same list while none changed."""
         if self._sample is None:
-            chosen = self._shown[:: -(-len(self._shown) // SAMPLED) or 1]
-            self._chosen = set(chosen)
-            self._sample = [self._state.trials[self._members[place]] for place in chosen]
+            places = sorted(place for _, place in self._chosen)
+            self._sample = [self._state.trials[self._members[place]] for place in places]
         return self._sample
 
     def adapted(self, first: Trial) -> Adapted | None:
