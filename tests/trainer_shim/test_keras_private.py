@@ -33,6 +33,7 @@ print("FINAL", keras.backend.backend(), history.history, model.get_weights()[0].
 
 # In a process of its own: an import of TensorFlow warns, and would stay.
 CHECK = """
+from trainer_shim.adapters import private_names
 from trainer_shim.adapters.keras import private
 print(private.missing(), "/", private.untested())
 print(private.first_unused(private.OPTIONAL_USES, "keras"))
@@ -40,8 +41,13 @@ private.USES += (("keras.src.trainers.trainer", "Trainer.__init__", "_no_such_at
 print(private.missing())
 private.NAMES += (("keras.src.trainers.trainer", "Trainer.no_such_method"),)
 print(private.missing())
-private.TESTED = {"keras": ("2.0",)}
+private_names.TESTED["keras"] = ("2.0", "2.0")
 print(private.untested())
+print(private.missing())
+import keras
+from trainer_shim.adapters.keras import state
+made = keras.random.normal((1,)), state._global_seed_generator()
+print(isinstance(made[1], keras.random.SeedGenerator))
 """
 
 
@@ -80,9 +86,12 @@ def test_a_name_that_is_gone_and_a_version_untested_are_named(backend: str, tmp_
         env = environment(PYTHONPATH=str(ROOT), KERAS_BACKEND=backend)
         command = [sys.executable, "-c", CHECK]
         printed = subprocess.check_output(command, env=env, text=True)
-    here, optional, unused, gone, untested = printed.splitlines()
+    here, optional, unused, gone, untested, both, is_known = printed.splitlines()
     assert optional == "None"
     assert here == "None / None"
     assert "no _no_such_attribute in keras.src.trainers.trainer.Trainer.__init__" in unused
     assert "keras.src.trainers.trainer.Trainer.no_such_method" in gone
     assert untested.startswith("resuming is tested with keras 2.0, this is ")
+    assert untested.endswith(": the nearest tested version is 2.0")
+    assert both == f"{gone}; {untested}"
+    assert is_known == "True", "the generator that unseeded random operations draw from"

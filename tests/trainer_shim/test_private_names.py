@@ -148,6 +148,35 @@ def test_a_function_that_is_gone_or_keeps_nothing_by_that_name_is_named(path: st
     assert reason.endswith(f"json.decoder.{path}")
 
 
+def test_the_documented_versions_are_those_that_are_taken() -> None:
+    page = (ROOT / "docs" / "exactness.md").read_text(encoding="utf-8")
+    table = page.partition("## Versions of frameworks")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"\n\| (\w+)[^|]*\| (\d[^|]+) \|", table))
+    titles = {"torch": "PyTorch", "pytorch_lightning": "Lightning"}
+    for package, (first, last) in private_names.TESTED.items():
+        title = next(name for name in rows if name.lower() == titles.get(package, package).lower())
+        assert rows[title] == (first if first == last else f"{first} to {last}")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.6.0", None),
+        ("2.10.1+cu128", None),
+        ("2.15.0a0+git1", None),
+        ("2.5.1", "this is 2.5.1: the nearest tested version is 2.6"),
+        ("2.16.0", "this is 2.16.0: the nearest tested version is 2.15"),
+        ("3.0", "this is 3.0: the nearest tested version is 2.15"),
+    ],
+)
+def test_versions_from_the_first_tested_to_the_last_are_taken(
+    version: str, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(private_names.TESTED, "torch", ("2.6", "2.15"))
+    told = private_names.first_untested({"torch": version})
+    assert told == (words and f"resuming is tested with torch 2.6 to 2.15, {words}")
+
+
 # Where there is Hermes, NumPy lacks a name before it is imported.
 LACKING = """
 try:

@@ -12,13 +12,14 @@ pytestmark = pytest.mark.tensorflow
 
 # In a process of its own: an import of TensorFlow warns, and would stay.
 CHECK = """
+from trainer_shim.adapters import private_names
 from trainer_shim.adapters.tensorflow import private
 print(private.missing(), "/", private.untested())
 private.USES += (("tensorflow.python.client.session", "BaseSession.__init__", "_no_such"),)
 print(private.missing())
 private.NAMES += (("tensorflow.python.eager.context", "Context.no_such_method"),)
 print(private.missing())
-private.TESTED = {"tensorflow": ("2.0",)}
+private_names.TESTED["tensorflow"] = ("2.0", "2.0")
 print(private.untested())
 """
 

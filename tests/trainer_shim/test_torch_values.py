@@ -391,6 +391,7 @@ def test_values(tmp_path: Path) -> None:
 
 
 CHECK = """
+from trainer_shim.adapters import private_names
 from trainer_shim.adapters.torch import private
 print(private.missing(), "/", private.untested())
 print(private.first_missing(private.OPTIONAL_NAMES, "torch"))
@@ -399,8 +400,9 @@ print(private.missing())
 private.NAMES += (("torch.optim", "Optimizer.no_such_method"),)
 print(private.missing())
 for package in ("torch", "python"):
-    private.TESTED = {package: ("2.0",)}
+    private_names.TESTED[package] = ("2.0", "2.0")
     print(private.untested())
+    private_names.TESTED[package] = ("2.0", "9.9")
 """
 
 

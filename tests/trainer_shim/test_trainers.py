@@ -244,6 +244,7 @@ def test_a_finished_train_is_trained_further(zygote: Zygote, tmp_path: Path) -> 
 
 
 CHECK = """
+from trainer_shim.adapters import private_names
 from trainer_shim.adapters.torch import private
 for name in "lightning.pytorch", "pytorch_lightning", private.HF_TRAINER:
     print(private.missing_of(name), "/", private.untested_of(name))
@@ -256,7 +257,7 @@ private.LIGHTNING_NAMES += (("trainer.trainer", "Trainer.no_such_method"),)
 print(private.missing_of("lightning.pytorch"))
 private.TRANSFORMERS_USES += ((private.HF_TRAINER, "Trainer._run_epoch", "no_such_variable"),)
 print(private.missing_of(private.HF_TRAINER))
-private.TESTED_FRAMEWORKS["transformers"] = {"accelerate": ("0.1",)}
+private_names.TESTED["accelerate"] = ("0.1", "0.1")
 print(private.untested_of(private.HF_TRAINER))
 """
 

@@ -13,6 +13,20 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+# The first and the last minor version that resuming is tested with, as is each between them.
+# Python's counts for loops of PyTorch alone.
+TESTED = {
+    "torch": ("2.6", "2.15"),
+    "python": ("3.11", "3.13"),
+    "lightning": ("2.5", "2.6"),
+    "pytorch_lightning": ("2.5", "2.6"),
+    "transformers": ("5.23", "5.24"),
+    "accelerate": ("1.15", "1.15"),
+    "keras": ("3.11", "3.15"),
+    "tensorflow": ("2.18", "2.21"),
+    "jax": ("0.7", "0.10"),
+}
+
 # Python's own. Only the first is in every Python there is; of the others each does without.
 PYTHON_NAMES = (
     ("random", "_inst"),
@@ -60,12 +74,20 @@ def first_unused(uses: Iterable[tuple[str, str, str]], framework: str) -> str | 
     return None
 
 
-def first_untested(
-    tested: Mapping[str, tuple[str, ...]], versions: Mapping[str, str]
-) -> str | None:
-    """The version that resuming was never tested with; None if all were."""
-    for package, series in tested.items():
-        version = versions[package]
-        if ".".join(version.split(".")[:2]) not in series:
-            return f"resuming is tested with {package} {', '.join(series)}, this is {version}"
+def first_untested(versions: Mapping[str, str]) -> str | None:
+    """The version that resuming was never tested with; None if all are among those `TESTED`."""
+    for package, version in versions.items():
+        first, last = TESTED[package]
+        here = _minor(version)
+        if not _minor(first) <= here <= _minor(last):
+            tested = first if first == last else f"{first} to {last}"
+            nearest = first if here < _minor(first) else last
+            return (
+                f"resuming is tested with {package} {tested}, this is {version}: "
+                f"the nearest tested version is {nearest}"
+            )
     return None
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

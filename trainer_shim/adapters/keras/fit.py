@@ -388,7 +388,8 @@ class Fit:
         """This fit at a boundary. Raises Uncopyable."""
         import keras
 
-        self.callbacks._flush_futures()
+        for future in self.callbacks._futures:
+            future.result()
         backend = here()
         logs = self._watched.logs if isinstance(self._watched.logs, dict) else {}
         backend.settle(self.model)

@@ -12,8 +12,6 @@ from typing import Any
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"keras": ("3.15",), "tensorflow": ("2.21",), "torch": ("2.13",), "jax": ("0.10",)}
-
 TRAINER = "keras.src.backend.{}.trainer"
 BASE_TRAINER = "keras.src.trainers.trainer"
 CALLBACKS = "keras.src.callbacks.callback_list"
@@ -40,6 +38,9 @@ OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
 TORCH_LOADER = "torch.utils.data.dataloader"
 
+# The global attribute that unseeded random operations draw from; newer versions have a constant.
+GLOBAL_SEED_GENERATOR = "global_seed_generator"
+
 # Of each backend: where it trains, and its iterator over epochs.
 TRAINERS = {"tensorflow": "TensorFlowTrainer", "torch": "TorchTrainer", "jax": "JAXTrainer"}
 ITERATORS = {
@@ -52,7 +53,6 @@ NAMES = (
     (BASE_TRAINER, "Trainer._compute_loss"),
     (BASE_TRAINER, "Trainer._get_metrics_result_or_logs"),
     (BASE_TRAINER, "Trainer._symbolic_build"),
-    (CALLBACKS, "CallbackList._flush_futures"),
     (EPOCHS, "EpochIterator._enumerate_iterator"),
     (EPOCHS, "EpochIterator.num_batches"),
     (LAYER, "Layer._flatten_layers"),
@@ -62,7 +62,6 @@ NAMES = (
     (COMPILE, "CompileLoss.__call__"),
     (REDUCTIONS, "Mean.update_state"),
     (GLOBAL_STATE, "get_global_attribute"),
-    (SEED_GENERATOR, "GLOBAL_SEED_GENERATOR"),
     (SEED_GENERATOR, "global_seed_generator"),
 )
 NAMES_ON = {
@@ -102,7 +101,11 @@ NAMES_ON = {
 # Attributes of objects and variables of functions, each by a function that has it.
 USES = (
     (BASE_TRAINER, "Trainer.__init__", "_initial_epoch"),
+    # Of callbacks that may run beside the training.
+    (CALLBACKS, "CallbackList.__init__", "_futures"),
     (EPOCHS, "EpochIterator.__init__", "_steps_seen"),
+    # What it gives is the first step of an execution, the last and the data.
+    (EPOCHS, "EpochIterator.__next__", "end_step"),
     (EPOCHS, "EpochIterator.__init__", "data_adapter"),
     (EPOCHS, "EpochIterator.__init__", "steps_per_epoch"),
     (ARRAYS, "ArrayDataAdapter.__init__", "_inputs"),
@@ -142,7 +145,7 @@ OPTIONAL_USES = (
     (CALLBACK, "Callback.__init__", "_model"),
     (CSV_LOGGER, "CSVLogger.__init__", "append"),
     (CSV_LOGGER, "CSVLogger.__init__", "append_header"),
-    (CSV_LOGGER, "CSVLogger.__init__", "csv_file"),
+    (CSV_LOGGER, "CSVLogger.on_train_begin", "csv_file"),
     (CSV_LOGGER, "CSVLogger.__init__", "writer"),
     (TENSORBOARD, "TensorBoard.set_model", "_writers"),
     (TENSORBOARD, "TensorBoard._push_writer", "_prev_summary_state"),
@@ -176,14 +179,13 @@ def missing() -> str | None:
     framework = f"keras {keras.__version__}"
     names = [(module.format(here), path) for module, path in (*NAMES, *NAMES_ON[here])]
     uses = [(m.format(here), path, use) for m, path, use in (*USES, *USES_ON[here])]
-    return first_missing(names, framework) or first_unused(uses, framework)
+    lacking = first_missing(names, framework) or first_unused(uses, framework)
+    return "; ".join(filter(None, (lacking, untested()))) if lacking else None
 
 
 def untested() -> str | None:
     """The installed version that resuming was never tested with; None when both were."""
-    versions = _versions()
-    tested = {name: series for name, series in TESTED.items() if name in versions}
-    return first_untested(tested, versions)
+    return first_untested(_versions())
 
 
 def is_keras_3() -> bool:

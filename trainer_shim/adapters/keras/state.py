@@ -32,8 +32,8 @@ def variables_of(model: Any, extra: Iterable[Any]) -> list[Any]:
 
 
 def _global_seed_generator() -> Any:
-    name = private.find(private.SEED_GENERATOR, "GLOBAL_SEED_GENERATOR")
-    return private.find(private.GLOBAL_STATE, "get_global_attribute")(name)
+    lookup = private.find(private.GLOBAL_STATE, "get_global_attribute")
+    return lookup(private.GLOBAL_SEED_GENERATOR)
 
 
 def copy_variables(variables: Iterable[Any]) -> list[tuple[str, Any]]:

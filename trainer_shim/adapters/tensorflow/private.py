@@ -9,8 +9,6 @@ from __future__ import annotations
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"tensorflow": ("2.21",)}
-
 CONTEXT = "tensorflow.python.eager.context"
 BACKPROP = "tensorflow.python.eager.backprop"
 FUNCTIONS = "tensorflow.python.eager.polymorphic_function.concrete_function"
@@ -104,7 +102,7 @@ def untested() -> str | None:
     """The installed version, if resuming was never tested with it."""
     import tensorflow as tf
 
-    return first_untested(TESTED, {"tensorflow": tf.__version__})
+    return first_untested({"tensorflow": tf.__version__})
 
 
 def framework() -> str:

@@ -13,11 +13,11 @@ import platform
 from trainer_shim.adapters.private_names import find as find
 from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
 
-TESTED = {"torch": ("2.11", "2.13"), "python": ("3.11", "3.12", "3.13")}
-TESTED_FRAMEWORKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "lightning": {"lightning": ("2.5", "2.6")},
-    "pytorch_lightning": {"pytorch_lightning": ("2.5", "2.6")},
-    "transformers": {"transformers": ("5.23",), "accelerate": ("1.15",)},
+# What of a trainer's packages has to be of a tested version.
+PACKAGES = {
+    "lightning": ("lightning",),
+    "pytorch_lightning": ("pytorch_lightning",),
+    "transformers": ("transformers", "accelerate"),
 }
 
 LOADER = "torch.utils.data.dataloader"
@@ -165,7 +165,7 @@ def untested() -> str | None:
     import torch
 
     versions = {"torch": torch.__version__, "python": platform.python_version()}
-    return first_untested(TESTED, versions)
+    return first_untested(versions)
 
 
 def missing_of(package: str) -> str | None:
@@ -181,9 +181,8 @@ def missing_of(package: str) -> str | None:
 def untested_of(package: str) -> str | None:
     """The version in use of this framework that resuming was never tested with; None when all
     were."""
-    tested = TESTED_FRAMEWORKS[package.partition(".")[0]]
-    versions = {name: str(importlib.import_module(name).__version__) for name in tested}
-    return first_untested(tested, versions)
+    names = PACKAGES[package.partition(".")[0]]
+    return first_untested({name: str(importlib.import_module(name).__version__) for name in names})
 
 
 def framework(are_replicas: bool = False) -> str:
