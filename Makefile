@@ -1,7 +1,7 @@
 # make demo        a search on this machine: 16 trials share its CPU slots, ending in a leaderboard
 # make test        the tests            make check  linters, types, import contracts, fresh protos
-# make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, and all examples,
-#                  in an environment of its own (2 GB); nothing may be skipped there
+# make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, all examples, and
+#                  TensorFlow in depth, in an environment of its own (2 GB); nothing may be skipped there
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
@@ -26,7 +26,7 @@ WORKERS ?= $(shell expr `nproc` \* 3)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
 LOCK   := deploy/requirements.lock
-MARKS  := torch lightning transformers jax tf_keras examples
+MARKS  := in_depth torch lightning transformers jax tf_keras examples
 space  := $() $()
 
 # Some containers set it: then every daemon and command that a test starts compiles Hermes and what it
@@ -40,7 +40,7 @@ demo: $(STAMPS)/demo
 	$(BIN)/hermesctl submit examples/digits/study.yaml --local --follow
 
 test: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m 'not slow and not image and not examples' -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m 'not slow and not image and not examples and not in_depth' -n $(WORKERS) --dist worksteal
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips

@@ -25,6 +25,7 @@ def runs_of(zygote: Zygote, folder: Path, body: str, seeded: bool) -> Runs:
     return Runs(zygote, folder, programs.program(body, seeded))
 
 
+@pytest.mark.in_depth
 @pytest.mark.parametrize(
     ("seeded", "every"),
     [
@@ -51,6 +52,7 @@ def test_every_boundary_parked_and_restored(
     assert runs.resumed_wrongly(undisturbed, chosen, work) == []
 
 
+@pytest.mark.in_depth
 def test_a_run_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
     """No process lives longer than one step."""
     runs = runs_of(zygote, tmp_path, programs.OWN_STEP, seeded=False)
@@ -58,6 +60,7 @@ def test_a_run_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
     assert runs.suspended(*range(1, 16)) == undisturbed
 
 
+@pytest.mark.in_depth
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -222,6 +225,7 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
     assert with_keras(tmp_path, *lines, shows) in printed
 
 
+@pytest.mark.in_depth
 @pytest.mark.parametrize(
     ("name", "seeded", "epochs", "suspend_at"),
     [

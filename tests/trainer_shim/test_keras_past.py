@@ -13,7 +13,7 @@ from tests.trainer_shim.driving import Event, Trial, Zygote, ending
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend
 from trainer_shim import checkpoint_dir
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 
 def failure(trial: Trial) -> Event:

@@ -13,7 +13,7 @@ from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 _FIT = """
 rows = tf.data.Dataset.from_tensor_slices((x, y))

@@ -13,7 +13,7 @@ from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, suspend
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 
 def runs_of(zygote: Zygote, folder: Path, name: str) -> Runs:

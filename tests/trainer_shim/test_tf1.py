@@ -13,7 +13,7 @@ from tests.trainer_shim import tf1_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, promised, suspend
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 
 def ended_at(runs: Runs, planned: int, *steps: int) -> None:

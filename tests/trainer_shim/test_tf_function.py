@@ -14,7 +14,7 @@ from tests.trainer_shim import tf_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 
 def runs_of(zygote: Zygote, folder: Path, name: str, seeded: bool = False) -> Runs:

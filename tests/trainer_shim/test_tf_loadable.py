@@ -12,7 +12,7 @@ from tests.trainer_shim import tf_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, suspend, with_keras
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
 # A model and an optimizer of a function, and a bare variable of an object.
 MADE = """
