@@ -115,15 +115,39 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     assert book.trial("s/2").carried_steps == 20
 
 
-def test_they_part_at_an_image_as_well() -> None:
-    book = trained(three(devices=2), "s/0#1", 0, 10)
+def at_an_image(book: Playbook, name: str = "a1-fork-s10") -> Playbook:
+    """s/0, the carrier, has trained up to where s/1 parts, and has an image of its processes."""
     event = checkpointed("s/0#1", 10)
-    book.tell(replace(event, checkpoint=replace(event.checkpoint, image_of="n")))
-    book.expect("copy s/0#1@10 from n to n")
-    book.tell(copied("s/1", "s/0#1", 10))
+    image = replace(event.checkpoint, id=f"s/0@{name}", image_of="n")
+    return trained(book, "s/0#1", 0, 10).tell(replace(event, checkpoint=image))
+
+
+def test_they_part_at_an_image_as_well() -> None:
+    book = at_an_image(three(devices=2)).expect("copy s/0@a1-fork-s10 from n to n")
+    book.tell(replace(copied("s/1", "s/0#1", 10), checkpoint="s/0@a1-fork-s10"))
     begin = book.trial("s/1").checkpoint
     assert begin is not None
     assert (begin.trial, begin.step, begin.image_of) == ("s/1", 10, "n")
+
+
+def test_they_part_at_no_image_that_was_not_taken_for_that() -> None:
+    """It may be of a program amid an iteration."""
+    book = at_an_image(three(devices=2), "a1-s10").expect()
+    assert book.trial("s/1").carrier == "s/0"
+
+
+def test_nobody_goes_on_from_an_image_of_another_users_processes() -> None:
+    """It has what that user gave them."""
+    book = tree(spec(0, A, B), devices=2)
+    bobs = study("t", replicas=0, owner="bob")
+    specs = (spec(1, A, C, name="t"),)
+    book.tell(Submitted(bobs, specs, "submit t"))
+    assert book.trial("t/1").carrier == "s/0"
+    at_an_image(book).expect()
+    assert book.trial("t/1").forked is None
+    trained(book, "s/0#1", 10, 12).heard()
+    alone = book.trial("t/1")
+    assert (alone.carrier, alone.forked, alone.step) == (None, None, 0)
 
 
 def test_riders_have_what_their_carrier_has_at_the_end_of_a_quantum() -> None:

@@ -60,7 +60,8 @@ def _is_steady(state: Tables, trial: Trial) -> bool:
 def leave_at(state: Tables, carrier: Trial, checkpoint: Checkpoint) -> None:
     """A carrier has written a checkpoint: the riders that part there go on from it."""
     for rider in _riders(state, carrier):
-        if state.riding.riders[carrier.id][rider.id] == checkpoint.step:
+        parts = state.riding.riders[carrier.id][rider.id]
+        if parts == checkpoint.step and _serves(state, checkpoint, rider):
             _place(state, _begun(rider, carrier, checkpoint))
 
 
@@ -89,7 +90,7 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     parts = state.riding.riders[carrier.id][rider.id]
     limit = math.inf if parts is None else parts
     begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
-    known = (each for each in (*remembered(carrier), *begin) if _serves_others(each))
+    known = (each for each in (*remembered(carrier), *begin) if _serves(state, each, rider))
     there = next((each for each in known if each.step == parts), None)
     if carrier.carrier is not None:
         _dismount(state, rider)
@@ -114,10 +115,15 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
         state.put(same)
 
 
-def _serves_others(checkpoint: Checkpoint) -> bool:
-    """Whether another trial may go on from it: unless it was taken for that, an image may be of a
-    program amid an iteration, where nothing can be set."""
-    return not checkpoint.image_of or "-fork-s" in checkpoint.id
+def _serves(state: Tables, checkpoint: Checkpoint, trial: Trial) -> bool:
+    """Whether a trial may go on from a checkpoint of another. An image has all that its user gave
+    the program, so it is for trials of that user alone, and only if it was taken for them: another
+    may be of a program amid an iteration, where nothing can be set."""
+    if not checkpoint.image_of:
+        return True
+    its = state.trials.get(checkpoint.trial)
+    is_own = its is not None and state.owner_of(its) == state.owner_of(trial)
+    return is_own and "-fork-s" in checkpoint.id
 
 
 def _same(carrier: Trial) -> str:
@@ -149,7 +155,9 @@ def _begun(trial: Trial, parent: Trial, checkpoint: Checkpoint) -> Trial:
 def _end_alike(state: Tables, carrier: Trial, rider: Trial, ending: Ending, now: Time) -> None:
     """A rider has come to its end with its carrier. Asked to go on, it goes on from there."""
     same = replace(_as(rider, carrier), carrier=None, carried_steps=carrier.step)
-    state.put(progress.ended(replace(same, forked=carrier.checkpoint), now, ending))
+    last = carrier.checkpoint
+    begin = last if last is not None and _serves(state, last, rider) else None
+    state.put(progress.ended(replace(same, forked=begin), now, ending))
 
 
 def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
@@ -214,7 +222,7 @@ def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
         # What it began from may be there still, where it parted from others.
         for known in (*remembered(other), *([other.forked] if other.forked else [])):
             useful = trial.step < known.step <= limit and known.id not in trial.refused
-            useful = useful and known.trial != trial.id and _serves_others(known)
+            useful = useful and known.trial != trial.id and _serves(state, known, trial)
             if useful and _is_there(state, known):
                 found.append((other, known))
     return min(found, key=lambda each: (-each[1].step, each[1].id, each[0].id), default=None)
