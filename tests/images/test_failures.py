@@ -26,6 +26,21 @@ from trainer_shim.host import __main__, image
 image._LIMIT_SECONDS = 1.0
 __main__.main(sys.argv[1:])
 """
+# One whose first image waits for the test before it is compressed.
+PATIENT = """
+import os, sys
+from trainer_shim.host import __main__, image
+compress, folder = image._compress, os.path.dirname(sys.argv[1])
+
+def when_told(*given):
+    if os.path.exists(folder + "/there"):
+        open(folder + "/there", "w").close()
+        open(folder + "/gate").close()
+    compress(*given)
+
+image._compress = when_told
+__main__.main(sys.argv[1:])
+"""
 
 pytestmark = pytest.mark.image
 
@@ -61,6 +76,25 @@ class Failing:
 
     def does(self, what: str) -> None:
         self._told.write_text(f"{what}\n")
+
+
+class Gate:
+    """What the first image of a trial, whose host is yet to begin, has to pass."""
+
+    def __init__(self, trial: WorldTrial) -> None:
+        self._there, self._gate = trial.directory / "there", trial.directory / "gate"
+        os.mkfifo(self._there)
+        os.mkfifo(self._gate)
+        trial.host = "-c", PATIENT
+
+    def is_reached(self) -> None:
+        """Wait until the image is there."""
+        with self._there.open():
+            self._there.unlink()
+
+    def opens(self) -> None:
+        """Let it through."""
+        self._gate.open("w").close()
 
 
 @pytest.fixture
@@ -237,6 +271,28 @@ def test_a_suspend_during_an_image_in_passing_waits_for_it(
     trial.suspend("park")
     trial.until("parked")
     trial.resume()
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_a_suspend_while_an_image_in_passing_is_compressed_loses_neither(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    trial.end()
+    gate = Gate(trial)
+    trial.launch()
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    gate.is_reached()
+    trial.suspend("checkpoint")
+    trial.until("parked")
+    gate.opens()
+    event = trial.until("checkpointed", "suspended")
+    assert (event["kind"], event.get("id")) == ("checkpointed", "passing")
+    path = trial.until("suspended")["checkpoint"]["path"]
+    assert not path.endswith("passing")
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
     _ends_as_undisturbed(trial, tmp_path)
 
 

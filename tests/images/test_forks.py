@@ -19,6 +19,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.test_lost_node import becomes, node
 from tests.head.heads import world
 from tests.images.driving import WorldTrial, criu
+from tests.images.test_failures import Gate
 
 STEPS = 40
 # It saves nothing, and nobody can run it again: what it draws depends on all that it has drawn.
@@ -115,6 +116,27 @@ def test_a_stage_tree_branches_at_an_image_taken_in_passing(
     _begin(fork, saved["path"], stages=stages)
     assert _ended(fork) == _rows((0, 0.5), (20, 0.125), (30, 1.0))
     assert _ended(parent) == _rows((0, 0.5), (20, 0.25)), "it went on meanwhile"
+
+
+def test_a_fork_waits_for_the_image_before_it_and_a_suspend_for_both(parent: WorldTrial) -> None:
+    gate = Gate(parent)
+    parent.launch()
+    parent.start(limit=5)
+    parent.until("parked")
+    parent.resume()
+    parent.send("checkpoint", id="passing")
+    gate.is_reached()
+    while parent.until("reported")["last_step"] < 20:
+        pass
+    parent.suspend("checkpoint")
+    gate.opens()
+    found = [parent.until("checkpointed")["id"] for _ in range(2)]
+    assert found == ["passing", "a2-fork-s20"]
+    saved = parent.until("suspended")["checkpoint"]
+    parent.end()
+    parent.launch()
+    parent.start(restore=saved["path"])
+    assert _ended(parent) == _rows((0, 0.5), (20, 0.25))
 
 
 def test_a_fork_has_the_new_value_that_its_program_sets(

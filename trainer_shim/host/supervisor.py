@@ -59,8 +59,6 @@ class Supervisor(LiveTrial):
         # Asked while what it has on its device was put back there.
         self._then_suspend: tuple[str, float, str] | None = None
         self._left: EndedFirst | None = None
-        # The checkpoint that it waits for at this step, until an image before it is written.
-        self._fork: tuple[str, int] | None = None
         self._oom_before = 0
 
     # Requests of the node daemon.
@@ -81,7 +79,6 @@ class Supervisor(LiveTrial):
             return None
         self.attempt = attempt
         self.phase = "running"
-        self._fork = None
         self._is_held, self._restored = hold and restore is not None, None
         self.begins_at_once = not self._is_held
         self._oom_before = self.group.out_of_memory_kills()
@@ -205,11 +202,10 @@ class Supervisor(LiveTrial):
         if self.device_memory.ended(pid):
             self._settle()
             return True
+        self.hear_image()  # before another can be at work
         said = self.images.ended(pid, status)
         for word in said or ():
             self._heard_image(word)
-        if self._fork is not None and self.images.fd is None and self.phase == "running":
-            self._forks(*self._fork)
         return said is not None
 
     def _heard_image(self, word: Message) -> None:
@@ -480,7 +476,7 @@ class Supervisor(LiveTrial):
 
     def _forks(self, id: str, step: int) -> None:
         """The program waits where others are to go on from. What was asked before comes after."""
-        self._fork, before = None, self._suspension
+        before = self._suspension
         self.run.holds(step)
         if not self.images.serve(self.run.level):
             self.tell_save(id, wait=True)
@@ -488,8 +484,6 @@ class Supervisor(LiveTrial):
             self.run.go_on(self.attempt)
             if before is not None:
                 self.ask_to_hold()  # it has taken that for an answer
-        elif self.images.fd is not None:
-            self._fork = id, step  # one after the other
         elif before is None or before.stage == "waiting":
             self._suspension = Suspension(self, "park", FORK, _DEMOTE_SECONDS, id, True, True)
             if before is not None:

@@ -84,6 +84,8 @@ class ByCriu(Writing):
     def go_on(self) -> None:
         """See Writing."""
         trial = self._trial
+        if trial.images.fd is not None:
+            return  # one that was taken in passing is still being written
         trial.run.frozen()
         self._is_stopped = True
         trial.take_image(self._name(), self.why)
