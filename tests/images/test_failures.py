@@ -296,6 +296,15 @@ def test_a_suspend_while_an_image_in_passing_is_compressed_loses_neither(
     _ends_as_undisturbed(trial, tmp_path)
 
 
+def test_a_stop_during_an_image_in_passing_has_its_last_checkpoint(trial: WorldTrial) -> None:
+    _begun(trial)
+    trial.send("checkpoint", id="passing")
+    trial.send("stop", deadline_seconds=60)
+    event = trial.until("suspended")
+    assert (event["tier"], event["cause"]) == ("checkpoint", "stop")
+    assert not event["checkpoint"]["path"].endswith("passing")
+
+
 def test_a_program_that_cannot_be_brought_back_has_failed_to_be_restored(
     trial: WorldTrial, failing: Failing, tmp_path: Path
 ) -> None:

@@ -385,9 +385,11 @@ class Supervisor(LiveTrial):
         """End the run for good, with a final checkpoint if one can be taken in time."""
         if self.can_be_rebuilt:
             self.suspend("checkpoint", deadline_seconds, "stop")
-        if self._then_suspend is not None:
-            return  # as soon as its device has what it needs for that
-        if self._suspension is None or self._suspension.tier != "checkpoint":
+        suspension = self._suspension
+        later = self._then_suspend or (suspension.then_suspend if suspension else None)
+        if later is not None and later[2] == "stop":
+            return  # as soon as its device has what it needs, or what is taken in passing is there
+        if suspension is None or suspension.tier != "checkpoint":
             self.kill("stop")
 
     def kill(self, cause: str = "request") -> None:
