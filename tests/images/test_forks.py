@@ -112,6 +112,7 @@ def test_a_stage_tree_branches_at_an_image_taken_in_passing(
     parent.start()
     saved = parent.until("checkpointed")
     assert (saved["step"], saved["id"]) == (20, "a1-fork-s20")
+    assert saved["why"] == "its framework's checkpoint is park-only"
     stages = [[20, {"rate": 0.5}], [30, {"rate": 0.125}], [None, {"rate": 1.0}]]
     _begin(fork, saved["path"], stages=stages)
     assert _ended(fork) == _rows((0, 0.5), (20, 0.125), (30, 1.0))

@@ -337,7 +337,8 @@ class Suspension:
         if self.stage != "waiting":
             return
         if self.passes:
-            self.save() if self._trial.ranks.others else self.image()
+            trial = self._trial
+            self.save() if trial.ranks.others else self.image(trial.form(False)[1])
         elif self.tier == "park" or not self._trial.can_be_rebuilt:
             self.freeze()
         else:
