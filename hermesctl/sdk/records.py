@@ -209,6 +209,8 @@ class Checkpoint:
     nodes: tuple[str, ...]
     #: The node that made it, if it is an image of processes; else empty.
     image_of: str = ""
+    #: The GPU that it goes back to, if the image holds what its processes had there; else empty.
+    image_device: str = ""
     #: Why it has this form; may be empty.
     why: str = ""
 
