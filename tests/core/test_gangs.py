@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.events import Cancelled, DeviceFailed, NodeSilent, Paused, TermsSet, Unpaused
-from hermesd.core.model import Plugin
+from hermesd.core.model import Plugin, Tier
 from hermesd.core.sharing import Terms
 from tests.core.gang_cluster import GangCluster
 from tests.core.playbook import (
@@ -26,6 +26,7 @@ from tests.core.playbook import (
     reported,
     started,
     submitted,
+    written,
 )
 
 TURNS = Plugin("round_robin", (("quantum_seconds", 30.0),))
@@ -219,3 +220,11 @@ def test_nobody_waits_for_longer_than_two_quanta_and_its_turn(
         turn = (len(trials) - 1) * (quanta[width] + 2 * SWITCH_SECONDS + longest)
         for number in range(len(trials)):
             assert max(outcome.waits[f"w{width}/{number}"]) <= turn + 2 * longest
+
+
+def test_a_parked_trial_that_is_written_down_keeps_how_many_devices_it_had() -> None:
+    book = Playbook().tell(joined(2), gang())
+    book.tell(parked("g/0#1"), written("g/0#1", 0))
+    kept = book.state.trials["g/0"].kept
+    assert kept is not None
+    assert (kept.tier, kept.width) == (Tier.CHECKPOINT, 2)

@@ -207,7 +207,7 @@ def _park_lost(state: Tables, trial: Trial, event: ParkLost, now: Time) -> None:
 def _demoted(state: Tables, trial: Trial, event: RunSuspended) -> None:
     """A parked trial was written down and its process ended, to make room."""
     assert trial.kept is not None
-    kept = Kept(Tier.CHECKPOINT, trial.kept.run, trial.kept.device)
+    kept = Kept(Tier.CHECKPOINT, trial.kept.run, trial.kept.device, width=trial.kept.width)
     trial = replace(progress.with_checkpoint(trial, event.checkpoint), kept=kept)
     behind = trial.checkpoint is None or trial.checkpoint.step < trial.step
     behind = behind and not trial.phase.final
