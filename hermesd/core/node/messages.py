@@ -117,9 +117,9 @@ class Upcoming:
     Each replaces the one before; nothing answers it and nothing is lost with it.
     """
 
-    trials: tuple[TrialId, ...]
+    trials: tuple[TrialId, ...] = ()
     #: So many of the trials, from the first, have the next turns.
-    turns: int
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

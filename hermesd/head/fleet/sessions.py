@@ -104,7 +104,6 @@ class Leasing:
 # A hint, a moment after devices were given, twice a second at most; one that is lost or
 # late costs a node only what it could have prepared.
 
-NOTHING = Upcoming((), 0)
 SOON_SECONDS = 0.05
 PAUSE_SECONDS = 0.5
 
@@ -138,8 +137,8 @@ class Foresight:
         self._planned, self._spoke = None, asyncio.get_running_loop().time()
         hints = head.scheduler.upcoming(head.clock())
         for node in [*hints, *(node for node in self._said if node not in hints)]:
-            hint = hints.get(node, NOTHING)
-            same = self._said.get(node, NOTHING) == hint
+            hint = hints.get(node, Upcoming())
+            same = self._said.get(node, Upcoming()) == hint
             if not same and self._send(node, wire.command_to_proto(hint)):
                 self._said[node] = hint
 

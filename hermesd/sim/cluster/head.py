@@ -20,6 +20,7 @@ from hermesd.core.node.messages import (
     DropCopies,
     Fetch,
     LeaseExtended,
+    Upcoming,
     assignment,
 )
 from hermesd.core.placement import make_placement
@@ -145,9 +146,10 @@ class SimulatedHead:
 
     def _foretell(self) -> None:
         """Tell the nodes what to prepare for."""
-        for node, hint in self.scheduler.upcoming(self._agenda.now).items():
+        hints = self.scheduler.upcoming(self._agenda.now)
+        for node in self.state.nodes:
             if (stream := self.sessions.get(node)) is not None and stream.welcome:
-                stream.to_node(hint)
+                stream.to_node(hints.get(node, Upcoming()))
 
     # Nodes.
 
