@@ -382,7 +382,7 @@ class Trial:
     width: int = 0
     #: On how many it is to go on; 0: that is open.
     aim: int = 0
-    #: The devices on which it was last too slow: it has others if there are any.
+    #: The devices on which it was last too slow: it has others as soon, if there are any.
     shunned: tuple[DeviceId, ...] = ()
     #: How often it had another number of them than before.
     resizes: int = 0

@@ -76,6 +76,14 @@ def test_it_has_them_again_rather_than_none() -> None:
     book.tell(written("s/2#1", 11)).expect("launch s/2#2 on n/4, n/5 for 30 s from s/2#1@11")
 
 
+def test_it_has_them_again_rather_than_wait_for_others() -> None:
+    book = pairs(1.0, 0.9, 2.5, devices=6)
+    book.tell(joined(2, "m")).heard()
+    book.tell(quantum_ended("s/2#1", 0, 11)).expect("suspend s/2#1 by checkpoint")
+    book.tell(submitted(1, "t", devices=2)).expect("launch t/0#1 on m/0, m/1")
+    book.tell(written("s/2#1", 11)).expect("launch s/2#2 on n/4, n/5 for 30 s from s/2#1@11")
+
+
 def test_one_that_is_as_slow_elsewhere_stays_there() -> None:
     book = pairs(1.0, 0.9, 2.5)
     book.tell(quantum_ended("s/2#1", 0, 11)).tell(written("s/2#1", 11)).heard()

@@ -25,7 +25,7 @@ from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.speeds import batch
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
-from hermesd.core.trial import Run, Trial
+from hermesd.core.trial import Trial
 from hermesd.core.widths import is_paced, remaining_steps, resize_seconds, straggles
 
 # A shorter quantum is not worth being granted.
@@ -166,38 +166,36 @@ class Gangs:
         if run is None or not 1 < len(run.devices) <= len(free) or not trial.fidelity.restorable:
             return None
         kind, study = state.place(run).kind, trial.spec.study
-        groups: dict[NodeId, list[DeviceId]] = {}
-        for device in free:
-            if state.slots[device].device.kind == kind and self.queues.fits(trial, device):
-                groups.setdefault(state.slots[device].device.node, []).append(device)
-        others = max(groups.values(), key=len, default=[])
-        if len(others) < len(run.devices) or not is_paced(trial, kind):
-            return None
-        found = straggles(trial, kind, self._alike(trial, run))
-        if found is None:
+        if not is_paced(trial, kind) or not (found := straggles(trial, kind, self._alike(trial))):
             return None
         here, usual = found
         saved = remaining_steps(trial, state.studies[study]) * (here - usual)
         cost = resize_seconds(trial, state.facts[study])
         if not saved > WORTH * cost:
             return None
+        groups: dict[NodeId, list[DeviceId]] = {}
+        for device in free:
+            if state.slots[device].device.kind == kind and self.queues.fits(trial, device):
+                groups.setdefault(state.slots[device].device.node, []).append(device)
+        others = max(groups.values(), key=len, default=[])
+        if len(others) < len(run.devices):
+            return None
         for device in others[: len(run.devices)]:
             del free[device]
         words = f"it continues on other devices: on these it is {usual / here:.2g} times as fast as"
         return Resize(len(run.devices), f"{words} is usual, to save {saved:.3g} s for {cost:.2g} s")
 
-    def _alike(self, trial: Trial, run: Run) -> list[Trial]:
+    def _alike(self, trial: Trial) -> Iterator[Trial]:
         """The running trials of its study whose steps are as large, on as many devices of the same
         kind, where they were measured."""
-        state, kind, width = self.state, self.state.place(run).kind, len(run.devices)
-        running = {slot.run.trial for slot in state.slots.values() if slot.run}
-        return [
-            each
-            for each in map(state.trials.__getitem__, sorted(running))
-            if each.spec.study == trial.spec.study and batch(each) == batch(trial)
-            if each.run and len(each.run.devices) == width
-            if state.place(each.run).kind == kind and is_paced(each, kind)
-        ]
+        state = self.state
+        assert trial.run is not None
+        kind, width, size = state.place(trial.run).kind, len(trial.run.devices), batch(trial)
+        for each in map(state.trials.__getitem__, state.active[trial.spec.study]):
+            if each.run is None or len(each.run.devices) != width or batch(each) != size:
+                continue
+            if state.place(each.run).kind == kind and is_paced(each, kind):
+                yield each
 
     def within(self, trial: Trial, until: Time, now: Time) -> Choice | None:
         """What the trial's policy gives it, to be over by then; None if that is not worth it.
@@ -281,7 +279,7 @@ class Gangs:
         left = quotas.left(trial)
         best = min(
             (w for group in groups.values() for w in _windows(group, width, left)),
-            key=lambda w: (not set(w.devices).isdisjoint(trial.shunned), w),
+            key=lambda w: (w.waits, not set(w.devices).isdisjoint(trial.shunned), w),
             default=None,
         )
         return best.devices if best is not None else None
