@@ -291,7 +291,8 @@ class Link:
         while True:
             wait = self._said_at + self._outbox.report_seconds + HEARTBEAT_SECONDS - boottime()
             if wait > 0:
-                await asyncio.sleep(wait)
+                # The head may want to hear it more often meanwhile.
+                await asyncio.sleep(min(wait, REPORT_SECONDS))
             else:
                 self._said_at = boottime()
                 self._outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))

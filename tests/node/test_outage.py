@@ -1,10 +1,18 @@
-"""While the head is away the log says why, and does not say it each second."""
+"""While the head is away the log says why, and does not say it each second; while it is there, it
+hears of the node as often as it wants."""
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
+from pathlib import Path
 
-from hermesd.node.head_link import FIRST_SECONDS, LONGEST_SECONDS, Outage
+import pytest
+
+from hermesd.config.schema import NodeConfig
+from hermesd.node import head_link
+from hermesd.node.head_link import FIRST_SECONDS, LONGEST_SECONDS, Link, Outage
+from hermesd.node.outbox import Outbox
 
 
 class Log:
@@ -40,3 +48,20 @@ def test_another_reason_is_said_at_once_and_so_is_the_same_after_the_head_was_th
     outage.end()
     outage.tell(log, "no stream", reason="refused")
     assert len(log.lines) == 3
+
+
+async def test_a_node_that_is_to_beat_more_often_does_not_wait_for_the_beat_that_was_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_link, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(head_link, "HEARTBEAT_SECONDS", 0.0)
+    outbox = Outbox()
+    outbox.report_seconds = 3600.0
+    link = Link(NodeConfig(state_dir=tmp_path, cpu_slots=()), outbox)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        beating = tasks.create_task(link._beat(None))  # type: ignore[arg-type]
+        assert (await outbox.take()).HasField("heartbeat")
+        outbox.report_seconds = 0.01
+        assert (await outbox.take()).HasField("heartbeat")
+        beating.cancel()
+    await link.close()
