@@ -412,12 +412,12 @@ _RAY_LISTS = ("choice", "grid_search")
 def from_ray(path: Path) -> StudyDraft:
     """A program with a Tuner, or `tune.run`."""
     source, draft = PythonSource(path), StudyDraft(path)
-    spaces = [each for node in ast.walk(source.tree) if (each := _as_dict(node)) is not None]
-    spaces = [node for node in spaces if any(_is_drawn(one) for one in node.values)]
-    inner = {id(one) for node in spaces for one in ast.walk(node) if one is not node}
-    for node in spaces:
+    dicts = [(node, _as_dict(node)) for node in ast.walk(source.tree)]
+    spaces = [(node, it) for node, it in dicts if it and any(map(_is_drawn, it.values))]
+    inner = {id(one) for node, _ in spaces for one in ast.walk(node) if one is not node}
+    for node, space in spaces:
         if id(node) not in inner:
-            _ray_space(source, draft, node, "")
+            _ray_space(source, draft, space, "")
     for one in ast.walk(source.tree):
         if isinstance(one, ast.Call) and _is_drawn_by_ray(one) and id(one) not in inner:
             what = printable(cut(ast.unparse(one)))
@@ -429,7 +429,7 @@ def from_ray(path: Path) -> StudyDraft:
             draft.note(
                 "resources: see `resources` in docs/study-file.md; a device is one GPU or slot"
             )
-    kinds = {called(one) for node in spaces for one in node.values}
+    kinds = {called(one) for _, space in spaces for one in space.values}
     draft.data.setdefault("method", "random" if kinds - {"", "grid_search"} else "grid")
     if draft.data["method"] == "grid":
         draft.data.pop("run_cap", None)
@@ -475,8 +475,8 @@ def _ray_space(source: PythonSource, draft: StudyDraft, node: ast.Dict, prefix: 
     for key, one in zip(node.keys, node.values, strict=True):
         name = f"{prefix}{_or_none(source, key)}"
         try:
-            if isinstance(one, ast.Dict):
-                _ray_space(source, draft, one, f"{name}.")
+            if (nested := _as_dict(one)) is not None:
+                _ray_space(source, draft, nested, f"{name}.")
             elif _is_drawn(one):
                 draft.parameters[name] = _ray_axis(source, draft, name, one)  # type: ignore[arg-type]
             elif values := plain_values(draft, name, [source.value(one)]):

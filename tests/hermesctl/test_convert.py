@@ -603,7 +603,7 @@ def test_what_has_no_end_or_no_number_is_refused_where_it_stands(
 
 
 RAY_KEY_BY_KEY = """
-space = dict(rate=tune.loguniform(1e-4, 1e-1), size=tune.choice([16, 32]))
+space = dict(rate=tune.loguniform(1e-4, 1e-1), model=dict(size=tune.choice([16, 32])))
 space["dropout"] = tune.uniform(0, 1)
 algorithm.training(gamma=tune.uniform(0.9, 0.99))
 best = tune.schedulers.ASHAScheduler(metric="accuracy", mode="max")
@@ -613,7 +613,7 @@ tune.run(train, config=space, num_samples=3, scheduler=best, resources_per_trial
 
 def test_a_space_of_ray_may_be_made_key_by_key_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
     study, notes = converted(tmp_path, "ray", RAY_KEY_BY_KEY)
-    assert sorted(study["parameters"]) == ["dropout", "rate", "size"]
+    assert sorted(study["parameters"]) == ["dropout", "model.size", "rate"]
     assert study["metric"] == {"name": "accuracy", "goal": "maximize"}
     assert "left out: tune.uniform(0.9, 0.99) (line 4), which stands in no dict" in notes
     assert "left out: resources_per_trial" in notes
