@@ -5,10 +5,11 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import TypeVar, overload
 
 from hermesd.core.fast_replace import replace
@@ -34,7 +35,7 @@ from hermesd.core.policy import HISTORY, SHARED, Earlier, Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of, turns
-from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial
+from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial, remembered
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -190,6 +191,7 @@ def forget(state: Tables, trial: Trial) -> None:
     note(state, trial, replace(trial, checkpoint=None, copying=None, forked=None))
     if trial.spec.root:
         _forget_riding(state, trial)
+        _note_saved(state.riding, trial, None)
     state.copies.forks.pop(trial.id, None)
     for key in [key for key in state.leftover if key[0] == trial.id]:
         del state.leftover[key]
@@ -205,8 +207,9 @@ class RidingIndex:
 
     #: The trials of each root.
     kin: dict[str, dict[TrialId, None]] = field(default_factory=dict)
-    #: Those of them that have a checkpoint, or had one of another trial.
-    saved: dict[str, dict[TrialId, None]] = field(default_factory=dict)
+    #: What of them may be gone on from, the furthest first: by the root and the mark of the last
+    #: turn before it, the step of each below 0, its name, and whose it is.
+    saved: dict[tuple[str, int], list[tuple[int, str, TrialId]]] = field(default_factory=dict)
     #: Those of them that have failed by themselves.
     failed: dict[str, dict[TrialId, None]] = field(default_factory=dict)
     #: Those of them that are unfinished and ride on nobody, by the root and the mark of the last of
@@ -233,22 +236,19 @@ def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
     riding, root = state.riding, trial.spec.root
     if before is not None and _way_of(before) != _way_of(trial):
         _forget_riding(state, before)
+    _note_saved(riding, before, trial)
     if not root:
         return
     riding.moved[trial.id] = None
     riding.kin.setdefault(root, {})[trial.id] = None
-    if trial.checkpoint or trial.copied or trial.forked or trial.result:
-        riding.saved.setdefault(root, {})[trial.id] = None
-    else:
-        _take_out(riding.saved, root, trial.id)
     if trial.phase is Phase.FAILED and trial.failures:
         riding.failed.setdefault(root, {})[trial.id] = None
     else:
         _take_out(riding.failed, root, trial.id)
     if trial.carrier is None and not trial.phase.final:
-        riding.leading.setdefault((root, _mark_of(trial)), {})[trial.id] = None
+        riding.leading.setdefault((root, _mark(trial, trial.step)), {})[trial.id] = None
     else:
-        _take_out(riding.leading, (root, _mark_of(trial)), trial.id)
+        _take_out(riding.leading, (root, _mark(trial, trial.step)), trial.id)
     if trial.carrier is not None and trial.id not in riding.riders.get(trial.carrier, ()):
         carrier = state.trials[trial.carrier]
         parts = parting(path_of(carrier.spec), path_of(trial.spec))
@@ -256,21 +256,50 @@ def _note_riding(state: Tables, before: Trial | None, trial: Trial) -> None:
 
 
 def _way_of(trial: Trial) -> tuple[str, TrialId | None, int]:
-    return trial.spec.root, trial.carrier, _mark_of(trial)
+    return trial.spec.root, trial.carrier, _mark(trial, trial.step)
 
 
-def _mark_of(trial: Trial) -> int:
-    """That of the last turn of its path that a trial has come to; 0 before the first."""
+def _note_saved(riding: RidingIndex, before: Trial | None, trial: Trial | None) -> None:
+    """Keep true what a trial has that may be gone on from; most changes are of something else."""
+    if before and trial and _saved_by(before) == _saved_by(trial):
+        return
+    was, now = _places(before), _places(trial)
+    for key, place in was - now:
+        saved = riding.saved[key]
+        del saved[bisect_left(saved, place)]
+        if not saved:
+            del riding.saved[key]
+    for key, place in now - was:
+        insort(riding.saved.setdefault(key, []), place)
+
+
+def _saved_by(trial: Trial) -> tuple[object, ...]:
+    return trial.spec, trial.forked, trial.copying, trial.result, *remembered(trial)
+
+
+def _places(trial: Trial | None) -> set[tuple[tuple[str, int], tuple[int, str, TrialId]]]:
+    """Where the index has the checkpoints of a trial, and as what."""
+    if trial is None or not trial.spec.root:
+        return set()
+    begin = (trial.forked,) if trial.forked else ()
+    return {
+        ((trial.spec.root, _mark(trial, known.step - 1)), (-known.step, known.id, trial.id))
+        for known in (*remembered(trial), *begin)
+    }
+
+
+def _mark(trial: Trial, step: int) -> int:
+    """That of the last turn of its path that a trial has come to by a step; 0 before the first."""
     passed = turns(path_of(trial.spec))
-    count = bisect_right(passed, trial.step, key=lambda turn: turn[0])
+    count = bisect_right(passed, step, key=itemgetter(0))
     return passed[count - 1][1] if count else 0
 
 
 def _forget_riding(state: Tables, trial: Trial) -> None:
     riding = state.riding
-    for table in (riding.kin, riding.saved, riding.failed):
+    for table in (riding.kin, riding.failed):
         _take_out(table, trial.spec.root, trial.id)
-    _take_out(riding.leading, (trial.spec.root, _mark_of(trial)), trial.id)
+    _take_out(riding.leading, (trial.spec.root, _mark(trial, trial.step)), trial.id)
     if trial.carrier is not None:
         _take_out(riding.riders, trial.carrier, trial.id)
     riding.moved.pop(trial.id, None)

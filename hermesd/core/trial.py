@@ -475,3 +475,11 @@ class Trial:
     def seconds_per_step(self) -> float | None:
         """Training seconds an iteration, on the fastest kind seen; None while unmeasured."""
         return min(self.step_seconds.values(), default=None)
+
+
+def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
+    """The checkpoints of a trial to which something refers, that of its earlier result included."""
+    flying = trial.copying.checkpoint if trial.copying else None
+    result = trial.result.checkpoint if trial.result else None
+    known = (trial.checkpoint, trial.copied, trial.before_image, flying, result)
+    return tuple(each for each in known if each is not None)

@@ -26,11 +26,11 @@ from hermesd.core.events import (
     RunFailed,
     Spoilt,
 )
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, Fidelity, Phase, Pool, RunId, StopRule
 from hermesd.core.node.actions import DeleteCheckpoints, FetchCheckpoint, TellHead
 from hermesd.core.node.messages import DropCopies, Fetch
 from hermesd.core.tables import rebuilt
+from hermesd.core.trial import remembered
 from tests.core.node_talk import ONE, Told, order
 from tests.core.playbook import (
     LEASE,

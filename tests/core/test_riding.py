@@ -314,8 +314,7 @@ def test_to_part_and_to_fail_cost_as_much_as_there_are_riders(
 ) -> None:
     """Each of them looks at few others, not at all: one user's tree would stop the head."""
 
-    def looks(count: int, *ends: Any) -> int:
-        book = trained(tree(*(spec(n, A, f"{n}") for n in range(count))), "s/0#1", 0, 10)
+    def looks(book: Playbook, *ends: Any) -> int:
         seen = []
         parting = riding.parting
         with monkeypatch.context() as patched:
@@ -323,8 +322,20 @@ def test_to_part_and_to_fail_cost_as_much_as_there_are_riders(
             book.tell(*ends)
         return len(seen)
 
-    for end in (checkpointed("s/0#1", 10), Cancelled(("s/0",), "cancel")):
-        assert looks(100, end) < 2.5 * looks(50, end) + 10
+    def all_at_once(count: int) -> Playbook:
+        return trained(tree(*(spec(n, A, f"{n}") for n in range(count))), "s/0#1", 0, 10)
+
+    def half_before(count: int) -> Playbook:
+        specs = (spec(n, A, *(B if n % 2 == 0 else ""), f"{n}") for n in range(count))
+        book = trained(tree(*specs, max_failures=1), "s/0#1", 0, 10)
+        return trained(book.tell(checkpointed("s/0#1", 10)), "s/0#1", 10, 15)
+
+    for begun, end in (
+        (all_at_once, checkpointed("s/0#1", 10)),
+        (all_at_once, Cancelled(("s/0",), "cancel")),
+        (half_before, crashed("s/0#1", 15, "boom")),
+    ):
+        assert looks(begun(100), end) < 2.5 * looks(begun(50), end) + 10
 
 
 def test_another_failure_is_not_the_same() -> None:

@@ -63,7 +63,6 @@ from hermesd.core.events import (
 )
 from hermesd.core.failure_effects import ENOUGH, STOPPED
 from hermesd.core.failures import against, met
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.losses import chunked
 from hermesd.core.model import (
     Checkpoint,
@@ -90,7 +89,7 @@ from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.tables import wants_copy
-from hermesd.core.trial import USAGE, Result, Trial
+from hermesd.core.trial import USAGE, Result, Trial, remembered
 from tests.core.machine_choices import (
     FULL,
     PLACEMENTS,

@@ -16,7 +16,7 @@ from hermesd.core.fast_replace import replace
 from hermesd.core.going_on import IMAGE_GIVEN_UP
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
-from hermesd.core.trial import Copying, Ending, Trial
+from hermesd.core.trial import Copying, Ending, Trial, remembered
 
 # What could not be copied is tried again so much later, and so is a way that none could go.
 AGAIN_SECONDS = 60.0
@@ -125,14 +125,6 @@ def with_places(
     trial = replace(trial, copied=there)
     _leave_over(state, trial, before)
     return trial
-
-
-def remembered(trial: Trial) -> tuple[Checkpoint, ...]:
-    """The checkpoints of a trial to which something refers, that of its earlier result included."""
-    flying = trial.copying.checkpoint if trial.copying else None
-    result = trial.result.checkpoint if trial.result else None
-    known = (trial.checkpoint, trial.copied, trial.before_image, flying, result)
-    return tuple(each for each in known if each is not None)
 
 
 def loadable(trial: Trial) -> Checkpoint | None:

@@ -10,16 +10,16 @@ trial like it has.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
 
 from hermesd.core import progress
 from hermesd.core.fast_replace import replace
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, Fidelity, Phase, Time, TrialId, TrialSpec
 from hermesd.core.tables import Tables
 from hermesd.core.tree import parting, path_of, turns
-from hermesd.core.trial import Ending, Trial
+from hermesd.core.trial import Ending, Trial, remembered
 
 # What trials that are alike so far have in common.
 _SHARED = (
@@ -163,17 +163,18 @@ def _end_alike(state: Tables, carrier: Trial, rider: Trial, ending: Ending, now:
 def _failed_alike(state: Tables, carrier: Trial, rider: Trial) -> Trial | None:
     """Another that had failed for good as its carrier has, at the same step of what it does: all
     of one user, as nobody is to fail by what programs of others say."""
-    if not carrier.failures or state.owner_of(carrier) != state.owner_of(rider):
+    last = carrier.failures[-1] if carrier.failures else None
+    if not last or not last.programs or state.owner_of(carrier) != state.owner_of(rider):
         return None
-    last = carrier.failures[-1]
     for each in sorted(state.riding.failed.get(rider.spec.root, ())):
         other = state.trials[each]
         if each == carrier.id or state.owner_of(other) != state.owner_of(rider):
             continue
-        parts = parting(path_of(other.spec), path_of(rider.spec))
         before = other.failures[-1]
-        alike = (before.signature, before.step) == (last.signature, last.step)
-        if alike and last.programs and (parts is None or parts >= last.step):
+        if (before.signature, before.step) != (last.signature, last.step):
+            continue
+        parts = parting(path_of(other.spec), path_of(rider.spec))
+        if parts is None or parts >= last.step:
             return other
     return None
 
@@ -212,20 +213,28 @@ def _stand(state: Tables, trial: Trial, seeks: bool) -> None:
 def _furthest(state: Tables, trial: Trial) -> tuple[Trial, Checkpoint] | None:
     """The furthest checkpoint of what a trial is to do, and whose it is; the same in whatever order
     the trials are looked at."""
-    found: list[tuple[Trial, Checkpoint]] = []
-    for each in state.riding.saved.get(trial.spec.root, ()):
-        other = state.trials[each]
-        if each == trial.id or not other.fidelity.restorable:
-            continue
-        parts = parting(path_of(other.spec), path_of(trial.spec))
-        limit = math.inf if parts is None else parts
-        # What it began from may be there still, where it parted from others.
-        for known in (*remembered(other), *([other.forked] if other.forked else [])):
-            useful = trial.step < known.step <= limit and known.id not in trial.refused
-            useful = useful and known.trial != trial.id and _serves(state, known, trial)
-            if useful and _is_there(state, known):
-                found.append((other, known))
-    return min(found, key=lambda each: (-each[1].step, each[1].id, each[0].id), default=None)
+    path = path_of(trial.spec)
+    limit = math.inf
+    # What was written behind a turn comes before all that was written up to it.
+    for step, mark in (*reversed(turns(path)), (0, 0)):
+        saved = state.riding.saved.get((trial.spec.root, mark), ())
+        for place in range(bisect_left(saved, (-limit,)), len(saved)):
+            back, name, whose = saved[place]
+            if -back <= trial.step:
+                return None
+            other = state.trials[whose]
+            if whose == trial.id or not other.fidelity.restorable or name in trial.refused:
+                continue
+            parts = parting(path_of(other.spec), path)
+            if parts is not None and parts < -back:
+                continue
+            # What it began from may be there still, where it parted from others.
+            for known in (*remembered(other), *([other.forked] if other.forked else [])):
+                useful = (-known.step, known.id) == (back, name) and known.trial != trial.id
+                if useful and _serves(state, known, trial) and _is_there(state, known):
+                    return other, known
+        limit = step
+    return None
 
 
 def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:

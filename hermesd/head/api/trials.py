@@ -19,10 +19,9 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, Phase, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, remembered
 from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken

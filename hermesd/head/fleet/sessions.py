@@ -24,7 +24,6 @@ from hermesd.core.commands import (
     Trust,
 )
 from hermesd.core.decide.scheduler import LeaseTerms
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import Checkpoint, NodeId, study_of
 from hermesd.core.node.messages import (
     CheckpointSource,
@@ -35,7 +34,7 @@ from hermesd.core.node.messages import (
     assignment,
 )
 from hermesd.core.routing import addressee
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, remembered
 from hermesd.head.clock import boottime
 from hermesd.head.fleet.duplicate_nodes import DuplicateNodes
 from hermesd.head.fleet.rate_limit import RateLimit

@@ -13,7 +13,6 @@ from typing import TypeAlias
 from hermesd.core.commands import Command, Copy, Drop, Launch, Renew
 from hermesd.core.decide.scheduler import LeaseTerms, Scheduler
 from hermesd.core.events import Event, NodeJoined, NodeSilent
-from hermesd.core.fold.checkpoints import remembered
 from hermesd.core.model import NodeId, Time
 from hermesd.core.node.messages import (
     CheckpointSource,
@@ -26,6 +25,7 @@ from hermesd.core.node.messages import (
 from hermesd.core.placement import make_placement
 from hermesd.core.routing import addressee
 from hermesd.core.state import Rejected, State
+from hermesd.core.trial import remembered
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda, Deed
 from hermesd.sim.cluster.faults import Chance
