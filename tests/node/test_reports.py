@@ -1,6 +1,9 @@
 """A host's events become facts; losses turn, thinned ones keep their weight, NaN is set aside."""
 
+import asyncio
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +24,8 @@ from hermesd.core.node.messages import (
     Started,
 )
 from hermesd.node.frames import Frame
-from hermesd.node.runner.host_events import fact_of
+from hermesd.node.outbox import Outbox
+from hermesd.node.runner.host_events import HostEvents, fact_of
 
 RUN = RunId("t/1", 3)
 KEPT = {"id": "s9", "path": "/x", "step": 9, "bytes": 5, "sha256": "ab"}
@@ -200,3 +204,33 @@ def test_steps_that_the_wire_cannot_carry_are_refused(steps: list[int]) -> None:
 
 def test_a_report_has_the_number_that_its_host_gave_it() -> None:
     assert progress({**reported([1.0]), "seq": 7}).report.number == 7
+
+
+async def test_what_another_daemon_may_have_told_is_no_part_of_a_later_report() -> None:
+    """The head drops a report that it knows: what else were in it would be lost, or count twice."""
+    outbox = Outbox()
+    outbox.report_seconds = 3600.0
+
+    def say(said: Progress) -> int:
+        outbox.tell(said.report, said.points)
+        return outbox.last
+
+    async def taken(devices: object) -> int:
+        return 0
+
+    driver, rack = SimpleNamespace(outbox=outbox, say=say), SimpleNamespace(memory_taken=taken)
+    context: Any = SimpleNamespace(node="n1", driver=driver, rack=rack)
+    folder: Any = SimpleNamespace(trial="t/1")
+    launch = SimpleNamespace(devices=("n1/cpu0",))
+    work = SimpleNamespace(signal="loss", signal_goal=Goal.MINIMIZE)
+    assignment: Any = SimpleNamespace(launch=launch, work=work)
+    hearing = HostEvents(context, folder, assignment)
+    hearing.told_before = 3
+    for number in range(1, 6):
+        await hearing.hear({**reported([1.0], number), "attempt": 3, "seq": number})
+    outbox.let_go()
+    async with asyncio.timeout(10):
+        sent = [await outbox.take() for _ in range(4)]
+    assert [[chunk.first_step for chunk in each.report.chunks] for each in sent] == [
+        [1], [2], [3], [4, 5],
+    ]  # fmt: skip

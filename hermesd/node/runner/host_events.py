@@ -289,6 +289,8 @@ class HostEvents:
         self.worker: processes.Remembered | None = None
         self._ranks: frozenset[int] = frozenset()  # the others of its processes
         self.seen = 0
+        # Up to this one another daemon may have told the head of them before.
+        self.told_before = 0.0
         self.host_pid = 0  # of the host that is listened to
         self._context = context
         self._folder = folder
@@ -347,6 +349,8 @@ class HostEvents:
             await context.release(self.assignment.launch.devices, self.worker_pids)
         self.seen = sequence
         told = context.driver.say(fact) if fact is not None else 0
+        if sequence <= self.told_before:  # The head drops what it knows, if nothing else is in it.
+            context.driver.outbox.let_go()
         if kind == "started":
             told = await self._say_restored(frame) or told
         self._backpressure.heard(told, sequence)

@@ -7,6 +7,7 @@ full disk among others, costs this one trial: it is ended, and the head is told 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
@@ -202,6 +203,7 @@ class TrialRunner:
     async def adopt(self, assignment: Assignment) -> None:
         """Take over what a daemon before this one left of the run."""
         self._hearing = hearing = HostEvents(self._context, self._folder, assignment)
+        hearing.told_before = math.inf
         try:
             await self._adopt(assignment, hearing)
         except Exception as error:
@@ -217,6 +219,7 @@ class TrialRunner:
             await self._hear_death(hearing)
             return
         self._link, said = link, link.attached
+        hearing.told_before = int(said["last_seq"])
         self._hold(link, assignment)
         if pid := link.worker_pid:
             hearing.worker = processes.Remembered.of(pid)
