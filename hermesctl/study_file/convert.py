@@ -97,19 +97,23 @@ class StudyDraft:
 
     def rank_by(self, name: object, goal: object, default: str = "") -> None:
         """What the trials are ranked by."""
-        found = _GOALS.get(str(goal or default).lower())
+        found = self._goal(goal or default)
         if name:
             self.data["metric"] = {"name": str(name), **({"goal": found} if found else {})}
-        if goal and not found:
-            self.note(f"left out: the goal {printable(str(goal))}, which is not understood")
 
     def rank_by_values(self, goals: Sequence[object]) -> None:
         """The same where values without a name are returned, one for each of these goals."""
         self.rank_by("value", goals[0] if goals else None, "minimize")
-        others = {f"value_{at}": _GOALS.get(str(goal).lower()) for at, goal in enumerate(goals)}
-        if further := {name: goal for name, goal in [*others.items()][1:] if goal}:
+        others = {f"value_{at}": self._goal(goal) for at, goal in enumerate(goals) if at}
+        if further := {name: goal for name, goal in others.items() if goal}:
             self.data["objectives"] = further
             self.note(f"the program has to print {', '.join(further)} beside value")
+
+    def _goal(self, goal: object) -> str:
+        found = _GOALS.get(str(goal).lower(), "")
+        if goal and not found:
+            self.note(f"left out: the goal {printable(str(goal))}, which is not understood")
+        return found
 
     def search_by(self, name: object) -> None:
         """How points are chosen, by its name elsewhere."""

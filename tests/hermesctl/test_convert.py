@@ -625,7 +625,7 @@ import optuna
 def objective(trial):
     return trial.suggest_float("x", 0, 1), 2
 sampler = optuna.samplers.TPESampler(seed=7, constraints_func=bounds)
-study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
+study = optuna.create_study(directions=["minimize", "maximize", "?"], sampler=sampler)
 study.optimize(objective, n_trials=5, timeout=60)
 """,
     "hydra": """
@@ -633,7 +633,7 @@ defaults: [{override /hydra/sweeper: optuna}]
 hydra:
   sweeper:
     sampler: {seed: 7, constraints_func: bounds}
-    direction: [minimize, maximize]
+    direction: [minimize, maximize, '?']
     n_trials: 5
     timeout: 60
     params: {x: "interval(0, 1)"}
@@ -651,6 +651,7 @@ def test_several_goals_are_objectives_and_a_sampler_s_settings_are_named(
     assert (study["method"], study["seed"], study["run_cap"]) == ("tpe", 7, 5)
     assert "constraints_func" in notes
     assert "timeout" in notes
+    assert "left out: the goal ?, which is not understood" in notes
 
 
 @pytest.mark.parametrize(
