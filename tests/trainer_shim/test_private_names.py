@@ -164,9 +164,11 @@ def test_the_documented_versions_are_those_that_are_taken() -> None:
         ("2.6.0", None),
         ("2.10.1+cu128", None),
         ("2.15.0a0+git1", None),
+        ("2.15rc1", None),
         ("2.5.1", "this is 2.5.1: the nearest tested version is 2.6"),
         ("2.16.0", "this is 2.16.0: the nearest tested version is 2.15"),
         ("3.0", "this is 3.0: the nearest tested version is 2.15"),
+        ("unknown", "this is unknown: the nearest tested version is 2.6"),
     ],
 )
 def test_versions_from_the_first_tested_to_the_last_are_taken(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -90,4 +91,4 @@ def first_untested(versions: Mapping[str, str]) -> str | None:
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
