@@ -132,6 +132,27 @@ def _is_as_undisturbed(trial: Theirs, name: str, tmp_path: Path) -> None:
     assert files_in(trial.directory / "work") == files
 
 
+def test_a_file_that_may_not_be_read_hides_no_database(tmp_path: Path) -> None:
+    program = """
+import os, sqlite3
+from trainer_shim.host import image
+log = open("log", "w")
+os.chmod("log", 0o200)
+database = sqlite3.connect("found.db")
+database.execute("create table points (x)")
+print(*image._databases(os.getpid()))
+"""
+    with tempfile.TemporaryDirectory(prefix="hermes-") as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "trainer_shim", folder / "trainer_shim")
+        _give(folder)
+        done = subprocess.run(
+            [PYTHON, "-c", program], cwd=folder, env={"PYTHONPATH": name}, user=NOBODY,
+            group=NOBODY, extra_groups=[], stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout.split() == [str(folder / "found.db")]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -426,14 +426,15 @@ def _databases(root: int) -> dict[str, int]:
     """The numbers, in their file systems, of the SQLite databases that a tree has open."""
     found = {}
     for pid in _tree(root):
-        with contextlib.suppress(OSError):
-            for fd in os.scandir(f"/proc/{pid}/fd"):
-                status = os.stat(fd.path)
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            fd = f"/proc/{pid}/fd/{number}"
+            with contextlib.suppress(OSError):  # closed, or not to be read
+                status = os.stat(fd)
                 if not stat.S_ISREG(status.st_mode) or not status.st_nlink:
                     continue
-                with open(fd.path, "rb") as file:
+                with open(fd, "rb") as file:
                     if file.read(len(_SQLITE)) == _SQLITE:
-                        found[os.readlink(fd.path)] = status.st_ino
+                        found[os.readlink(fd)] = status.st_ino
     return found
 
 
