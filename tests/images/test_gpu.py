@@ -7,8 +7,9 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,18 +202,34 @@ def _fails(trial: WorldTrial, path: str) -> dict[str, object]:
     return trial.events[-1]
 
 
+def _names(cmdline: Path, path: Path) -> bool:
+    """Whether it is of a process that is there and was told of this path."""
+    try:
+        return os.fsencode(path) in cmdline.read_bytes()
+    except OSError:
+        return False
+
+
 def test_a_node_tries_out_whether_images_hold_what_is_on_its_gpu(
     tmp_path: Path, gpu: Gpu, failing: Failing
 ) -> None:
-    def tried() -> str:
+    def tried(world: Sequence[str] = WORLD) -> str:
         words = ["trainer_shim.host.try_image", str(failing.path), ".", "gpu"]
         folder = tmp_path / f"tried{len(os.listdir(tmp_path))}"
         folder.mkdir()
         more = {"LD_LIBRARY_PATH": str(gpu.folder)}
-        return asyncio.run(images.tried(words, more, folder, ROOT, own(), WORLD))
+        said = asyncio.run(images.tried(words, more, folder, ROOT, own(), world))
+        if os.path.ismount(folder / "run"):  # in the machine's namespaces, by a root
+            subprocess.run(["umount", folder / "run"], check=True)
+        return said
 
     assert json.loads(tried())["version"]
     assert gpu.calls() == [*AWAY, *BACK]
+    failing.does("exit 1")
+    assert tried(()) == "CRIU cannot be used: CRIU ended with 1"
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if _names(path, failing.path)]
+    assert left == [], "nothing stays on the GPU, also where no world ends with it"
+    failing.does("")
     gpu.refuses("memory")
     assert tried() == "what came back is not what there was"
     gpu.refuses("restore")

@@ -7,6 +7,7 @@ it was, and what other machines must have for images of this one, as JSON; or wh
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -40,11 +41,21 @@ def main(criu: str, folder: str, device: str = "") -> dict[str, Any]:
     for name in ("work", "checkpoints"):
         os.mkdir(os.path.join(folder, name))
     source = Source(cuda.begin_use() if device else _sleeper(), os.path.join(folder, "work"), {})
+    try:
+        _take_and_bring_back(criu, source, os.path.join(folder, "checkpoints"), memory, device)
+    finally:
+        _end(source.pid)
+    return {"version": words[1], "features": image.features(), "is_root": world.is_root()}
+
+
+def _take_and_bring_back(
+    criu: str, source: Source, checkpoints: str, memory: str, device: str
+) -> None:
+    """Raises as `main`."""
     if device:
         _move(cuda.take_off, source.pid)
         os.kill(source.pid, signal.SIGSTOP)
         os.waitpid(source.pid, os.WUNTRACED)
-    checkpoints = os.path.join(folder, "checkpoints")
     fields = {"trial": "none", "attempt": 1, "step": 0}
     path = image.take(criu, source, checkpoints, "image", fields, memory, lambda: None)["path"]
     os.kill(source.pid, signal.SIGKILL)
@@ -67,7 +78,14 @@ def main(criu: str, folder: str, device: str = "") -> dict[str, Any]:
         cuda.end_use(source.pid)
     else:
         os.waitpid(source.pid, 0)
-    return {"version": words[1], "features": image.features(), "is_root": world.is_root()}
+
+
+def _end(pid: int) -> None:
+    """End a process unless it has ended: outside of a world nobody else would. By then its number
+    may be one of somebody else's, which is no child of this process."""
+    with contextlib.suppress(ChildProcessError):
+        if os.waitpid(pid, os.WNOHANG) == (0, 0):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _move(move: Callable[[Collection[int]], dict[str, Any]], pid: int) -> None:
