@@ -25,7 +25,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from hermesctl.sdk.records import Leaderboard, StudyDetail, Trial
 from hermesctl.text import nearest
 
 Function = Callable[..., object]
-Axis = Mapping[str, object] | Sequence[object]
+Axis = Mapping[str, object] | Sequence[object] | float | bool | str
 RESULT = "result"
 # A live table is shown anew at most so often.
 TABLE_SECONDS = 1.0
@@ -107,7 +107,7 @@ class Results:
 
 def grid_search(
     function: Function,
-    parameters: Mapping[str, Sequence[object]],
+    parameters: Mapping[str, Axis],
     *,
     metric: str = RESULT,
     goal: str = "maximize",
@@ -121,7 +121,7 @@ def grid_search(
         function: what trains. It takes the parameters by name and returns a number, a dict of
             numbers or None; inside, `trainer_shim.log(...)` and what a framework reports give
             curves.
-        parameters: the values of each argument.
+        parameters: the values of each argument, or the one that all trials have.
         metric: which of the numbers ranks the trials; one that is returned alone is `result`.
         goal: `maximize` or `minimize`.
         wait: return when all trials are over, and show a bar meanwhile.
@@ -154,7 +154,7 @@ def random_search(
     """Call a function at points that are drawn, as trials.
 
     Args:
-        parameters: for each argument its values, or bounds and a distribution as in a study file:
+        parameters: as of `grid_search`, or bounds and a distribution as in a study file:
             `{"min": 1e-5, "max": 0.1, "distribution": "log_uniform_values"}`.
         trials: how many points.
         function, metric, goal, wait, client, study: as of `grid_search`, which also says what is
@@ -248,7 +248,13 @@ def _see_that_it_takes(function: Function, parameters: Mapping[str, object]) -> 
 def _axis(value: Axis) -> Mapping[str, object]:
     if isinstance(value, Mapping):
         return value
-    return {"values": [each.item() if hasattr(each, "item") else each for each in value]}
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return {"value": _plain(value)}
+    return {"values": [_plain(each) for each in value]}
+
+
+def _plain(value: object) -> object:
+    return value.item() if hasattr(value, "item") else value
 
 
 @contextmanager

@@ -181,6 +181,15 @@ def test_points_are_proposed_and_shown_live_in_a_notebook(
     assert "hyperband" in str(banded.wait(progress=False).study.spec["schedule"])
 
 
+def test_one_value_alone_is_that_of_all_trials(local: Client) -> None:
+    def train(rate: float, optimizer: str, layers: int) -> float:
+        return rate * layers if optimizer == "adam" else 0.0
+
+    grid = {"rate": [0.5, 0.25], "optimizer": "adam", "layers": 2}
+    board = experiment.grid_search(train, grid, client=local).leaderboard()
+    assert [trial.params for trial in board] == [{**grid, "rate": 0.5}, {**grid, "rate": 0.25}]
+
+
 def test_arguments_that_the_function_does_not_take_are_found_before_anything_is_sent() -> None:
     def train(learning_rate: float, dropout_rate: float = 0.0) -> float:
         return learning_rate + dropout_rate
