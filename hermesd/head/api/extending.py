@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from hermesd import study as studies
@@ -58,18 +59,20 @@ def extended(
         parameters: tuple[tuple[str, Setting], ...] = ()
         lines = tuple(trial.spec.argv for trial in chosen)
     else:
+        extension = partial(
+            studies.extension,
+            study,
+            stop=request.stop,
+            parameters=request.parameters,
+            new=request.new_parameters,
+        )
+        extension([trial.spec for trial in chosen])  # what is wrong is said before "not now"
         chosen = extensible(study, chosen)
         if not values:
             # Those whose program has ended by itself a limit does not concern.
             held = [trial for trial in chosen if trial.phase is not Phase.COMPLETED]
             chosen = held or chosen
-        rule, parameters, lines = studies.extension(
-            study,
-            [trial.spec for trial in chosen],
-            request.stop,
-            request.parameters,
-            request.new_parameters,
-        )
+        rule, parameters, lines = extension([trial.spec for trial in chosen])
         see_that_it_raises(rule, chosen)
         see_that_it_lengthens(dict(parameters), chosen)
     # Some may have begun since it was drawn.
