@@ -47,7 +47,12 @@ def convert(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Its configuration, or its Python script.")
     ],
-    tool: Annotated[Tool, typer.Option("--from", help="The tool that the file is for.")],
+    tool: Annotated[
+        Tool,
+        typer.Option(
+            "--from", metavar="TOOL", help=f"The tool that the file is for: {', '.join(Tool)}."
+        ),
+    ],
     to: Annotated[
         Path | None,
         typer.Option(

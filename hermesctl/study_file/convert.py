@@ -290,7 +290,8 @@ def plain_values(draft: StudyDraft, name: str, values: Sequence[Any]) -> list[An
         if all(isinstance(one, (str, int, float, bool)) for one in items):
             found.append(list(items) if is_list else _read_number(value))
         else:
-            draft.note(f"{name}: the value {printable(str(value))[:60]} was left out")
+            shown = "null" if value is None else printable(str(value))[:60]
+            draft.note(f"{name}: the value {shown} was left out")
     return found
 
 

@@ -260,7 +260,7 @@ FILES = {
     "optuna": OPTUNA, "ray": RAY,
 }  # fmt: skip
 NOTES = {
-    "wandb": ["depth: the value None was left out", "left out: metric.target"],
+    "wandb": ["depth: the value null was left out", "left out: metric.target"],
     "katib": ["left out: the image example/mnist", "each trial that reaches it"],
     "determined": ["left out: searcher.max_length", "left out: environment"],
     "nni": ["left out: pair, whose values are several", "left out: trainingService"],
