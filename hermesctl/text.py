@@ -55,9 +55,11 @@ def one_line(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """The one of `known` that a misspelled word most likely means, in any case; "" for none."""
+    """The one of `known` that a misspelled or begun word most likely means, in any case; "" for
+    none."""
     by_letters = {each.lower(): each for each in known}
-    near = get_close_matches(word.lower(), by_letters, 1, likeness)
+    begun = [each for each in by_letters if word and each.startswith(word.lower())]
+    near = begun if len(begun) == 1 else get_close_matches(word.lower(), by_letters, 1, likeness)
     return by_letters[near[0]] if near else ""
 
 

@@ -5,7 +5,7 @@ Whatever is passed, what can't be meant is a UsageError that names the argument.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -96,16 +96,8 @@ def _number(name: str, word: object, enum: EnumDescriptor) -> int:
     """The value of an enum that a word of the study file stands for."""
     known = {short_enum_name(enum, each.number): each.number for each in enum.values if each.number}
     if not isinstance(word, str) or word not in known:
-        raise refused(name, word, f"one of {', '.join(known)}", _meant(word, known))
+        raise refused(name, word, f"one of {', '.join(known)}", nearest(str(word), known))
     return known[word]
-
-
-def _meant(word: object, known: Iterable[str]) -> str:
-    """The word that is begun or misspelled; empty for none."""
-    if not isinstance(word, str) or not word:
-        return ""
-    begun = [each for each in known if each.startswith(word.lower())]
-    return begun[0] if len(begun) == 1 else nearest(word, known)
 
 
 def refused(name: str, value: object, expected: str, near: str = "") -> UsageError:

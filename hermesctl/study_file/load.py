@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 import yaml
 
 from hermesctl.errors import Place, Problem, StudyFileError
-from hermesctl.study_file.regular_files import open_regular
+from hermesctl.study_file.regular_files import near_file, open_regular
 
 # What a plain scalar of a study file means: YAML 1.2's core schema, read strictly.
 #
@@ -177,7 +177,8 @@ def read(path: Path) -> Document:
             data = stream.read(SIZE_BYTES_MAX + 1)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        problem = Problem(f"a readable study file ({reason})", place=Place(source))
+        expected = f"a readable study file ({reason})"
+        problem = Problem(expected, nearest=near_file(path), place=Place(source))
         raise StudyFileError([problem]) from None
     return parse(data, source)
 

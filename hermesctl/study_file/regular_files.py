@@ -12,6 +12,8 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from hermesctl.text import nearest
+
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -49,6 +51,18 @@ def kind_of(path: Path) -> str:
     except OSError as error:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         return "no such file" if missing else error.strerror or "nothing readable"
+
+
+def near_file(path: Path) -> str:
+    """The file that `path` most likely means where nothing is there; empty for none."""
+    if kind_of(path) != "no such file":
+        return ""
+    try:
+        with os.scandir(path.parent) as entries:
+            near = nearest(path.name, [entry.name for entry in entries if entry.is_file()])
+    except (OSError, ValueError):
+        return ""
+    return str(path.with_name(near)) if near else ""
 
 
 def _kind(info: os.stat_result) -> str:

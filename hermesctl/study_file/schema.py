@@ -92,8 +92,12 @@ _IGNORED = {
     "kind": "kind is not needed and was ignored",
     "metric.target": "metric.target was ignored: use stop.target to end a trial at a value",
 }
-# Where a key belongs that stands too high: a policy's settings are below its name.
-_BELOW = {"policy": "schedule.policy", "placement": "schedule.placement"}
+# Where a key belongs that stands too high.
+_BELOW = {
+    key: f"{above}.{key}"
+    for above in ("signal", "metric", "resources", "retry", "schedule", "stop", "suspend")
+    for key in getattr(StudySpec(), above).DESCRIPTOR.fields_by_name
+}
 _WITH_SETTING = "policy: {name: hermes, quantum_seconds: 10}"
 _NUMBERS_ONLY = frozenset({"hermes.v1.Parameter.min", "hermes.v1.Parameter.max"})
 # Elements of an argument list are text whatever they look like.
@@ -216,10 +220,15 @@ class _Builder:
     def unknown(self, entry: TreeEntry, path: str, known: Iterable[str]) -> None:
         names = sorted(known)
         expected = f"one of the keys {', '.join(names)}"
-        near = _BELOW.get(path) or nearest(entry.key, names)
-        if not near and path.rpartition(".")[0] == "schedule":
+        above = path.removesuffix(entry.key)
+        near = nearest(entry.key, names if above else [*names, *_BELOW])
+        if not above and near not in names:
+            near = _BELOW.get(near, "")
+        if not near and above == "schedule.":
             # Which settings a policy takes, only the head knows.
             expected += f" (a policy's settings go beside its name: {_WITH_SETTING})"
+        elif not near and not above:
+            expected += f" (a hyper-parameter goes below parameters: parameters.{entry.key}.value)"
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 
     def field(self, message: Message, field: FieldDescriptor, node: Node, path: str) -> None:

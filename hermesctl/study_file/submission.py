@@ -20,7 +20,7 @@ from pathlib import Path
 from hermesctl.errors import Place, Problem, StudyFileError, UsageError
 from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
-from hermesctl.study_file.regular_files import kind_of, open_regular
+from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
@@ -84,8 +84,10 @@ def open_study(path: Path) -> Document:
     if path.suffix in _STUDY_SUFFIXES:
         return load.read(path)
     if kind := kind_of(path):
+        near = near_file(path)
         raise UsageError(
             f"{printable(str(path))}: expected a study file or a program; there is {kind}"
+            + (f"; did you mean {printable(near)}?" if near else "")
         )
     place = Place(str(path))
     if expected := load.unfit(path.name):

@@ -134,6 +134,12 @@ def test_a_flag_that_is_wrong_is_named(
         ("study.yaml", "program: train.py\npython: no/such/python", "expected an interpreter"),
         ("study.toml", "", "expected a study file"),
         ("none.py", None, "expected a study file or a program; there is no such file"),
+        ("study.yml", None, "study.yaml?"),
+        ("tarin.py", None, "train.py?"),
+        ("study.yaml", "program: train.py\nmax_step: 5", "did you mean stop.max_steps?"),
+        ("study.yaml", "program: train.py\npolcy: asha", "did you mean schedule.policy?"),
+        ("study.yaml", "program: train.py\nlr: 1", "goes below parameters: parameters.lr.value"),
+        ("study.yaml", "program: train.py\nmetric: {goal: max}", "did you mean maximize?"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(
