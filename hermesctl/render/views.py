@@ -258,7 +258,7 @@ def final_view(
         *notices_view(study.notices),
         Text(),
     ]
-    if best and best[0].metric is not None:
+    if best and best[0].rank is not None:
         parts += [
             Text("best parameters", style="bold"),
             params_table(best[0], _changing(study)),

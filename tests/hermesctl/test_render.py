@@ -562,7 +562,8 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     assert "best parameters\n  lr         0.1\n  optimizer  adam" in shown(
         final_view(study, [best], {})
     )
-    assert "best parameters" not in shown(final_view(study, [replace(best, metric=None)], {}))
+    failed = replace(best, rank=None)
+    assert "best parameters" not in shown(final_view(study, [failed], {}))
     assert "checkpoint download" not in shown(final_view(study, [best], {}))
     assert "trial curve" not in shown(final_view(study, [best], {}))
     drawn = shown(final_view(study, [replace(best, signal=0.5)], {}))
@@ -575,7 +576,7 @@ def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
 
 
 def test_the_end_tells_the_first_value_of_a_sequence_as_that() -> None:
-    study = detail(trial(1, metric=0.25))
+    study = detail(trial(1, metric=0.25, rank=1))
     axes = {"lr": {"sequence": {"values": [0.1, 0.01], "after": [5]}}}
     study = replace(study, study=replace(study.study, spec={"parameters": axes}))
     drawn = shown(final_view(study, study.trials, {}))
