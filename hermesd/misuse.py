@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -95,12 +95,24 @@ def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
         return Misuse(name, "", "a value after it")
     if unknown := re.match(r"No such command ['\"](.*?)['\"]\.", message):
         commands = error.ctx.command.commands.items()
-        return _unknown(unknown[1], "commands", [n for n, each in commands if not each.hidden])
+        shown = [name for name, each in commands if not each.hidden]
+        misuse = _unknown(unknown[1], "commands", shown)
+        near = elsewhere(error.ctx, unknown[1])
+        return replace(misuse, nearest=near or misuse.nearest)
     if extra := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", message):
         measures = re.fullmatch(r"\w+", extra[1]) and "--metric" in _options(error)
         near = f"--metric {extra[1]}" if measures else ""
         return Misuse(extra[1], "", f"nothing more after `{error.ctx.command_path}`", near)
     return Misuse("", "", " ".join(message.split()))
+
+
+def elsewhere(ctx: Any, word: str) -> str:
+    """The program's commands of this name, in whatever group, as they are typed; empty for none."""
+    root = ctx.find_root()
+    groups = {"": root.command, **root.command.commands}
+    named = [name for name, each in groups.items() if word in getattr(each, "commands", ())]
+    found = " or ".join(f"{name} {word}".strip() for name in named)
+    return f"{root.info_name} {found}" if found else ""
 
 
 def _bad_value(error: Any, message: str, words: Sequence[str]) -> Misuse:

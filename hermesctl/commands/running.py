@@ -25,7 +25,7 @@ from hermesctl.sdk.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error
 from hermesctl.text import cut, nearest, printable
 from hermesctl.waiting import make_room, progress
-from hermesd.misuse import Misuse, OneLineGroup
+from hermesd.misuse import Misuse, OneLineGroup, elsewhere
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -130,7 +130,7 @@ class NounGroup(TyperGroup):
         if words and words[0] in self.commands:
             verb = places[0]
             return super().parse_args(ctx, [args[verb], *args[:verb], *args[verb + 1 :]])
-        self._refuse_misspelled(words)
+        self._refuse_misspelled(words, ctx)
         return super().parse_args(ctx, [self._verb(words), *args])
 
     def _operands(self, args: Sequence[str]) -> list[int]:
@@ -153,10 +153,10 @@ class NounGroup(TyperGroup):
         shows = "show" in self.commands and words and not (lists_inside and "/" not in words[0])
         return "show" if shows else "ls"
 
-    def _refuse_misspelled(self, words: Sequence[str]) -> None:
+    def _refuse_misspelled(self, words: Sequence[str], ctx: Any) -> None:
         # `pasue digits` has two words; `digits` alone is an id.
         if words[1:]:
-            near = nearest(words[0], self.commands, 0.7)
+            near = elsewhere(ctx, words[0]) or nearest(words[0], self.commands, 0.7)
             raise UsageError(
                 f"{self.name} {printable(words[0])}: expected one of {', '.join(self.commands)}"
                 + (f"; did you mean {near}?" if near else "")
