@@ -27,6 +27,8 @@ from trainer_shim.spec import Spec
 
 # Of the time that a program trains, images taken meanwhile may cost this part.
 _SHARE = 0.01
+# The kernel's PID_MAX_LIMIT.
+_LAST_PID = 1 << 22
 Tell = Callable[[Message], None]
 
 
@@ -216,6 +218,9 @@ class Arrival:
     def __init__(self, said: Message, output: Output, memory: str | None) -> None:
         self.cores: list[int] | None = None
         self.then_suspend: tuple[str, float, str] | None = None
+        self._pid = int(said["pid"])
+        if not 0 < self._pid <= _LAST_PID:
+            raise ValueError("its process has a number that none can have")
         self.page = ControlPage.create(memory)
         self.page.state = said["page"]
         ours, self._theirs = pipe_pair()
@@ -223,7 +228,6 @@ class Arrival:
         self._pipe, self._written = output.pipe()
         self._outside = Outside(self._theirs, self._written)
         self._channel = FrameConnection(ours, bytes.fromhex(said["from_agent"]))
-        self._pid = int(said["pid"])
         theirs = (self._theirs.reads, self._theirs.writes, self._written)
         self.ends = dict(zip(said["pipes"], theirs))
 
