@@ -21,6 +21,7 @@ from hermesd.node.machine import detached, images
 from hermesd.node.machine.detached import WORLD
 from tests.images.programs import Program
 from tests.trainer_shim.driving import ROOT, Trial, environment
+from trainer_shim.host import image
 
 NAMED = os.environ.get("HERMES_NODE_CRIU", "criu")
 _TIMES = 3
@@ -158,3 +159,48 @@ def wait_for_more(trial: WorldTrial, letters: int) -> None:
     had, until = len(trial.output), time.monotonic() + _MOMENT_SECONDS
     while len(trial.output) < had + letters and time.monotonic() < until:
         select.select([trial.daemon], [], [], 0.005)
+
+
+class Failing:
+    """A CRIU that does what it is told when it is asked to dump or to restore."""
+
+    def __init__(self, folder: Path, tool: str) -> None:
+        self.path = folder / "failing-criu"
+        self._told = folder / "told"
+        self.path.write_text(
+            f'#!/bin/sh\ncase "$1" in dump|restore) . {self._told};; esac\nexec {tool} "$@"\n'
+        )
+        self.path.chmod(0o755)
+        self.does("")
+
+    def waits(self) -> None:
+        """Until it `goes_on`."""
+        gate = self._told.with_suffix(".gate")
+        os.mkfifo(gate)
+        self.does(f"read line < {gate}")
+
+    def goes_on(self) -> None:
+        """What it has waited for is there."""
+        with self._told.with_suffix(".gate").open("w") as gate:  # it is there
+            self.does("")
+            gate.write("go\n")
+
+    def does(self, what: str) -> None:
+        self._told.write_text(f"{what}\n")
+
+
+def begun(trial: WorldTrial, restore: str | None = None) -> None:
+    """Have it run, or go on, and print something."""
+    trial.start(restore=restore)
+    trial.until("started")
+    wait_for_more(trial, 20)
+
+
+def saved(trial: WorldTrial) -> str:
+    """Suspended as an image, by a host that ends; the next one is there."""
+    trial.suspend("checkpoint")
+    path = str(trial.until("suspended")["checkpoint"]["path"])
+    assert image.is_image(path)
+    trial.end()
+    trial.launch()
+    return path

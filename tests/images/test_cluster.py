@@ -61,7 +61,7 @@ model.fit(x, x.sum(axis=1), batch_size=8, epochs=10**6, verbose=0, callbacks=[wa
 """
 
 
-def _truth(rate: float) -> list[float]:
+def truth(rate: float) -> list[float]:
     draws, state, losses = random.Random(1), 1.0, []
     for _ in range(STEPS):
         state *= 1 - rate * draws.random()
@@ -104,7 +104,7 @@ async def test_it_goes_on_at_the_other_node_when_its_own_is_gone(
         shutil.rmtree(states[victim])
         answer = await cluster.finished(study)
         assert {each.state for each in answer.trials} == {types_pb2.TRIAL_STATE_COMPLETED}
-        losses = _truth(0.01)
+        losses = truth(0.01)
         rows = (states[other] / "trials" / trial / "work" / "log.csv").read_text().split()
         assert rows == [f"{step},{loss!r}" for step, loss in enumerate(losses)]
         curve = await cluster.stub.GetCurve(control.GetCurveRequest(trial=trial))

@@ -14,7 +14,16 @@ import pytest
 
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
-from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
+from tests.images.driving import (
+    Failing,
+    WorldTrial,
+    begun,
+    criu,
+    files_in,
+    lay_out,
+    saved,
+    undisturbed,
+)
 from tests.images.programs import PROGRAMS
 from trainer_shim import checkpoint_dir
 
@@ -50,34 +59,6 @@ def tool(tmp_path: Path) -> str:
     return criu(tmp_path)
 
 
-class Failing:
-    """A CRIU that does what it is told when it is asked to dump or to restore."""
-
-    def __init__(self, folder: Path, tool: str) -> None:
-        self.path = folder / "failing-criu"
-        self._told = folder / "told"
-        self.path.write_text(
-            f'#!/bin/sh\ncase "$1" in dump|restore) . {self._told};; esac\nexec {tool} "$@"\n'
-        )
-        self.path.chmod(0o755)
-        self.does("")
-
-    def waits(self) -> None:
-        """Until it `goes_on`."""
-        gate = self._told.with_suffix(".gate")
-        os.mkfifo(gate)
-        self.does(f"read line < {gate}")
-
-    def goes_on(self) -> None:
-        """What it has waited for is there."""
-        with self._told.with_suffix(".gate").open("w") as gate:  # it is there
-            self.does("")
-            gate.write("go\n")
-
-    def does(self, what: str) -> None:
-        self._told.write_text(f"{what}\n")
-
-
 class Gate:
     """What the first image of a trial, whose host is yet to begin, has to pass."""
 
@@ -111,21 +92,6 @@ def trial(tmp_path: Path, failing: Failing) -> Iterator[WorldTrial]:
     trial.end()
 
 
-def _begun(trial: WorldTrial, restore: str | None = None) -> None:
-    trial.start(restore=restore)
-    trial.until("started")
-    wait_for_more(trial, 20)
-
-
-def _saved(trial: WorldTrial) -> str:
-    """Suspended as an image, by a host that ends; the next one is there."""
-    trial.suspend("checkpoint")
-    path = str(trial.until("suspended")["checkpoint"]["path"])
-    trial.end()
-    trial.launch()
-    return path
-
-
 def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
     trial.until("completed")
     trial.quit()
@@ -146,7 +112,7 @@ def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
 def test_what_cannot_be_imaged_is_parked_and_goes_on(
     trial: WorldTrial, failing: Failing, tmp_path: Path, what: str, reason: str
 ) -> None:
-    _begun(trial)
+    begun(trial)
     failing.does(what)
     trial.suspend("checkpoint")
     assert reason in trial.until("checkpoint_failed")["reason"]
@@ -170,7 +136,7 @@ def test_a_disk_that_is_full_at_any_stage_of_an_image_costs_nothing(
         pytest.skip("no file systems can be mounted here")
     try:
         trial.launch()
-        _begun(trial)
+        begun(trial)
         trial.suspend("checkpoint")
         event = trial.until("checkpoint_failed", "suspended")
         if event["kind"] == "suspended":  # there was room, just about
@@ -191,9 +157,9 @@ def test_a_disk_that_is_full_at_any_stage_of_an_image_costs_nothing(
 def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_before(
     trial: WorldTrial, failing: Failing, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = _saved(trial)
-    _begun(trial, path)
+    begun(trial)
+    path = saved(trial)
+    begun(trial, path)
     failing.does("kill -9 $$")
     trial.suspend("checkpoint")
     event = trial.until("suspended")
@@ -209,12 +175,12 @@ def test_a_criu_that_is_killed_at_the_program_costs_what_came_after_the_image_be
 def test_a_criu_that_hangs_is_ended_and_costs_what_came_after_the_image_before(
     trial: WorldTrial, failing: Failing, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = _saved(trial)
+    begun(trial)
+    path = saved(trial)
     trial.end()
     trial.host = "-c", IMPATIENT
     trial.launch()
-    _begun(trial, path)
+    begun(trial, path)
     failing.does("exec sleep 1000")
     trial.suspend("checkpoint")
     event = trial.until("suspended")
@@ -231,7 +197,7 @@ def test_a_criu_that_hangs_is_ended_and_costs_what_came_after_the_image_before(
 def test_the_device_is_free_before_the_image_is_written(
     trial: WorldTrial, failing: Failing, tmp_path: Path
 ) -> None:
-    _begun(trial)
+    begun(trial)
     failing.waits()
     trial.suspend("checkpoint")
     parked = trial.until("parked")
@@ -248,7 +214,7 @@ def test_the_device_is_free_before_the_image_is_written(
 def test_a_trial_that_is_ended_while_its_image_is_written_ends(
     trial: WorldTrial, failing: Failing
 ) -> None:
-    _begun(trial)
+    begun(trial)
     failing.waits()
     trial.suspend("checkpoint")
     trial.until("parked")
@@ -257,7 +223,7 @@ def test_a_trial_that_is_ended_while_its_image_is_written_ends(
 
 
 def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path) -> None:
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     assert trial.until("checkpointed")["id"] == "passing"
     _ends_as_undisturbed(trial, tmp_path)
@@ -266,7 +232,7 @@ def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path)
 def test_a_suspend_during_an_image_in_passing_waits_for_it(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     trial.suspend("park")
     trial.until("parked")
@@ -280,7 +246,7 @@ def test_a_suspend_while_an_image_in_passing_is_compressed_loses_neither(
     trial.end()
     gate = Gate(trial)
     trial.launch()
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     gate.is_reached()
     trial.suspend("checkpoint")
@@ -297,7 +263,7 @@ def test_a_suspend_while_an_image_in_passing_is_compressed_loses_neither(
 
 
 def test_a_stop_during_an_image_in_passing_has_its_last_checkpoint(trial: WorldTrial) -> None:
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     trial.send("stop", deadline_seconds=60)
     event = trial.until("suspended")
@@ -308,8 +274,8 @@ def test_a_stop_during_an_image_in_passing_has_its_last_checkpoint(trial: WorldT
 def test_a_program_that_cannot_be_brought_back_has_failed_to_be_restored(
     trial: WorldTrial, failing: Failing, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = _saved(trial)
+    begun(trial)
+    path = saved(trial)
     failing.does("exit 3")
     trial.start(restore=path)
     with pytest.raises(AssertionError, match=r"'error_kind': 'restore'.*CRIU ended with 3"):
@@ -324,8 +290,8 @@ def test_a_program_that_cannot_be_brought_back_has_failed_to_be_restored(
 def test_an_image_of_a_machine_with_more_features_is_for_others(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = Path(_saved(trial))
+    begun(trial)
+    path = Path(saved(trial))
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["features"].append("warp_drive")
     (path / "manifest.json").write_text(json.dumps(manifest))
@@ -337,8 +303,8 @@ def test_an_image_of_a_machine_with_more_features_is_for_others(
 def test_an_image_waits_for_another_node_where_the_number_of_its_process_is_taken(
     trial: WorldTrial, failing: Failing
 ) -> None:
-    _begun(trial)
-    path = _saved(trial)
+    begun(trial)
+    path = saved(trial)
     failing.does(
         'echo "Error (criu/cr-restore.c:1): Can\'t fork for 1001: File exists" > criu.log; exit 1'
     )
@@ -350,8 +316,8 @@ def test_an_image_waits_for_another_node_where_the_number_of_its_process_is_take
 def test_an_image_is_not_tried_where_a_library_is_another(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = Path(_saved(trial))
+    begun(trial)
+    path = Path(saved(trial))
     manifest = json.loads((path / "manifest.json").read_text())
     assert os.path.realpath(sys.executable) in manifest["outside"]
     assert not any(str(tmp_path) in each for each in manifest["outside"])
@@ -368,8 +334,8 @@ def test_an_image_is_not_tried_where_a_library_is_another(
 def test_an_image_does_not_go_on_with_other_hyper_parameters(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = _saved(trial)
+    begun(trial)
+    path = saved(trial)
     trial.end()
     spec = json.loads(trial.spec.read_text())
     trial.spec.write_text(json.dumps({**spec, "parameters": {"rate": 1}}))
@@ -380,8 +346,8 @@ def test_an_image_does_not_go_on_with_other_hyper_parameters(
 
 
 def test_one_bit_in_any_file_of_an_image_is_found(trial: WorldTrial, tmp_path: Path) -> None:
-    _begun(trial)
-    path = Path(_saved(trial))
+    begun(trial)
+    path = Path(saved(trial))
     checkpoints.verified(path)
     names = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
     assert any(name.startswith("processes/pages") for name in names)
@@ -402,10 +368,10 @@ def test_one_bit_in_any_file_of_an_image_is_found(trial: WorldTrial, tmp_path: P
 def test_a_host_refuses_a_damaged_image_and_goes_on_from_the_one_before(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    first = _saved(trial)
-    _begun(trial, first)
-    second = Path(_saved(trial))
+    begun(trial)
+    first = saved(trial)
+    begun(trial, first)
+    second = Path(saved(trial))
     pages = next(second.glob("processes/pages-*"))
     data = bytearray(pages.read_bytes())
     data[len(data) // 2] ^= 1

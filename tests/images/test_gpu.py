@@ -18,12 +18,20 @@ import pytest
 from hermesd.node.machine import images
 from hermesd.node.machine.accounts import own
 from hermesd.node.machine.detached import WORLD
-from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
+from tests.images.driving import (
+    Failing,
+    WorldTrial,
+    begun,
+    criu,
+    files_in,
+    lay_out,
+    saved,
+    undisturbed,
+    wait_for_more,
+)
 from tests.images.programs import PROGRAMS
-from tests.images.test_failures import Failing
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.test_device_memory import USES, Gpu, driver_in
-from trainer_shim.host import image
 
 GROWS = PROGRAMS["grows a file"]
 PROGRAM = replace(GROWS, files={"main.py": USES + GROWS.files["main.py"]})
@@ -58,22 +66,6 @@ def trial(tmp_path: Path, gpu: Gpu, failing: Failing) -> Iterator[WorldTrial]:
     trial.end()
 
 
-def _begun(trial: WorldTrial, restore: str | None = None) -> None:
-    trial.start(restore=restore)
-    trial.until("started")
-    wait_for_more(trial, 20)
-
-
-def _imaged(trial: WorldTrial) -> str:
-    """Suspended as an image, by a host that ends; the next one is there."""
-    trial.suspend("checkpoint")
-    path = str(trial.until("suspended")["checkpoint"]["path"])
-    assert image.is_image(path)
-    trial.end()
-    trial.launch()
-    return path
-
-
 def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
     trial.until("completed")
     trial.quit()
@@ -85,12 +77,12 @@ def _ends_as_undisturbed(trial: WorldTrial, tmp_path: Path) -> None:
 def test_a_program_goes_on_from_an_image_with_what_it_had_on_its_gpu(
     trial: WorldTrial, gpu: Gpu, tmp_path: Path
 ) -> None:
-    _begun(trial)
-    path = _imaged(trial)
+    begun(trial)
+    path = saved(trial)
     assert gpu.calls() == AWAY
-    _begun(trial, path)
+    begun(trial, path)
     assert gpu.calls() == [*AWAY, *BACK]
-    path = _imaged(trial)
+    path = saved(trial)
     trial.start(restore=path)
     _ends_as_undisturbed(trial, tmp_path)
 
@@ -98,7 +90,7 @@ def test_a_program_goes_on_from_an_image_with_what_it_had_on_its_gpu(
 def test_its_gpu_is_another_ones_while_the_image_is_written(
     trial: WorldTrial, gpu: Gpu, failing: Failing
 ) -> None:
-    _begun(trial)
+    begun(trial)
     failing.waits()
     trial.suspend("checkpoint")
     parked = trial.until("parked", "suspended")
@@ -111,7 +103,7 @@ def test_its_gpu_is_another_ones_while_the_image_is_written(
 def test_what_is_parked_is_written_down_without_its_gpu(
     trial: WorldTrial, gpu: Gpu, tmp_path: Path
 ) -> None:
-    _begun(trial)
+    begun(trial)
     trial.suspend("park")
     trial.until("parked")
     trial.send("checkpoint", id="meanwhile")
@@ -128,7 +120,7 @@ def test_what_is_parked_is_written_down_without_its_gpu(
 def test_one_that_runs_has_its_gpu_back_before_its_image_is_written(
     trial: WorldTrial, gpu: Gpu, tmp_path: Path
 ) -> None:
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     trial.until("checkpointed")
     assert gpu.calls() == [*AWAY, *BACK]
@@ -144,7 +136,7 @@ def test_one_that_runs_has_its_gpu_back_before_its_image_is_written(
 def test_one_that_criu_cannot_hold_stays_parked(
     trial: WorldTrial, gpu: Gpu, failing: Failing, tmp_path: Path
 ) -> None:
-    _begun(trial)
+    begun(trial)
     failing.does("exit 1")
     trial.suspend("checkpoint")
     trial.until("checkpoint_failed")
@@ -156,7 +148,7 @@ def test_one_that_criu_cannot_hold_stays_parked(
 
 def test_one_whose_memory_stays_is_not_imaged(trial: WorldTrial, gpu: Gpu) -> None:
     gpu.refuses("lock")
-    _begun(trial)
+    begun(trial)
     trial.send("checkpoint", id="passing")
     assert "cuCheckpointProcessLock" in trial.until("checkpoint_failed")["reason"]
     wait_for_more(trial, 5)
@@ -166,7 +158,7 @@ def test_one_whose_memory_stays_is_not_imaged(trial: WorldTrial, gpu: Gpu) -> No
 
 @pytest.mark.parametrize(("gpu_now", "kind"), [("GPU-2", "unfit"), ("", "unfit")])
 def test_another_gpu_is_not_tried(trial: WorldTrial, gpu: Gpu, gpu_now: str, kind: str) -> None:
-    _begun(trial)
+    begun(trial)
     trial.suspend("checkpoint")
     path = trial.until("suspended")["checkpoint"]["path"]
     trial.end()
@@ -185,8 +177,8 @@ def test_a_gpu_that_does_not_take_it_back_fails_the_run(
     trial: WorldTrial, gpu: Gpu, name: str, kind: str
 ) -> None:
     """A full one may have room later."""
-    _begun(trial)
-    path = _imaged(trial)
+    begun(trial)
+    path = saved(trial)
     (gpu.folder / "name").write_text(f"CUDA_ERROR_{name}")
     gpu.refuses("restore")
     failed = _fails(trial, path)

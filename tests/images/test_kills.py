@@ -3,7 +3,6 @@ that is whole, or from its beginning, and comes to the same."""
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,29 +13,20 @@ import pytest
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, processes, running
-from tests.images.driving import WorldTrial, criu, files_in, lay_out, undisturbed, wait_for_more
+from tests.images.driving import (
+    WorldTrial,
+    begun,
+    criu,
+    files_in,
+    lay_out,
+    undisturbed,
+)
 from tests.images.programs import PROGRAMS
+from tests.images.test_cluster import PROGRAM, truth
 from trainer_shim import checkpoint_dir
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(180)]
 
-STEPS = 250
-PROGRAM = f"""
-import argparse, random, time
-parser = argparse.ArgumentParser()
-parser.add_argument("--rate", type=float)
-rate = parser.parse_args().rate
-random.seed(1)
-draws = (random.random() for _ in range(10**9))
-state = 1.0
-with open("log.csv", "w") as log:
-    for step in range({STEPS}):
-        state *= 1 - rate * next(draws)
-        print(f"loss={{state!r}}", flush=True)
-        log.write(f"{{step}},{{state!r}}\\n")
-        log.flush()
-        time.sleep(0.02)
-"""
 # Stops at a stage for as long as it is told to, and says so.
 HELD = """#!/bin/sh
 hold() {{ if [ "$(cat {folder}/hold)" = "$1" ]; then
@@ -117,7 +107,7 @@ async def test_a_trial_comes_to_the_same_whoever_is_killed_during_an_image(
         answer = await cluster.finished(study)
         assert [each.state for each in answer.trials] == [types_pb2.TRIAL_STATE_COMPLETED]
         rows = (images.parent / "work" / "log.csv").read_text().split()
-        assert rows == [f"{step},{loss!r}" for step, loss in enumerate(_truth(0.01))]
+        assert rows == [f"{step},{loss!r}" for step, loss in enumerate(truth(0.01))]
 
 
 async def _is_undrained(cluster: Cluster) -> bool:
@@ -134,14 +124,6 @@ def _pids(cluster: Cluster, victim: str) -> list[int]:
     found = [pid for pid, words in processes(cluster.state) if VICTIMS[victim] in " ".join(words)]
     assert found, f"no {victim} runs"
     return found
-
-
-def _truth(rate: float) -> list[float]:
-    draws, state, losses = random.Random(1), 1.0, []
-    for _ in range(STEPS):
-        state *= 1 - rate * draws.random()
-        losses.append(state)
-    return losses
 
 
 # The host, as soon as its image has come so far: by what is there of it.
@@ -168,11 +150,11 @@ def trial(tmp_path: Path) -> Iterator[WorldTrial]:
 def test_a_host_that_is_killed_leaves_a_whole_image_or_none(
     mark: str, trial: WorldTrial, tmp_path: Path
 ) -> None:
-    _begun(trial.launch(), None)
+    begun(trial.launch())
     trial.suspend("checkpoint")
     first = trial.until("suspended")["checkpoint"]["path"]
     trial.end()
-    _begun(trial.launch(), first)
+    begun(trial.launch(), first)
     before = set(trial.checkpoints.glob("**/*"))
     trial.suspend("checkpoint")
     while not set(trial.checkpoints.glob(MARKS[mark])) - before:
@@ -188,9 +170,3 @@ def test_a_host_that_is_killed_leaves_a_whole_image_or_none(
     output, files = undisturbed(PROGRAMS["grows a file"], tmp_path / "plain")
     assert files_in(trial.directory / "work") == files
     assert trial.output == output
-
-
-def _begun(trial: WorldTrial, restore: str | None) -> None:
-    trial.start(restore=restore)
-    trial.until("started")
-    wait_for_more(trial, 20)
