@@ -23,7 +23,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, contextmanager
@@ -222,9 +221,9 @@ def main() -> None:
         return
     rows: list[list[str | float]] = []
     idle: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as place, daemons(Path(place)) as head:
+    with daemons() as head:
         head.start_head()
-        folder = Path(place) / "users"
+        folder = head.folder / "users"
         asyncio.run(prepared(head, folder, given.trials))
         for name in ("idle", *(given.loads or [*LOADS, "all"])):
             kinds = {"idle": (), "all": LOADS}.get(name, (name,))

@@ -19,7 +19,6 @@ import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -130,10 +129,7 @@ def told(process: subprocess.Popen[str], line: str = "") -> str:
 
 def under_nodes(count: int, seconds: float) -> list[str | float]:
     """A row: what so many nodes cost the head, and what they wait."""
-    with (
-        tempfile.TemporaryDirectory(prefix="hermes-") as name,
-        daemons(Path(name)) as head,
-    ):
+    with daemons() as head:
         members = enrol_all(head, count)
         pid = head.start_head()
         before = resident_kib(pid)
@@ -178,11 +174,7 @@ def transport_cores(head: Daemons, members: Path, seconds: float) -> float:
 
 def copies(megabytes: int, count: int) -> list[float]:
     """Seconds that copies of a checkpoint of that size took, from the order to its answer."""
-    with (
-        tempfile.TemporaryDirectory(prefix="hermes-") as name,
-        daemons(Path(name)) as head,
-        _pair(head) as hermes,
-    ):
+    with daemons() as head, _pair(head) as hermes:
         study = submit(hermes, head.folder, 1, megabytes)
         found: list[float] = []
         while len(found) < count:
@@ -205,8 +197,7 @@ def _copies(lines: Sequence[bytes]) -> list[float]:
 def failover(lease: float) -> float:
     """Seconds from the death of a node until its trial trains at another one."""
     with (
-        tempfile.TemporaryDirectory(prefix="hermes-") as name,
-        daemons(Path(name), HERMES_HEAD_LEASE_SECONDS=str(lease)) as head,
+        daemons(HERMES_HEAD_LEASE_SECONDS=str(lease)) as head,
         _pair(head) as hermes,
     ):
         trial = f"{submit(hermes, head.folder, 1, 1)}/1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from benchmarks.orphans import scratch
 from hermesctl import Client
 from hermesctl.errors import HermesError
 from hermesd.node.machine.processes import kill_those
@@ -93,16 +93,10 @@ class Daemons:
 
 
 @contextmanager
-def daemons(folder: Path, **settings: str) -> Iterator[Daemons]:
-    """Daemons for the length of a block."""
-    # A benchmark that is told to end leaves none behind.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    made = Daemons(folder, settings)
-    try:
-        yield made
-    finally:
-        for one in ("head", *(path.stem for path in folder.glob("*.log"))):
-            made.kill(one)
+def daemons(**settings: str) -> Iterator[Daemons]:
+    """Daemons for the length of a block, with a folder of their own."""
+    with scratch() as folder:
+        yield Daemons(folder, settings)
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ import io
 import json
 import random
 import statistics
-import tempfile
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
+from benchmarks.orphans import scratch
 from benchmarks.report import publish
 from hermesd.core.model import Plugin, Stage, TrialSpec
 from hermesd.core.tree import StageTree, path_of, until
@@ -230,7 +231,9 @@ def simulated(devices: int) -> Iterator[list[str | float]]:
     jobs = [Job(losses(trial, EPOCHS), EPOCH_SECONDS, EPOCHS, 1) for trial in trials]
     order = SubmissionOrder(tuple(jobs), (), LossGoal(0.0, 1.0, 0.0), SWITCH)
     bound = EPOCHS * len(trials) / unique(trials, lambda trial: EPOCHS)[2]
+    began = time.monotonic()
     for name in POLICIES:
+        _tell(began, f"{devices} devices: {name}")
         halves = name == "successive_halving"
         settings = (("min_rung", 16.0), ("max_rung", 64.0)) if halves else ()
         plugin = Plugin(name, settings)
@@ -295,14 +298,21 @@ async def lived(
     async with running(folder, slots=2) as cluster:
         policy = types_pb2.Plugin(name=live.policy, settings=live.settings)
         schedule = types_pb2.Schedule(policy=policy)
+        name = "tree" if share == types_pb2.SHARE_TREE else "by themselves"
         began = time.monotonic()
         await cluster.submit("s", live.files, live.axes, share=share, schedule=schedule)
+        last = -1
 
         async def is_over() -> bool:
+            nonlocal last
             await asyncio.sleep(1.0)
             states = Counter(each.state for each in (await cluster.study("s")).trials)
             assert not states[types_pb2.TRIAL_STATE_FAILED]
-            return states[types_pb2.TRIAL_STATE_COMPLETED] >= live.needed
+            complete = states[types_pb2.TRIAL_STATE_COMPLETED]
+            if complete != last:
+                _tell(began, f"{live.name}, {name}: {complete} of {live.needed} complete")
+                last = complete
+            return complete >= live.needed
 
         await cluster.until(is_over)
         seconds = time.monotonic() - began
@@ -313,10 +323,15 @@ async def lived(
                 continue
             assert trial.step == live.steps, f"{trial.id}: {trial.reason}"
             there = folder.glob(f"node/trials/{trial.id}/checkpoints/*/manifest.json")
-            last = [each for each in map(_read, there) if each["step"] == trial.step]
-            if last:  # one that is the same as another has its end
-                ends[trial.id] = state_of(last[0]["files"])
+            final = [each for each in map(_read, there) if each["step"] == trial.step]
+            if final:  # one that is the same as another has its end
+                ends[trial.id] = state_of(final[0]["files"])
         return study.busy_seconds + study.overhead_seconds, seconds, study.trained_steps, ends
+
+
+def _tell(began: float, words: str) -> None:
+    """How far it is, to who waits for it."""
+    print(f"{time.monotonic() - began:6.0f} s  {words}", file=sys.stderr, flush=True)
 
 
 def _read(manifest: Path) -> Any:
@@ -327,8 +342,10 @@ async def compared(live: LiveStudy) -> list[list[str | float]]:
     """A study on two slots, its trials by themselves and as a tree."""
     found = {}
     for share in (types_pb2.SHARE_NO, types_pb2.SHARE_TREE):
-        with tempfile.TemporaryDirectory(prefix="st", ignore_cleanup_errors=True) as folder:
-            found[share] = await lived(live, share, Path(folder))
+        with scratch() as folder:
+            # Below it, since the cluster ends whatever names its own folder.
+            (state := folder / "state").mkdir()
+            found[share] = await lived(live, share, state)
     alone, tree = found[types_pb2.SHARE_NO], found[types_pb2.SHARE_TREE]
     both = alone[3].keys() & tree[3].keys()
     equal = sum(tree[3][name] == alone[3][name] for name in both)
