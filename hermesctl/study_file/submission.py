@@ -22,6 +22,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
+from hermesctl.study_file.script_options import doubts
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -29,6 +30,8 @@ from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 _STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 # What is larger is data of the program.
 _STUDY_FILE_BYTES_MAX = 1 << 20
+# A command of these alone gives a program its parameters and nothing else.
+_PLAIN = {"${env}", "${interpreter}", "${program}", "${args}", "${args_no_boolean_flags}"}
 _ENVVAR_MACRO = re.compile(r"\$\{envvar:([^}]*)\}\Z")
 # What a program's result may depend on; everything else stays with the submitter.
 _TAKEN = frozenset(
@@ -153,7 +156,19 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     problems += _checked_paths(spec, directory, document, notes)
     if problems:
         raise StudyFileError(sorted(problems, key=_order))
+    notes += _doubts(spec, directory)
     return Prepared(spec, directory, tuple(notes), document)
+
+
+def _doubts(spec: StudySpec, directory: Path) -> list[str]:
+    """What the program would refuse of the parameters, where it gets nothing else."""
+    if not spec.program.endswith(".py") or spec.search.asked or not {*spec.command} <= _PLAIN:
+        return []
+    # Of what changes while a trial trains, and of mappings, the names on the line are others.
+    if any(each.parameters or each.HasField("sequence") for each in spec.parameters):
+        return []
+    names = [each.name for each in spec.parameters]
+    return doubts(directory / spec.program, names)
 
 
 def from_changed_spec(document: Document, directory: Path) -> Prepared:

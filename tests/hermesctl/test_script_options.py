@@ -1,0 +1,144 @@
+"""A parameter that a script would refuse is found in its source before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermesctl.study_file.script_options import doubts, read_options
+from hermesctl.study_file.submission import from_data
+
+ARGPARSE = """
+import argparse
+
+def build():
+    parser = argparse.ArgumentParser(description="a network")
+    parser.add_argument("--learning-rate", "--lr", type=float, default=0.1)
+    group = parser.add_argument_group("model")
+    group.add_argument("--layers", type=int, choices=[2, 3])
+    parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+    parser.add_argument("-b", "--batch_size", type=int, dest="batch")
+    return parser
+
+def main(argv=None):
+    args = build().parse_args(argv)
+    print(args.learning_rate)
+
+if __name__ == "__main__":
+    main()
+"""
+CLICK = """
+import click
+
+@click.command()
+@click.option("--learning-rate", "-r", type=float, default=0.1)
+@click.option("--amp/--no-amp", default=True)
+def main(learning_rate, amp):
+    print(learning_rate)
+
+if __name__ == "__main__":
+    main()
+"""
+TYPER = """
+import typer
+
+def main(learning_rate: float = 0.1, amp: bool = True):
+    print(learning_rate)
+
+if __name__ == "__main__":
+    typer.run(main)
+"""
+
+
+def _around(body: str, parser: str = "", parse: str = "") -> str:
+    first = f"import argparse\np = argparse.ArgumentParser({parser})"
+    return f"{first}\n{body}\nargs = p.parse_args({parse})\n"
+
+
+def _script(folder: Path, text: str) -> Path:
+    script = folder / "train.py"
+    script.write_text(text)
+    return script
+
+
+def _refuses(text: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the script itself says that it doesn't know an option."""
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    said = io.StringIO()
+    with (
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(said),
+        contextlib.suppress(SystemExit),
+    ):
+        exec(compile(text, "train.py", "exec"), {"__name__": "__main__"})
+    return any(w in said.getvalue() for w in ("unrecognized arguments", "No such option"))
+
+
+@pytest.mark.parametrize("text", [ARGPARSE, CLICK, TYPER], ids=["argparse", "click", "typer"])
+@pytest.mark.parametrize(
+    "name",
+    ["lr", "lrr", "learning_rate", "learning-rate", "learn", "layers", "amp", "no-amp", "batch"],
+)
+def test_what_is_read_off_a_script_is_what_it_takes(
+    text: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = read_options(_script(tmp_path, text))
+    assert options is not None
+    value = {"amp": "", "no-amp": "", "layers": "=2", "batch": "=8"}.get(name, "=0.5")
+    refuses = _refuses(text, [f"--{name}{value}"], monkeypatch)
+    assert options.takes(name) is not refuses
+
+
+def test_a_doubt_names_what_was_meant_or_what_there_is(tmp_path: Path) -> None:
+    script = _script(tmp_path, ARGPARSE)
+    assert doubts(script, ["learning_rate", "layers"]) == [
+        "parameter learning_rate: train.py takes no --learning_rate (did you mean learning-rate?)"
+    ]
+    assert doubts(script, ["momentum"]) == [
+        "parameter momentum: train.py takes no --momentum (it takes --amp, --batch_size, --layers,"
+        " --learning-rate, --lr, --no-amp)"
+    ]
+
+
+def test_an_option_that_must_be_given_is_missed(tmp_path: Path) -> None:
+    needs = 'p.add_argument("--data", "-d", required=True); p.add_argument("folder")'
+    script = _script(tmp_path, _around(needs))
+    assert doubts(script, ["data"]) == ["train.py requires folder, which no parameter gives"]
+    assert doubts(script, [])[0] == (
+        "train.py requires --data, which no parameter gives (`--set parameters.data.value=...`)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _around('p.add_argument("--a"); extend(p)'),
+        _around('import sys; sys.argv.pop(); p.add_argument("--a")'),
+        _around('for n in "ab": p.add_argument(f"--{n}")'),
+        _around('rest = []; p.add_argument("--a")', parse="rest"),
+        _around('p.add_argument("rest", nargs=argparse.REMAINDER)'),
+        _around('p.add_argument("--a")', "parents=[others]"),
+        _around('p.add_argument("--a")').replace("parse_", "parse_known_"),
+        "from common import parser\nargs = parser.parse_args()\n",
+        "import sys\nlr = float(sys.argv[1])\n",
+        "def broken(:\n",
+        CLICK.replace("command()", 'command(context_settings={"ignore_unknown_options": True})'),
+        CLICK.replace("command()", "group()"),
+        TYPER.replace("0.1", "typer.Option(0.1, '--lr')"),
+    ],
+)
+def test_nothing_is_said_of_a_script_that_may_take_more(text: str, tmp_path: Path) -> None:
+    assert doubts(_script(tmp_path, text), ["anything"]) == []
+
+
+def test_a_study_tells_it_unless_its_command_gives_more(tmp_path: Path) -> None:
+    _script(tmp_path, ARGPARSE)
+    study = {"program": "train.py", "parameters": {"lrr": {"values": [1, 2]}}}
+    (note,) = from_data(study, tmp_path).notes
+    assert note == "parameter lrr: train.py takes no --lrr (did you mean lr?)"
+    own = {**study, "command": ["${interpreter}", "wrap.py", "${program}", "${args}"]}
+    assert from_data(own, tmp_path).notes == ()
