@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from trainer_shim.program.source_files import syntax_tree
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ["hermesd", "hermesctl", "trainer_shim", "protos", "examples", "benchmarks", "tests"]
 GENERATED = ROOT / "hermesd" / "pb" / "hermes"
@@ -38,7 +40,7 @@ def name(path: Path) -> str:
 @cache
 def parsed(path: Path) -> ast.Module:
     """A source file's tree, which most tests here look at."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return syntax_tree(path.read_text(encoding="utf-8"))
 
 
 def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -20,6 +20,7 @@ import pytest
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
 from trainer_shim.adapters import private_names, seeds_private
+from trainer_shim.program.source_files import syntax_tree
 
 SHIM = ROOT / "trainer_shim"
 LISTS = sorted(path for path in SHIM.rglob("*.py") if re.search("private(_names)?$", path.stem))
@@ -36,7 +37,7 @@ ENDS = {"_runtime", "_per_second", "_time", "_time_seconds", "_iterator"}
 
 @cache
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return syntax_tree(path.read_text(encoding="utf-8"))
 
 
 def listed() -> Iterator[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.suspending import suspend
 from trainer_shim.program.framework_scan import is_blind
-from trainer_shim.program.source_files import is_programs_own, packages_of
+from trainer_shim.program.source_files import is_programs_own, packages_of, syntax_tree
 
 # It names its run by the time of day, which only its own lines are told again.
 PROGRAM = """
@@ -136,3 +137,23 @@ def test_only_what_a_program_names_says_whether_it_shows_iterations(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert is_blind(str(tmp_path / "train.py")) == expected
+
+
+def test_a_program_is_parsed_though_a_finalizer_parses_another_meanwhile() -> None:
+    class Dropped:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            deeper(5)
+
+    def deeper(calls: int) -> None:
+        if calls:
+            deeper(calls - 1)
+        else:
+            ast.parse("parsed")
+
+    for _ in range(30):
+        for _ in range(20):
+            Dropped()
+        syntax_tree("f(x, [y, {z: -1}])\n" * 1000)

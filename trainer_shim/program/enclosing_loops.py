@@ -15,6 +15,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, NamedTuple
 
+from trainer_shim.program.source_files import syntax_tree
+
 _BARS = ("tqdm", "track")  # they pass on what they are given first
 _OPERATIONS = {
     ast.Add: int.__add__,
@@ -71,7 +73,7 @@ def _around(file: str, line: int) -> tuple[ast.AST, ...]:
 @functools.lru_cache(maxsize=16)
 def _tree(file: str) -> ast.AST | None:
     try:
-        return ast.parse("".join(linecache.getlines(file)))
+        return syntax_tree("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return None
 

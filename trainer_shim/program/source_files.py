@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import gc
 import glob
 import os
 import sys
@@ -125,11 +126,26 @@ def _is_console_script(script: str) -> bool:
     return is_environments or folder == sysconfig.get_path("scripts", "posix_user")
 
 
+def syntax_tree(source: str | bytes) -> ast.Module:
+    """A file's syntax tree. Raises SyntaxError or ValueError.
+
+    In Python 3.11.7 and 3.12.1, and before, the garbage collector may run finalizers or another
+    thread amid this; if one of these parses something too, this ends in a SystemError.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _imported(script: str) -> set[str]:
     """The top names of what a script imports."""
     try:
         with open(script, "rb") as file:
-            nodes = list(ast.walk(ast.parse(file.read())))
+            nodes = list(ast.walk(syntax_tree(file.read())))
     except (OSError, SyntaxError, ValueError):
         return set()
     froms = [one.module or "" for one in nodes if isinstance(one, ast.ImportFrom)]

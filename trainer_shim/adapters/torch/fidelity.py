@@ -17,7 +17,7 @@ from trainer_shim.adapters import seeds_private
 from trainer_shim.adapters.torch import private
 from trainer_shim.adapters.torch.frame_locals import of_program
 from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow
-from trainer_shim.program.source_files import is_programs_own
+from trainer_shim.program.source_files import is_programs_own, syntax_tree
 from trainer_shim.saver import OtherProgram
 
 # What a program keeps where no checkpoint of a PyTorch loop looks for it.
@@ -62,7 +62,7 @@ def _trees(folder: str) -> list[tuple[str, ast.Module]]:
     for file in sorted(one for one in own if one.startswith(folder)):
         try:
             with open(file, "rb") as source:
-                found.append((file, ast.parse(source.read())))
+                found.append((file, syntax_tree(source.read())))
         except (OSError, SyntaxError, ValueError):  # such as an extension written in C
             continue
     return found
