@@ -315,7 +315,7 @@ def _pickled(function: Function) -> bytes:
         cloudpickle.register_pickle_by_value(module)
     try:
         return bytes(cloudpickle.dumps(function))
-    except Exception as error:
+    except Exception as error:  # whatever an object's own __reduce__ raises
         raise UsageError(
             f"{getattr(function, '__qualname__', function)} cannot be sent: {error}; create what"
             " it refers to inside it"

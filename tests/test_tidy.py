@@ -243,6 +243,27 @@ def test_what_a_docstring_says_is_raised_exists() -> None:
     assert raised - known == set()
 
 
+def test_what_catches_everything_and_goes_on_says_why() -> None:
+    silent = [
+        f"{name(path)}:{caught.lineno}"
+        for path in SOURCES
+        if name(path).split("/")[0] in PRODUCT
+        for lines in [path.read_text(encoding="utf-8").splitlines()]
+        for caught in ast.walk(parsed(path))
+        if isinstance(caught, ast.ExceptHandler) and catches_everything(caught)
+        if "#" not in lines[caught.lineno - 1]
+    ]
+    assert silent == []
+
+
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    """Whether it keeps any error whatever from whoever called."""
+    is_broad = handler.type is None or (
+        isinstance(handler.type, ast.Name) and handler.type.id in {"Exception", "BaseException"}
+    )
+    return is_broad and not (isinstance(handler.body[-1], ast.Raise) and not handler.body[-1].exc)
+
+
 # What a newcomer may call a thing, and what it is called here ("Words" in ARCHITECTURE.md).
 SYNONYMS = {
     "assignee": "run", "campaign": "study", "controller": "head", "evict": "suspend",

@@ -172,7 +172,7 @@ class Saver:
         except checkpoint_dir.SaveSuperseded:
             self.cannot(builder.id, "a later one was to be written")
             return
-        except Exception as error:
+        except Exception as error:  # whatever the framework raises: the program trains on
             self._failed(builder.id, error)
             return
         self._ended = time.monotonic()

@@ -127,7 +127,7 @@ class Reader:
             if job.pieces is None:
                 job.pieces = job.begin()
             ended = await loop.run_in_executor(self._thread, _advance, job.pieces)
-        except Exception as error:
+        except Exception as error:  # for who has asked; the others' answers go on
             if not job.done.done():
                 job.done.set_exception(error)
         else:

@@ -54,7 +54,7 @@ class WorkingChild:
             tell({"done": work(tell)})
         except ImageError as error:
             tell({"error": str(error), "broken": isinstance(error, ImageBroken)})
-        except BaseException as error:
+        except BaseException as error:  # the host learns of it, as this process ends in any case
             tell({"error": f"{type(error).__name__}: {error}", "broken": False})
         finally:
             os._exit(0)

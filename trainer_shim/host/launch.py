@@ -164,7 +164,7 @@ def _outcome(agent: Agent, arguments: list[str]) -> int:
     except SystemExit as exit:
         code = _exit_code(exit)
         failure = "exit", f"the program called sys.exit({code})", f"exit status {code}"
-    except BaseException as error:
+    except BaseException as error:  # whatever the program raises
         code, failure = 1, ("exception", *_print_exception(error))
     wait_for_threads()
     if code == 0:
@@ -264,7 +264,7 @@ def _print_exception(error: BaseException) -> tuple[str, str]:
     else:
         try:
             sys.excepthook(type(error), error, trace)
-        except BaseException:
+        except BaseException:  # whatever the program's own hook raises
             _say("Error in sys.excepthook:\n" + traceback.format_exc() + "".join(lines))
     signature = "".join(traceback.format_exception_only(type(error), error)).strip()
     return "".join(lines[-12:]), signature

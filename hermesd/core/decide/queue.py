@@ -717,7 +717,7 @@ class Queues:
         """Put a question to a study's policy; one that raises gives way to first in, first out."""
         try:
             return question(self._queue(study_id))
-        except Exception as error:
+        except Exception as error:  # whatever a plug-in raises: its study goes on without it
             if study_id in self.state.fallen:
                 raise
             event = PolicyFailed(study_id, raised_where(error))
@@ -730,7 +730,7 @@ class Queues:
         """Like `ask`, for people: a policy that raises changes nothing. Raises Unanswered."""
         try:
             return question(self._queue(study_id))
-        except Exception as error:
+        except Exception as error:  # as above
             raise Unanswered(raised_where(error)) from error
 
     def order(

@@ -497,7 +497,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
             except asyncio.CancelledError:
                 door.cut_short(context, request)
                 raise
-            except Exception as error:
+            except Exception as error:  # of which the caller learns no more than `failed` says
                 await door.failed(context, error, request)
 
         make = (
@@ -524,7 +524,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                             await context.write(answer)
                 else:
                     await answers
-        except Exception as error:
+        except Exception as error:  # as above
             await door.failed(context, error, request)
 
     make_stream = (

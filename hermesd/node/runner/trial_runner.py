@@ -106,7 +106,7 @@ class TrialRunner:
             rests = isinstance(order, Settle | DeleteTrialFiles)
             try:
                 await self._carry_out(order)
-            except Exception as error:
+            except Exception as error:  # it costs this trial, and nobody else's
                 if rests or self._hearing is None:  # nothing of it is here but files
                     log.warning("not tidied up", trial=self._folder.trial, error=words_of(error))
                 else:
@@ -206,7 +206,7 @@ class TrialRunner:
         hearing.told_before = math.inf
         try:
             await self._adopt(assignment, hearing)
-        except Exception as error:
+        except Exception as error:  # whatever another daemon left behind
             self._context.driver.say(RunFound(assignment, "ended", 0))
             await self._give_up(hearing, error, "lost")
 
@@ -249,7 +249,7 @@ class TrialRunner:
             await self._bury(None)
             for kept in self._folder.set_aside():
                 log.error("a run is lost: its journal is damaged", kept=str(kept))
-        except Exception as error:
+        except Exception as error:  # whatever is left of it; the other trials go on
             log.error("not ended", trial=self._folder.trial, error=words_of(error))
         self.order(Settle())
 
@@ -323,7 +323,7 @@ class TrialRunner:
     ) -> None:
         try:
             await work()
-        except Exception as error:
+        except Exception as error:  # it costs this trial, and nobody else's
             await self._give_up(hearing, error, kind)
 
     async def _give_up(self, hearing: HostEvents, error: Exception, kind: str) -> None:

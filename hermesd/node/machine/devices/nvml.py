@@ -109,7 +109,7 @@ class Gpus:
         while True:
             try:
                 holding = await self._ask(lambda nvml: _processes(nvml, uuid)) & pids
-            except Exception as error:
+            except Exception as error:  # as above, the errors have no common type
                 return f"the driver does not answer: {error}"
             if not holding:
                 return None
@@ -139,7 +139,7 @@ class Gpus:
         try:
             for name, uuid in self._uuids.items():
                 found[name] = await self._ask(lambda nvml, uuid=uuid: question(nvml, uuid))  # type: ignore[misc]
-        except Exception as error:
+        except Exception as error:  # as above, the errors have no common type
             if what not in self._unknown:
                 log.warning("the driver does not answer", unknown=what, error=str(error))
             self._unknown[what] = str(error)
@@ -175,7 +175,7 @@ class _Driver:
                 import pynvml
 
                 answer = question(pynvml)
-            except BaseException as error:
+            except BaseException as error:  # for who has asked; this thread answers the next
                 asked.set_exception(error)
             else:
                 asked.set_result(answer)
