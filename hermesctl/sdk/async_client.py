@@ -1040,7 +1040,8 @@ class AsyncClient:
         Args:
             trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
             parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
-            new: arguments of the program that the study has no parameter for.
+            new: the same beyond the bounds of the study, or of arguments that it has no parameter
+                for.
             step: of the checkpoint to go on from, if not of the newest.
 
         Returns:

@@ -46,6 +46,20 @@ class Coordinates:
         return share if share is not None and 0 <= share <= 1 else None
 
 
+def ends(axis: Axis) -> tuple[float, float] | None:
+    """The least and the greatest value of a range; None for an axis that lists its values, or has
+    no ends."""
+    match axis:
+        case space.InvLogUniform():
+            return math.exp(-axis.max), math.exp(-axis.min)
+        case space.LogUniform():
+            return math.exp(axis.min), math.exp(axis.max)
+        case space.IntUniform() | space.Uniform() | space.QUniform() | space.LogUniformValues():
+            return axis.min, axis.max
+        case _:
+            return None
+
+
 def place(
     axes: Mapping[str, Axis], lies: Mapping[str, Coordinates], point: Point
 ) -> dict[str, float] | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hermesd.core.events import Added, Copied, FidelityKnown, NodeSilent, Removed, Submitted
-from hermesd.core.model import Checkpoint, Fidelity, Phase
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Study, TrialSpec
 from hermesd.core.tables import rebuilt
 from hermesd.head.api import trials as api
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2
 from hermesd.refusal import Refused
+from hermesd.study import fork
 from hermesd.study.submission import Submission, draft
 from tests.core.playbook import Playbook, completed, joined, reported, run, started, trial_spec
 from tests.core.test_copies import LOST, not_copied, pool, saved
-from tests.study_specs import spec
+from tests.study_specs import spec, value
 
 
 def saved_of(book: Playbook) -> Checkpoint:
@@ -127,3 +130,54 @@ def test_what_nothing_can_begin_from_is_refused_with_the_reason() -> None:
     book.tell(NodeSilent("n", "cut")).at(LOST)
     with pytest.raises(NotNow, match=r"at step 9 lies on n alone, which is silent"):
         api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
+
+
+@pytest.fixture
+def of_ranges() -> tuple[Study, TrialSpec]:
+    """A study with every kind of axis, and its trial."""
+    parameters: dict[str, dict[str, Any]] = {
+        "lr": {"min": 0.0001, "max": 0.1, "distribution": "log_uniform_values"},
+        "layers": {"min": 2, "max": 8},
+        "noise": {"mu": 0.0, "sigma": 1.0, "distribution": "normal"},
+        "optimizer": {"values": ["sgd", "adam"]},
+        "decay": {"values": [0.1, 0.01]},
+        "momentum": {"value": 0.9},
+        "epochs": {"min": 1, "max": 3},
+    }
+    sheet = spec(parameters, method=types_pb2.SEARCH_METHOD_RANDOM, run_cap=1)
+    study, (trial,) = draft(Submission(sheet)).accepted("s", "ann", 0.0)
+    return study, trial
+
+
+def test_a_value_out_of_its_range_is_refused_unless_it_is_said_to_be_new(
+    of_ranges: tuple[Study, TrialSpec],
+) -> None:
+    for name, given, expected, near in (
+        ("lr", 3.0, "a number from 0.0001 to 0.1", ""),
+        ("lr", 0.00009, "a number from 0.0001 to 0.1", ""),
+        ("lr", "fast", "a number from 0.0001 to 0.1", ""),
+        ("layers", 9, "a whole number from 2 to 8", ""),
+        ("layers", 2.5, "a whole number from 2 to 8", ""),
+        ("noise", True, "a number", ""),
+        ("optimizer", "adma", "one of adam, sgd", "adam"),
+        ("decay", "none", "a number", ""),
+    ):
+        wanted = types_pb2.NamedValue(name=name, value=value(given))
+        with pytest.raises(Refused) as refused:
+            fork(*of_ranges, 2, [wanted])
+        (error,) = refused.value.errors
+        assert (error.field_path, error.nearest) == (f"parameters.{name}", near)
+        cure = f"as in the study; to go on with another, give --new {name}=VALUE"
+        assert error.expected == f"{expected}, {cure}"
+        assert dict(fork(*of_ranges, 2, [], [wanted]).parameters)[name] == given
+
+
+def test_a_value_within_its_range_or_where_there_is_none_is_taken(
+    of_ranges: tuple[Study, TrialSpec],
+) -> None:
+    for name, given in (
+        ("lr", 0.0001), ("lr", 0.1), ("layers", 8), ("noise", -9.5), ("optimizer", "sgd"),
+        ("decay", 0.5), ("momentum", 0.5), ("momentum", "none"), ("epochs", 30),
+    ):  # fmt: skip
+        wanted = types_pb2.NamedValue(name=name, value=value(given))
+        assert dict(fork(*of_ranges, 2, [wanted]).parameters)[name] == given
