@@ -313,7 +313,7 @@ class MetricChosen:
 
 @dataclass(frozen=True, slots=True)
 class SignalChosen:
-    """A person has policies read this metric of the study from now on."""
+    """Policies read this metric of the study from now on."""
 
     study: StudyId
     signal: str
@@ -321,6 +321,8 @@ class SignalChosen:
     #: What its trials have reported of the metric so far; lower is better.
     curves: tuple[tuple[TrialId, tuple[Chunk, ...]], ...]
     request_id: str
+    #: Why the head has chosen it; empty where a person has.
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.security.tokens import Tokens
+from hermesd.head.signals import Signals
 from hermesd.head.statedir import expecting, owned
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import (
@@ -193,6 +194,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         tasks.create_task(whole.head.reader.run()),
                         tasks.create_task(whole.searching.run()),
                         tasks.create_task(Populations(whole.head).run()),
+                        tasks.create_task(Signals(whole.head).run()),
                         tasks.create_task(keep_watchdog_fed()),
                         tasks.create_task(whole.leasing.keep()),
                         tasks.create_task(whole.audit.run()),

@@ -108,7 +108,7 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     wanted = ranking.metric
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
-    elif wanted in names and not _chooses_its_signal(study):
+    elif wanted in names and not chooses_its_signal(study):
         advice = (
             f"{_advice(study, wanted, ranking.goal, is_to_come=True)} has policies read {wanted}"
         )
@@ -125,7 +125,7 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     studies `before` it, while policies read the loss that a study without a signal of its own has;
     else empty. Why they do: decision D39."""
     names = reported(trials)
-    if study.signal not in names or _chooses_its_signal(study):
+    if study.signal not in names or chooses_its_signal(study):
         return ""
     wanted = measure(study, trials)
     # Only a metric that the study names has no reason.
@@ -147,7 +147,8 @@ def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> 
     return f"`hermesctl study signal {study.id} {metric}{' --goal maximize' if maximized else ''}`"
 
 
-def _chooses_its_signal(study: Study) -> bool:
+def chooses_its_signal(study: Study) -> bool:
+    """Whether its file names what policies read, or it was chosen since."""
     return study.signal_chosen or _names_a_signal(study.source)
 
 
@@ -174,7 +175,7 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
     if wanted.metric == study.signal:  # nothing has a rank, then
         return f"{said}; {instead}: {_choice(study, study.signal, names)}"
     is_over = all(trial.phase.final for trial in trials)
-    if is_over or wanted.metric not in names or _chooses_its_signal(study):
+    if is_over or wanted.metric not in names or chooses_its_signal(study):
         return f"{said}; {instead}"
     advice = _advice(study, wanted.metric, wanted.goal)
     return f"{said}: {advice} has policies read that metric; {instead}"

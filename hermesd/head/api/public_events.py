@@ -167,8 +167,8 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             words = f"ranked by {metric}: {goal}, {mode}"
             kind = pb.PUBLIC_EVENT_KIND_METRIC_CHOSEN
             yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
-        case SignalChosen(study_id, signal, goal):
-            words = f"policies read {signal}: {goal}"
+        case SignalChosen(study_id, signal, goal, reason=why):
+            words = f"policies read {signal}: {goal}" + (f" · {why}" if why else "")
             kind = pb.PUBLIC_EVENT_KIND_SIGNAL_CHOSEN
             yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
         case NodeJoined(node):

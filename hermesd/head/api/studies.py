@@ -467,11 +467,7 @@ class StudiesService:
             members = [state.trials[trial] for trial in state.members[study.id]]
             asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
             by = asked_for(study, members, asked, "signal")
-            curves = (
-                (trial, points.losses(points.curve(pieces), by.goal, 0))
-                for trial, pieces in found.items()
-            )
-            told = tuple((trial, curve) for trial, curve in curves if curve)
+            told = points.read_by(found, by.goal)
             return SignalChosen(study.id, by.metric, by.goal, told, key)
 
         await carry_out(self.head, key, compose)
