@@ -24,7 +24,7 @@ from tests.images.driving import (
     saved,
     undisturbed,
 )
-from tests.images.programs import PROGRAMS
+from tests.images.programs import PROGRAMS, python
 from trainer_shim import checkpoint_dir
 
 PROGRAM = PROGRAMS["grows a file"]
@@ -32,7 +32,7 @@ PROGRAM = PROGRAMS["grows a file"]
 IMPATIENT = """
 import sys
 from trainer_shim.host import __main__, image
-image._LIMIT_SECONDS = 1.0
+image.LIMIT_SECONDS = 1.0
 __main__.main(sys.argv[1:])
 """
 # One whose first image waits for the test before it is compressed.
@@ -285,6 +285,88 @@ def test_a_program_that_cannot_be_brought_back_has_failed_to_be_restored(
     trial.launch()
     trial.start(restore=path)
     _ends_as_undisturbed(trial, tmp_path)
+
+
+# By CRIU, once all of the program is there, and before it may go on.
+AMID = 'set -- "$@" --action-script {}'
+
+
+@pytest.mark.parametrize("amid", [False, True])
+def test_a_restore_that_hangs_is_ended_with_all_that_is_back_by_then(
+    amid: bool, trial: WorldTrial, failing: Failing, tmp_path: Path
+) -> None:
+    begun(trial)
+    path = saved(trial)
+    trial.end()
+    trial.host = "-c", IMPATIENT
+    trial.launch()
+    script = tmp_path / "hang"
+    script.write_text('#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || sleep 1000\n')
+    script.chmod(0o755)
+    failing.does(AMID.format(script) if amid else "exec sleep 1000")
+    trial.start(restore=path)
+    with pytest.raises(AssertionError, match=r"'error_kind': 'restore'.*has not ended in 1 s"):
+        trial.until("started")
+    children = Path(f"/proc/{trial.pid}/task/{trial.pid}/children")
+    while children.read_text():
+        pass
+    failing.does("")
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+# It has a file, and one that has no name any more.
+LARGE = python("""
+import os
+large, deleted = open("large", "w+b"), open("deleted", "w+b")
+large.write(bytes(range(256)) * 2000)
+deleted.write(bytes(range(256)) * 2000)
+os.unlink("deleted")
+for step in range(70):
+    print(step, flush=True)
+    large.write(b"more"); deleted.write(b"more"); large.flush(); deleted.flush()
+    rest()
+deleted.seek(0)
+print(hash(deleted.read()), flush=True)
+""")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kilobytes", [40, 600])
+def test_a_disk_that_is_full_while_a_program_comes_back_is_not_the_images_fault(
+    failing: Failing, tmp_path: Path, kilobytes: int
+) -> None:
+    trial = WorldTrial(tmp_path / "l", [sys.executable, "main.py"], criu=str(failing.path))
+    work = trial.directory / "work"
+    lay_out(LARGE, work)
+    try:
+        trial.launch()
+        begun(trial)
+        path = saved(trial)
+        trial.end()
+        mount = ["mount", "-t", "tmpfs", "-o", f"mode=755,size={kilobytes}k", "none", work]
+        if subprocess.run(mount, check=False).returncode != 0:
+            pytest.skip("no file systems can be mounted here")
+        lay_out(LARGE, work)
+        trial.launch()
+        trial.start(restore=path)
+        failed = r"'error_kind': 'not_started'.*No space left on device"
+        with pytest.raises(AssertionError, match=failed):
+            trial.until("started")
+        trial.end()
+        subprocess.run(["mount", "-o", "remount,size=4m", work], check=True)
+        trial.launch()
+        trial.start(restore=path)
+        trial.until("completed")
+        trial.quit()
+        output, files = undisturbed(LARGE, tmp_path / "plain")
+        assert trial.output == output
+        assert files_in(work) == files
+    finally:
+        trial.end()
+        subprocess.run(["umount", work], check=False)
 
 
 def test_an_image_of_a_machine_with_more_features_is_for_others(

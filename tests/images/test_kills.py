@@ -31,13 +31,15 @@ pytestmark = [pytest.mark.image, pytest.mark.timeout(180)]
 HELD = """#!/bin/sh
 hold() {{ if [ "$(cat {folder}/hold)" = "$1" ]; then
   : > {folder}/held; while [ -e {folder}/held ]; do sleep 0.02; done; fi; }}
+[ -z "$CRTOOLS_SCRIPT_ACTION" ] || {{ hold "amid $CRTOOLS_SCRIPT_ACTION"; exit; }}
 hold "before $1"
-[ "$1" = dump ] || exec {tool} "$@"
+[ "$1" = dump ] || exec {tool} "$@" --action-script "$0"
 {tool} "$@"; status=$?
 hold "after $1"
 exit $status
 """
-STAGES = ("before dump", "after dump", "before restore")
+# The last: all processes are there again, and none has gone on.
+STAGES = ("before dump", "after dump", "before restore", "amid post-restore")
 VICTIMS = {
     "head": "hermesd.cli head",
     "node": "hermesd.cli node",
@@ -95,14 +97,15 @@ async def test_a_trial_comes_to_the_same_whoever_is_killed_during_an_image(
         images = state / "node" / "trials" / study / "1" / "checkpoints"
         await cluster.until(lambda: list(images.glob("*/manifest.json")))
         held.hold(stage)
-        if stage == "before restore":
+        restores = stage.endswith("restore")
+        if restores:
             cluster.kill(cluster.pids("host"))
         else:
             await cluster.stub.DrainNode(control.DrainNodeRequest(node="local", request_id="1"))
         await cluster.until(lambda: held.is_held)
         cluster.kill(_pids(cluster, victim))
         held.go_on()
-        if stage != "before restore":
+        if not restores:
             await cluster.until(lambda: _is_undrained(cluster))
         answer = await cluster.finished(study)
         assert [each.state for each in answer.trials] == [types_pb2.TRIAL_STATE_COMPLETED]

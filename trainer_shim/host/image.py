@@ -36,7 +36,8 @@ _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
 _LOG = "criu.log"
 _PAGES = "pages-"
 # CRIU at work on a terabyte would still be done; one that takes longer hangs.
-_LIMIT_SECONDS = 600.0
+LIMIT_SECONDS = 600.0
+LATE = "CRIU has not ended in {:g} s"
 _COMMON = ("--manage-cgroups=ignore", "--file-locks", "--link-remap", "-v2")
 # What is on a GPU is moved by the host: a plugin of CRIU's that does it too is in nobody's way.
 _NO_PLUGINS = "--libdir"
@@ -296,9 +297,9 @@ def _named(root: int) -> Iterator[None]:
 def _dump(words: list[str], scratch: str) -> None:
     command = _command(words, scratch)
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_LIMIT_SECONDS)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
-        raise ImageBroken(f"CRIU has not ended in {_LIMIT_SECONDS:g} s") from None
+        raise ImageBroken(LATE.format(LIMIT_SECONDS)) from None
     if done.returncode != 0:
         kind = ImageBroken if done.returncode < 0 else ImageError
         raise kind(why_not(scratch, done.returncode))

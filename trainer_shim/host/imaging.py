@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 from collections.abc import Mapping
@@ -81,6 +82,7 @@ class Images:
         self._child: WorkingChild | None = None
         self._laid_out: Mapping[str, list[int]] = {}
         self._asked_at = self._rests_until = 0.0
+        self._until = math.inf
         self.memory: str | None = None
         self.problem = ""
         self._shown_at = spec.directory  # to the program
@@ -169,7 +171,9 @@ class Images:
             enter_cgroup(spec.cgroup_work)
             image.bring_back(spec.criu, path, ends, spec.cwd, memory)
 
-        return self._begin(work, lambda: world.fork(manifest.get("clocks")))
+        pid = self._begin(work, lambda: world.fork(manifest.get("clocks")))
+        self._until = self._asked_at + image.LIMIT_SECONDS
+        return pid
 
     def _begin(self, work: Callable[[Tell], Message], fork: Callable[[], int] = os.fork) -> int:
         self._asked_at = boottime()
@@ -196,20 +200,35 @@ class Images:
         if child is None or child.pid != pid:
             return None
         said = self.words()
-        self._child = None
+        is_late = boottime() >= self._until
+        self._child, self._until = None, math.inf
         os.close(child.fd)
         if child.has_ended:
             return said
         code = os.waitstatus_to_exitcode(status)
         if code == 0:
             return [{"done": {}}]
-        why = "what worked on it was killed" if code < 0 else image.why_not(self.memory or "", code)
+        if is_late:
+            why = image.LATE.format(image.LIMIT_SECONDS)
+        elif code < 0:
+            why = "what worked on it was killed"
+        else:
+            why = image.why_not(self.memory or "", code)
         return [*said, {"error": why, "broken": True}]
 
     def give_up(self) -> None:
         """Whatever it is that is being worked on is not wanted any more."""
         if self._child is not None:
             os.kill(self._child.pid, signal.SIGKILL)
+
+    def deadline(self) -> float | None:
+        """When a program has taken too long to come back, in boot-time seconds."""
+        return None if math.isinf(self._until) else self._until
+
+    def tick(self, now: float) -> None:
+        """End what has taken too long."""
+        if now >= self._until:
+            self.give_up()
 
 
 class Arrival:

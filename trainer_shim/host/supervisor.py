@@ -7,6 +7,7 @@ says that a device is free before every thread was seen stopped, or the process 
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -28,6 +29,7 @@ from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
 
 _DEMOTE_SECONDS = 60.0
+_FULL = (cuda.FULL, os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 # How argparse, and others like it, end a program whose arguments they refuse.
 _USAGE_STATUS = 2
 _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
@@ -117,7 +119,7 @@ class Supervisor(LiveTrial):
             self.group.tools.add(self.images.bring_back(restore, arrival.ends, manifest))
             arrival.close_theirs()
         except (OSError, ImageError) as error:
-            self._not_back(str(error), "unfit" if isinstance(error, NotHere) else "restore")
+            self._not_back(str(error), is_fit=not isinstance(error, NotHere))
         except Exception as error:  # what the manifest says of the program, anybody may have said
             self.run = self.new_run(None, restore)
             said = f"its manifest says what no host has written ({type(error).__name__}: {error})"
@@ -133,14 +135,17 @@ class Supervisor(LiveTrial):
         if self.spec.stages and manifest.get("trial") != self.spec.trial:
             raise ImageError("it was taken amid an iteration, where no value can be set")
 
-    def _not_back(self, why: str, kind: str = "restore") -> None:
+    def _not_back(self, why: str, is_fit: bool = True) -> None:
+        # It is not the image's fault that others fill the disk or the GPU.
+        is_full = any(words in why for words in _FULL)
+        kind = "not_started" if is_full else "restore" if is_fit else "unfit"
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
             arrival.close()
         self._then_suspend = None
         self.device_memory.forget()
+        self.group.kill()  # what a CRIU that was ended has left of it, too
         if (worker := self.worker) is not None:
-            self.group.kill()
             worker.release()
             self.run.worker = None
         self.phase = "ended"
@@ -183,8 +188,7 @@ class Supervisor(LiveTrial):
         if self.worker is None or self._suspension is not None:
             return
         if why_not:
-            # It is not the image's fault that others fill the GPU.
-            self._not_back(why_not, "not_started" if cuda.FULL in why_not else "restore")
+            self._not_back(why_not)
             return
         self.run.heard({**restored, "attempt": self.attempt})
         if then is not None:
@@ -214,8 +218,7 @@ class Supervisor(LiveTrial):
             if "done" in word:
                 self._is_back(self._arrival)
             else:
-                is_taken = word["error"] == image.TAKEN
-                self._not_back(word["error"], "unfit" if is_taken else "restore")
+                self._not_back(word["error"], is_fit=word["error"] != image.TAKEN)
         elif suspension is not None and suspension.takes_image:
             suspension.heard_image(word)
         elif "done" in word and self.worker is not None:
@@ -575,7 +578,7 @@ class Supervisor(LiveTrial):
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
         times = [self._lease_out(), self._left.until if self._left else None]
-        times.append(self.device_memory.deadline())
+        times += [self.device_memory.deadline(), self.images.deadline()]
         if self.phase == "running":
             times.append(self.run.deadline())
         if self._suspension is not None:
@@ -591,6 +594,7 @@ class Supervisor(LiveTrial):
         if self.phase == "running":
             self.run.tick(now)
         self.device_memory.tick(now)
+        self.images.tick(now)
         if self._suspension is not None:
             self._suspension.tick(now)
             self._settle()
