@@ -58,27 +58,10 @@ def fold_study_event(
     now: Time,
 ) -> None:
     match event:
-        case Submitted(study, specs, request_id):
-            if study.id in state.studies:
-                raise Rejected(f"study {study.id!r} exists")
-            state.request(request_id, (spec.id for spec in specs))
-            state.studies[study.id] = study
-            state.members[study.id] = Members()
-            state.active[study.id] = {}
-            state.facts[study.id] = Facts()
-            if study.searcher is not None:
-                state.searching[study.id] = study.searcher.trials
-            _enter(state, study, specs, now)
-        case Added(study_id, specs, request_id, forked, counts_on):
-            study = state.study(study_id)
-            _new(state, study, specs)
-            if forked and len(forked) != len(specs):
-                raise Rejected(f"{len(specs)} trials, forked from {len(forked)} checkpoints")
-            losers = _replaced(state, study, event)
-            state.request(request_id, (spec.id for spec in specs))
-            for loser, spec in zip(losers, specs, strict=False):
-                state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-            _enter(state, study, specs, now, forked, counts_on)
+        case Submitted():
+            _submit(state, event, now)
+        case Added():
+            _add(state, event, now)
         case PopulationEnded(study_id):
             state.study(study_id)
             for trial in [state.trials[each] for each in state.active[study_id]]:
@@ -118,6 +101,32 @@ def fold_study_event(
                 _reopen(state, trial, now)
         case _:
             assert_never(event)
+
+
+def _submit(state: Tables, event: Submitted, now: Time) -> None:
+    study = event.study
+    if study.id in state.studies:
+        raise Rejected(f"study {study.id!r} exists")
+    state.request(event.request_id, (spec.id for spec in event.trials))
+    state.studies[study.id] = study
+    state.members[study.id] = Members()
+    state.active[study.id] = {}
+    state.facts[study.id] = Facts()
+    if study.searcher is not None:
+        state.searching[study.id] = study.searcher.trials
+    _enter(state, study, event.trials, now)
+
+
+def _add(state: Tables, event: Added, now: Time) -> None:
+    study, specs = state.study(event.study), event.trials
+    _new(state, study, specs)
+    if event.forked and len(event.forked) != len(specs):
+        raise Rejected(f"{len(specs)} trials, forked from {len(event.forked)} checkpoints")
+    losers = _replaced(state, study, event)
+    state.request(event.request_id, (spec.id for spec in specs))
+    for loser, spec in zip(losers, specs, strict=False):
+        state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
+    _enter(state, study, specs, now, event.forked, event.counts_on)
 
 
 def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:

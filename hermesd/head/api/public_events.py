@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from hermesd.core.commands import (
     Bind,
@@ -91,6 +92,33 @@ _SELECTIONS = {
     Retried: pb.PUBLIC_EVENT_KIND_RETRIED,
     Extended: pb.PUBLIC_EVENT_KIND_EXTENDED,
 }
+# What happens to nodes and devices.
+_OfPlace: TypeAlias = (
+    NodeJoined
+    | NodeSilent
+    | NodeLost
+    | NodeDrained
+    | NodeUndrained
+    | Quarantine
+    | Trust
+    | Forgiven
+    | DeviceFailed
+    | Yielded
+    | Reclaimed
+)
+_PLACES: dict[type[_OfPlace], pb.PublicEventKind] = {
+    NodeJoined: pb.PUBLIC_EVENT_KIND_NODE_JOINED,
+    NodeSilent: pb.PUBLIC_EVENT_KIND_NODE_SILENT,
+    NodeLost: pb.PUBLIC_EVENT_KIND_NODE_LOST,
+    NodeDrained: pb.PUBLIC_EVENT_KIND_NODE_DRAINED,
+    NodeUndrained: pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED,
+    Quarantine: pb.PUBLIC_EVENT_KIND_QUARANTINED,
+    Trust: pb.PUBLIC_EVENT_KIND_TRUSTED,
+    Forgiven: pb.PUBLIC_EVENT_KIND_TRUSTED,
+    DeviceFailed: pb.PUBLIC_EVENT_KIND_DEVICE_FAILED,
+    Yielded: pb.PUBLIC_EVENT_KIND_YIELDED,
+    Reclaimed: pb.PUBLIC_EVENT_KIND_RECLAIMED,
+}
 
 
 def public_events(line: JournalLine, state: State) -> list[pb.PublicEvent]:
@@ -129,6 +157,9 @@ def _ended(one: outcomes.JournalOutcome) -> Iterator[pb.PublicEvent]:
 
 
 def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
+    if isinstance(line.entry, _OfPlace):
+        yield _of_place(line.entry)
+        return
     match line.entry:
         case Launch() | Renew() | Suspend() | Stop():
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
@@ -171,32 +202,6 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             words = f"policies read {signal}: {goal}" + (f" · {why}" if why else "")
             kind = pb.PUBLIC_EVENT_KIND_SIGNAL_CHOSEN
             yield pb.PublicEvent(study=study_id, kind=kind, reason=words)
-        case NodeJoined(node):
-            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_JOINED)
-        case NodeSilent(node, reason):
-            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_SILENT, reason=reason)
-        case NodeLost(node):
-            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_LOST)
-        case NodeDrained(node):
-            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_DRAINED)
-        case NodeUndrained(node):
-            yield pb.PublicEvent(device=node, kind=pb.PUBLIC_EVENT_KIND_NODE_UNDRAINED)
-        case Quarantine(place, _, reason):
-            kind = pb.PUBLIC_EVENT_KIND_QUARANTINED
-            yield pb.PublicEvent(device=place, kind=kind, reason=reason)
-        case Trust(place, reason):
-            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_TRUSTED, reason=reason)
-        case Forgiven(place):
-            kind = pb.PUBLIC_EVENT_KIND_TRUSTED
-            yield pb.PublicEvent(device=place, kind=kind, reason="released by a person")
-        case DeviceFailed(device, reason):
-            yield pb.PublicEvent(
-                device=device, kind=pb.PUBLIC_EVENT_KIND_DEVICE_FAILED, reason=reason
-            )
-        case Yielded(place, reason):
-            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_YIELDED, reason=reason)
-        case Reclaimed(place):
-            yield pb.PublicEvent(device=place, kind=pb.PUBLIC_EVENT_KIND_RECLAIMED)
         case PolicyFailed(study_id, detail):
             yield pb.PublicEvent(
                 study=study_id, kind=pb.PUBLIC_EVENT_KIND_POLICY_FAILED, reason=detail
@@ -208,6 +213,21 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
 def _added(study: StudyId, specs: Sequence[TrialSpec]) -> pb.PublicEvent:
     words = f"{specs[0].id} to {specs[-1].id}" if len(specs) > 1 else specs[0].id
     return pb.PublicEvent(study=study, kind=pb.PUBLIC_EVENT_KIND_ADDED, reason=words)
+
+
+def _of_place(entry: _OfPlace) -> pb.PublicEvent:
+    match entry:
+        case NodeJoined(place) | NodeLost(place) | NodeDrained(place) | NodeUndrained(place):
+            reason = ""
+        case Reclaimed(place):
+            reason = ""
+        case Forgiven(place):
+            reason = "released by a person"
+        case NodeSilent(place, reason) | DeviceFailed(place, reason) | Yielded(place, reason):
+            pass
+        case Quarantine(place, _, reason) | Trust(place, reason):
+            pass
+    return pb.PublicEvent(device=place, kind=_PLACES[type(entry)], reason=reason)
 
 
 def _by_whom(entry: Added) -> str:
