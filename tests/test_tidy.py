@@ -169,9 +169,15 @@ def test_a_room_is_seen_at_a_glance() -> None:
     assert {name(room): count for room, count in product.items() if count > 25} == {}
 
 
-# Where a file is one command or one policy, and what is imported only where a framework is.
+# Where a file is one command or one policy; what is imported only where a framework is; and what
+# the simulators of the tests need as well.
 SHORT_ROOMS = {"commands", "entry", "policy", "published"}
-SHORT = {"trainer_shim.adapters.tensorflow.hooks", "trainer_shim.adapters.torch.trainers"}
+SHORT = {
+    "trainer_shim.adapters.tensorflow.hooks",
+    "trainer_shim.adapters.torch.trainers",
+    "hermesd.core.routing",
+    "hermesd.sim.agenda",
+}
 SHORT_LINES = 60
 
 

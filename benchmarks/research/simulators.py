@@ -17,14 +17,14 @@ from benchmarks.report import publish
 from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.model import Fidelity, Plugin, Tier
 from hermesd.core.node.machine import NodeTerms
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.faults import NONE
-from hermesd.sim.cluster.host import PARK_SECONDS, RESUME_SECONDS, START_SECONDS
-from hermesd.sim.cluster.node import Box, SimulatedWork
-from hermesd.sim.cluster.world import World
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, joined, submitted
 from hermesd.sim.orders import LossGoal, SubmissionOrder
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.faults import NONE
+from tests.sim.cluster.host import PARK_SECONDS, RESUME_SECONDS, START_SECONDS
+from tests.sim.cluster.node import Box, SimulatedWork
+from tests.sim.cluster.world import World
 
 STEPS, STEP_SECONDS, DEVICES = 2_000, 0.5, 4
 POLICY, PLACEMENT = Plugin("best_first"), Plugin("free")

@@ -1,5 +1,4 @@
-"""Simulation in virtual time: policies compared on recorded curves, and clusters with faults.
+"""Simulation in virtual time: policies compared on recorded curves, by the production scheduler.
 
-Both run the production scheduler; `cluster` also runs the production node machine. The daemons,
-the wire format and gRPC may not enter.
+The daemons, the wire format and gRPC may not enter.
 """

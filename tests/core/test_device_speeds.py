@@ -22,8 +22,8 @@ from hermesd.core.state import State
 from hermesd.core.trial import Pace, Trial
 from hermesd.head.api.nodes import node_view
 from hermesd.policy import make_policy
-from hermesd.sim.cluster.world import World
 from tests.core.playbook import parked, quantum_ended, reported, started, submitted
+from tests.sim.cluster.world import World
 from tests.sim.scenario import one_node
 
 PACES = st.floats(0.01, 100.0)

@@ -26,12 +26,12 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.node.machine import NodeTerms
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.faults import NONE, Faults
-from hermesd.sim.cluster.node import Box, SimulatedWork
-from hermesd.sim.cluster.storm import Storm
-from hermesd.sim.cluster.world import World
 from tests.core.machine_choices import staged
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.faults import NONE, Faults
+from tests.sim.cluster.node import Box, SimulatedWork
+from tests.sim.cluster.storm import Storm
+from tests.sim.cluster.world import World
 
 LEASE = LeaseTerms(lease_seconds=30.0, grace_seconds=10.0, margin_seconds=5.0)
 POLICIES = [

@@ -8,11 +8,11 @@ import pytest
 from hermesd.core.events import RunStarted, Submitted
 from hermesd.core.model import Device, Fidelity, Plugin, Stage, Tier, TrialSpec
 from hermesd.core.node.machine import NodeTerms
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.faults import NONE
-from hermesd.sim.cluster.host import PARKED_BYTES, RESUME_SECONDS, START_SECONDS
-from hermesd.sim.cluster.node import Box, SimulatedWork
-from hermesd.sim.cluster.world import World
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.faults import NONE
+from tests.sim.cluster.host import PARKED_BYTES, RESUME_SECONDS, START_SECONDS
+from tests.sim.cluster.node import Box, SimulatedWork
+from tests.sim.cluster.world import World
 from tests.sim.scenario import LEASE, _study
 
 CURVE = Recording(tuple(1 / (i + 1) for i in range(100)), 0.2)

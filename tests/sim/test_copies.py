@@ -7,9 +7,9 @@ import pytest
 from hermesd.core.commands import Copy, Launch
 from hermesd.core.events import RunStarted
 from hermesd.core.model import DeviceId, Fidelity, Phase, Plugin, RunId, TrialId
-from hermesd.sim.cluster.faults import NONE
-from hermesd.sim.cluster.host import COPY_SECONDS, SAVE_SECONDS, SimulatedHost
-from hermesd.sim.cluster.world import World
+from tests.sim.cluster.faults import NONE
+from tests.sim.cluster.host import COPY_SECONDS, SAVE_SECONDS, SimulatedHost
+from tests.sim.cluster.world import World
 from tests.sim.scenario import LEASE, two_nodes, world
 
 DEATH_SECONDS = 40.0

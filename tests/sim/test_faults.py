@@ -15,7 +15,7 @@ import pytest
 
 from hermesd.core.events import Reported
 from hermesd.core.model import Phase, Plugin
-from hermesd.sim.cluster.faults import NONE, Faults
+from tests.sim.cluster.faults import NONE, Faults
 from tests.sim.scenario import alike, world
 
 STORM = Faults()

@@ -6,8 +6,8 @@ import pytest
 
 from hermesd.core.model import RunId
 from hermesd.sim.agenda import Agenda
-from hermesd.sim.cluster.disk import Folder
-from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
+from tests.sim.cluster.disk import Folder
+from tests.sim.cluster.ground import Ground, GroundTruthBroken
 
 ONE, AGAIN, OTHER = RunId("s/0", 1), RunId("s/0", 2), RunId("s/1", 1)
 

@@ -14,11 +14,11 @@ from hermesd.core.commands import WriteDown
 from hermesd.core.events import Submitted
 from hermesd.core.model import Device, Fidelity, Phase, Plugin, Stage, Tier, TrialSpec
 from hermesd.core.node.machine import NodeTerms
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.faults import NONE
-from hermesd.sim.cluster.host import SAVE_SECONDS
-from hermesd.sim.cluster.node import Box, SimulatedWork
-from hermesd.sim.cluster.world import World
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.faults import NONE
+from tests.sim.cluster.host import SAVE_SECONDS
+from tests.sim.cluster.node import Box, SimulatedWork
+from tests.sim.cluster.world import World
 from tests.sim.scenario import LEASE, _study
 
 SHARES = {"fast": 0.6, "slow": 0.25}

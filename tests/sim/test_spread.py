@@ -6,7 +6,7 @@ import pytest
 
 from hermesd.core.commands import Launch
 from hermesd.core.model import Plugin
-from hermesd.sim.cluster.world import World
+from tests.sim.cluster.world import World
 from tests.sim.scenario import LEASE, two_nodes
 
 CALM_SECONDS = 6000.0

@@ -65,12 +65,12 @@ from hermesd.core.node.messages import (
 )
 from hermesd.core.trial import NOT_FETCHED
 from hermesd.sim.agenda import Agenda, Deed
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.disk import Folder
-from hermesd.sim.cluster.faults import Chance
-from hermesd.sim.cluster.ground import Ground
-from hermesd.sim.cluster.host import COPY_SECONDS, SimulatedHost
-from hermesd.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.disk import Folder
+from tests.sim.cluster.faults import Chance
+from tests.sim.cluster.ground import Ground
+from tests.sim.cluster.host import COPY_SECONDS, SimulatedHost
+from tests.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
 
 # What outlives a node daemon: its machine with devices, hosts and folders.
 

@@ -13,7 +13,7 @@ from typing import Any
 from hermesd.core.events import CopyEvent, DeviceFailed, Looked, RunEvent
 from hermesd.core.model import NodeId, Time
 from hermesd.sim.agenda import Agenda
-from hermesd.sim.cluster.faults import Chance
+from tests.sim.cluster.faults import Chance
 
 HEAD_NOTICES_SECONDS = 5.0
 NODE_NOTICES_SECONDS = 15.0

@@ -27,9 +27,9 @@ from hermesd.core.node.messages import (
     Started,
 )
 from hermesd.sim.agenda import Agenda, Deed
-from hermesd.sim.cluster.curves import Recording
-from hermesd.sim.cluster.disk import Folder
-from hermesd.sim.cluster.ground import Ground
+from tests.sim.cluster.curves import Recording
+from tests.sim.cluster.disk import Folder
+from tests.sim.cluster.ground import Ground
 
 # What a simulated host says, and what it means to do later.
 

@@ -18,12 +18,12 @@ from hermesd.core.fold.checkpoints import dispensable
 from hermesd.core.model import Checkpoint, NodeId, Phase, Pool, RunId, Time, TrialId, pool_of
 from hermesd.core.state import State
 from hermesd.sim.agenda import Agenda
-from hermesd.sim.cluster.faults import Chance, Faults
-from hermesd.sim.cluster.ground import Ground, GroundTruthBroken
-from hermesd.sim.cluster.head import Disk, SimulatedHead, replayed
-from hermesd.sim.cluster.host import SAVE_SECONDS, SimulatedHost
-from hermesd.sim.cluster.node import Box, Daemon, SimulatedSite, SimulatedWork
-from hermesd.sim.cluster.stream import Stream
+from tests.sim.cluster.faults import Chance, Faults
+from tests.sim.cluster.ground import Ground, GroundTruthBroken
+from tests.sim.cluster.head import Disk, SimulatedHead, replayed
+from tests.sim.cluster.host import SAVE_SECONDS, SimulatedHost
+from tests.sim.cluster.node import Box, Daemon, SimulatedSite, SimulatedWork
+from tests.sim.cluster.stream import Stream
 
 CLIENT_SECONDS = 3.0
 SETTLE_SECONDS = 60.0

@@ -15,8 +15,8 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import NodeId
-from hermesd.sim.cluster.host import SimulatedHost
-from hermesd.sim.cluster.world import World
+from tests.sim.cluster.host import SimulatedHost
+from tests.sim.cluster.world import World
 
 # After a death: the head has missed some heartbeats by then, its lease is not out.
 TELLING_SECONDS = 10.0

@@ -28,8 +28,8 @@ from hermesd.core.state import Rejected, State
 from hermesd.core.trial import remembered
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda, Deed
-from hermesd.sim.cluster.faults import Chance
-from hermesd.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
+from tests.sim.cluster.faults import Chance
+from tests.sim.cluster.stream import Acknowledged, Heartbeat, Numbered, Stream
 
 COMMIT_SECONDS = 0.02
 Done: TypeAlias = Callable[[list[Command]], None]
