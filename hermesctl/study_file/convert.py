@@ -29,7 +29,7 @@ _DIGITS_MAX = 100
 # So many values in equal steps are written out.
 _STEPS_MAX = 1_000
 # So many values an axis may have.
-_VALUES_MAX = 10_000
+VALUES_MAX = 10_000
 # e to a power beyond is no floating-point number.
 _EXPONENT_MAX = 700
 _RUN_CAP = 20
@@ -639,8 +639,8 @@ def _determined_range(
             raise draft.refusal(f"{name}.{key}", given[key], expected)
     if is_grid and given.get("count") is not None:
         points = draft.bound(f"{name}.count", given["count"], is_whole=True)
-        if not 1 <= points <= _VALUES_MAX:
-            raise draft.refusal(f"{name}.count", given["count"], f"from 1 to {_VALUES_MAX:,}")
+        if not 1 <= points <= VALUES_MAX:
+            raise draft.refusal(f"{name}.count", given["count"], f"from 1 to {VALUES_MAX:,}")
         steps = [low + (high - low) * at / max(1, points - 1) for at in range(points)]
         if kind == "log":
             return {"values": [base**step for step in steps]}

@@ -7,15 +7,20 @@ given such a value once, and nothing else anywhere in the file.
 from __future__ import annotations
 
 import ast
+import copy
+import operator as op
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import Place, Problem, UsageError
 from hermesctl.study_file.convert import (
+    VALUES_MAX,
     StudyDraft,
     is_sweep,
+    number,
     of_nni,
     of_wandb,
     plain_values,
@@ -36,6 +41,10 @@ _MUTATORS = frozenset({
     "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update",
     "setdefault", "popitem", "add",
 })  # fmt: skip
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: op.add, ast.Sub: op.sub, ast.Mult: op.mul, ast.Div: op.truediv,
+    ast.FloorDiv: op.floordiv, ast.Pow: op.pow,
+}  # fmt: skip
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -46,7 +55,10 @@ class PythonSource:
         self._path = path
         try:
             self.tree = ast.parse(read(path))
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        except SyntaxError as error:
+            where = f"{printable(str(path))}:{error.lineno or 1}"
+            raise UsageError(f"{where}: not Python: {error.msg}") from None
+        except (ValueError, RecursionError, MemoryError) as error:
             raise UsageError(f"{printable(str(path))}: not Python: {error}") from None
         bound: Counter[str] = Counter()
         assigned: dict[str, tuple[ast.expr, tuple[ast.AST, ...]]] = {}
@@ -65,7 +77,10 @@ class PythonSource:
     def value(self, node: ast.expr | None) -> Any:
         """What an expression is. Raises _Unknown, and UsageError for one that is made of itself or
         is huge."""
-        return self._value(node, (), [_WRITTEN_OUT_MAX])
+        try:
+            return self._value(node, (), [_WRITTEN_OUT_MAX])
+        except RecursionError:
+            raise _Unknown from None
 
     def _value(self, node: ast.expr | None, within: tuple[str, ...], left: list[int]) -> Any:
         """`within` are the names whose value this is a part of, `left` is how long it may be."""
@@ -75,12 +90,29 @@ class PythonSource:
             return self._value(self.named(node), (*within, node.id), left)
         if node is None:
             raise _Unknown
-        is_list = isinstance(node, (ast.List, ast.Tuple))
-        left[0] -= 1 if is_list else sum(map(_length, ast.walk(node)))
+        is_made = isinstance(node, (ast.List, ast.Tuple, ast.ListComp, ast.Call, ast.BinOp))
+        left[0] -= 1 if is_made else sum(map(_length, ast.walk(node)))
         if left[0] < 0:
             raise self.refusal(node, "at most 256 KiB where each name is written out")
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return [self._value(one, within, left) for one in node.elts]
+        match node:
+            case ast.List() | ast.Tuple():
+                return [self._value(one, within, left) for one in node.elts]
+            case ast.ListComp(elt, [ast.comprehension(ast.Name(name), each, [], 0)]):
+                listed = self._value(each, within, left)
+                if not isinstance(listed, list):
+                    raise _Unknown
+                return [self._value(_with(elt, name, one), within, left) for one in listed]
+            case ast.Call(ast.Name("list" | "tuple"), [each], []):
+                return self._value(each, within, left)
+            case ast.Call(ast.Name("range"), [_, *_] as ends, []):
+                counted = _counted([self._value(end, within, left) for end in ends])
+                left[0] -= len(counted)
+                return counted
+            case ast.BinOp(one, operator, other):
+                sides = [self._value(side, within, left) for side in (one, other)]
+                return _calculated(operator, *sides)
+            case _:
+                pass
         try:
             return ast.literal_eval(node)
         except (ValueError, TypeError, SyntaxError, RecursionError):
@@ -102,11 +134,63 @@ class PythonSource:
             is_seen = around == scope  # its functions don't see a class' names
         return value if is_seen else None
 
+    def usual(self, node: ast.expr | None) -> Any:
+        """The same as `value`; of an argument of a function, what its only call gives, or what it
+        is by default. Raises likewise."""
+        around = self._around.get(node, ()) if isinstance(node, ast.Name) else ()
+        for scope in reversed(around):
+            if isinstance(scope, ast.FunctionDef) and isinstance(node, ast.Name):
+                names = [one.arg for one in scope.args.args]
+                if node.id in names:
+                    calls = [call for name, call in self.calls() if name == scope.name]
+                    said = given(calls[0], *names) if len(calls) == 1 else {}
+                    usual = dict(zip(reversed(names), reversed(scope.args.defaults), strict=False))
+                    return self.value(said.get(node.id, usual.get(node.id)))
+        return self.value(node)
+
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
         """All calls, each with the last word of what is called."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 yield called(node), node
+
+
+def _with(node: ast.expr, name: str, value: Any) -> ast.expr:
+    """An expression in which a name has a plain value."""
+
+    class Put(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return ast.copy_location(ast.Constant(value), node) if node.id == name else node
+
+    return Put().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+
+
+def _counted(ends: Sequence[Any]) -> list[int]:
+    """What `range` counts. Raises _Unknown."""
+    try:
+        found = range(*ends)
+    except (TypeError, ValueError):
+        raise _Unknown from None
+    if len(found) > VALUES_MAX:
+        raise _Unknown
+    return list(found)
+
+
+def _calculated(operator: ast.operator, one: Any, other: Any) -> float:
+    """Two numbers, added or the like. Raises _Unknown."""
+    does = _OPERATORS.get(type(operator))
+    if does is None or number(one) != one or number(other) != other:
+        raise _Unknown
+    try:
+        # As floating-point numbers first: whole ones may have no end.
+        about = does(float(one), float(other))
+        fits = isinstance(about, float) and abs(about) < 2**63
+        found = number(does(one, other)) if fits else None
+    except (ArithmeticError, ValueError):
+        found = None
+    if found is None:
+        raise _Unknown
+    return found
 
 
 def _length(node: ast.AST) -> int:
@@ -405,7 +489,7 @@ _RAY_NUMBERS = {
     "lograndint": ("lower", "upper"), "qlograndint": ("lower", "upper", "q"),
     "randn": ("mean", "sd"), "qrandn": ("mean", "sd", "q"),
 }  # fmt: skip
-_RAY_LEFT = ("stop", "time_budget_s", "max_concurrent_trials", "resources_per_trial")
+_RAY_LEFT = ("stop", "time_budget_s", "max_concurrent_trials")
 _RAY_LISTS = ("choice", "grid_search")
 
 
@@ -426,9 +510,7 @@ def from_ray(path: Path) -> StudyDraft:
         if name in ("TuneConfig", "RunConfig", "run", "Tuner"):
             _ray_settings(source, draft, given(call))
         elif name == "with_resources":
-            draft.note(
-                "resources: see `resources` in docs/study-file.md; a device is one GPU or slot"
-            )
+            _ray_resources(source, draft, given(call, "trainable", "resources").get("resources"))
     kinds = {called(one) for _, space in spaces for one in space.values}
     draft.data.setdefault("method", "random" if kinds - {"", "grid_search"} else "grid")
     if draft.data["method"] == "grid":
@@ -488,6 +570,9 @@ def _ray_space(source: PythonSource, draft: StudyDraft, node: ast.Dict, prefix: 
 def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call) -> dict[str, Any]:
     """Raises _Unknown, and KeyError or TypeError for what the call is not given so."""
     kind = called(call)
+    if kind == "sample_from":
+        values = plain_values(draft, name, source.value(_drawn_from(call)))
+        return {"values": list(dict.fromkeys(values))}
     if kind in _RAY_LISTS:
         words = given(call, "values")
         listed = source.value(words.get("values", words.get("categories")))
@@ -511,6 +596,54 @@ def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call
     return {**axis, "distribution": f"q_{drawn}" if more else drawn, **more}
 
 
+def _drawn_from(call: ast.Call) -> ast.expr:
+    """All that `sample_from(lambda spec: 2 ** np.random.randint(3, 7))` may come to, as a list.
+    Raises _Unknown for a function that is no such expression with one draw in it."""
+    match call.args:
+        case [ast.Lambda(body=body)]:
+            draws = [one for one in ast.walk(body) if called(one) in ("randint", "choice")]
+        case _:
+            draws = []
+    match draws:
+        case [ast.Call(ast.Attribute(value=of, attr="randint"), ends, []) as drawn]:
+            if isinstance(of, ast.Name) and of.id == "random" and len(ends) == 2:
+                # Python's own has the end among its values, unlike numpy's.
+                ends = [ends[0], ast.BinOp(ends[1], ast.Add(), ast.Constant(1))]
+            each: ast.expr = ast.Call(ast.Name("range"), ends, [])
+        case [ast.Call(func=ast.Attribute(), args=[each], keywords=[]) as drawn]:
+            pass
+        case _:
+            raise _Unknown
+
+    class Put(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.expr:
+            return ast.Name("drawn") if node is drawn else node
+
+    made = ast.ListComp(Put().visit(body), [ast.comprehension(ast.Name("drawn"), each, [], 0)])
+    return ast.fix_missing_locations(ast.copy_location(made, call))
+
+
+def _ray_resources(source: PythonSource, draft: StudyDraft, node: ast.expr | None) -> None:
+    """A device here is one GPU, or one slot of cores."""
+    said = source.named(node)
+    found = _as_dict(said) if said is not None else None
+    gpus = found and dict(zip(map(_key_of, found.keys), found.values, strict=True)).get("gpu")
+    try:
+        count = source.usual(gpus) if gpus else 1
+    except _Unknown:
+        count = None
+    if isinstance(count, int) and count > 1:
+        draft.data["resources"] = {"devices": count}
+    elif count not in (0, 1) or (said is not None and found is None):
+        what = printable(cut(ast.unparse(said))) if said is not None else ""
+        draft.note(f"left out: the resources {what}; a trial has one device")
+    draft.note("a device is one GPU, or one slot of a node's cores (docs/study-file.md, resources)")
+
+
+def _key_of(node: ast.expr | None) -> str:
+    return str(node.value).lower() if isinstance(node, ast.Constant) else ""
+
+
 def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
     makers = (source.named(about.get(key)) for key in ("search_alg", "scheduler"))
     for said in (*(given(one) for one in makers if isinstance(one, ast.Call)), about):
@@ -518,7 +651,10 @@ def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
         if metric:
             draft.rank_by(metric, mode, "max")
     if "num_samples" in about:
-        draft.run_up_to(_or_none(source, about["num_samples"]))
+        with suppress(_Unknown):
+            draft.run_up_to(source.usual(about["num_samples"]))
+    if "resources_per_trial" in about:
+        _ray_resources(source, draft, about["resources_per_trial"])
     if searcher := called(source.named(about.get("search_alg"))):
         draft.search_by(searcher)
     if scheduler := called(source.named(about.get("scheduler"))):

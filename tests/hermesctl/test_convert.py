@@ -563,6 +563,10 @@ PYTHON_LAUGHS = "x0 = ['a']\n" + "".join(
          "x.high: inf: expected a whole number of 64 bits"),
         ("optuna", objective('trial.suggest_int("x", 1, 9, step=0)'), "x: 1 to 9 by 0: expected"),
         ("optuna", "x = " + "+".join(["1"] * 900), "less nesting"),
+        ("ray", "tune.run(f, config={'x': tune.choice([list(range(9999)) for i in range(9999)])})",
+         "expected at most 256 KiB where each name is written out"),
+        ("ray", "tune.run(f, config={'x': tune.choice([i for i in range(10**12)])})",
+         "no hyper-parameters were found"),
         ("wandb", "method: grid\nparameters: &a {x: {parameters: *a}}\n",
          ": an alias: expected at most 100 levels"),
         ("wandb", f"x0: &x0 [a]\n{LAUGHS}parameters: {{x: {{values: *x9}}}}\n",
@@ -616,7 +620,52 @@ def test_a_space_of_ray_may_be_made_key_by_key_and_nothing_of_it_is_lost(tmp_pat
     assert sorted(study["parameters"]) == ["dropout", "model.size", "rate"]
     assert study["metric"] == {"name": "accuracy", "goal": "maximize"}
     assert "left out: tune.uniform(0.9, 0.99) (line 4), which stands in no dict" in notes
-    assert "left out: resources_per_trial" in notes
+    assert "a device is one GPU" in notes
+    assert "resources" not in study
+
+
+RAY_CALCULATED = """
+import random
+import numpy as np
+from ray import tune
+
+base = 2
+def main(samples=10, most=5, gpus=1):
+    config = {
+        "width": tune.choice([base**i for i in range(4, 7)]),
+        "dropout": tune.choice([i / 5 for i in range(3)]),
+        "layers": tune.grid_search(list(range(1, 9, 3))),
+        "hidden": tune.sample_from(lambda _: 2 ** np.random.randint(2, 5)),
+        "heads": tune.sample_from(lambda spec: random.randint(1, 3)),
+        "cell": tune.sample_from(lambda _: random.choice(["gru", "lstm"])),
+        "both": tune.sample_from(lambda _: np.random.randint(2) * np.random.randint(3)),
+        "huge": tune.choice([9 ** i for i in range(98, 100)]),
+        "none": tune.choice([1 / i for i in range(3)]),
+        "some": tune.choice([i for i in range(9) if i % 2]),
+        "step": tune.choice([1, samples]),
+    }
+    tune.run(train, config=config, num_samples=samples, resources_per_trial={"gpu": gpus})
+
+main(30, gpus=2)
+"""
+
+
+def test_values_that_are_calculated_from_numbers_of_the_file_are_carried_over(
+    tmp_path: Path,
+) -> None:
+    study, notes = converted(tmp_path, "ray", RAY_CALCULATED)
+    values = {name: axis["values"] for name, axis in study["parameters"].items()}
+    assert values == {
+        "width": [16, 32, 64],
+        "dropout": [0.0, 0.2, 0.4],
+        "layers": [1, 4, 7],
+        "hidden": [4, 8, 16],
+        "heads": [1, 2, 3],
+        "cell": ["gru", "lstm"],
+    }
+    assert (study["run_cap"], study["resources"]) == (30, {"devices": 2})
+    for name in ("both", "huge", "none", "some", "step"):
+        assert f"left out: {name} (line" in notes
 
 
 SEVERAL_GOALS = {
