@@ -172,9 +172,10 @@ class Head:
         was carried out before has no second effect and gets the same answer.
         """
         future, resolve = _future()
-        await self._put(_Item(compose, resolve, request_id, beside=beside.get()))
-        self._wake.set()
-        return await future
+        with self.reader.giving_way():
+            await self._put(_Item(compose, resolve, request_id, beside=beside.get()))
+            self._wake.set()
+            return await future
 
     async def _put(self, item: _Item) -> None:
         if self.fault:

@@ -3,16 +3,19 @@
 An answer about a large study takes seconds to make, and nobody else waits for it. It is made
 from a copy of the state, piece by piece; between two pieces another user has a turn, and for each
 user one answer is made at a time, so that memory is bounded by the number of users. Nothing more is
-done for a call that has ended. Small answers are made at once, on the loop.
+done for a call that has ended, and for a moment nothing at all while a change is written. Small
+answers are made at once, on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias, TypeVar
 
@@ -31,6 +34,8 @@ Pieces: TypeAlias = Generator[None, None, T]
 # So many trials are looked at on the loop: a millisecond or few.
 SMALL = 200
 SLICE_SECONDS = 0.02
+# In each slice, the thread waits so long at most for changes that people ask for.
+GIVEN_WAY_SECONDS = 0.02
 # So often the thread offers the interpreter to the loop; Python's own 5 ms are felt in each call.
 SWITCH_SECONDS = 0.0005
 
@@ -90,6 +95,24 @@ class Reader:
     )
     _waiting: OrderedDict[UserId, deque[_Job]] = field(default_factory=OrderedDict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _hurried: int = 0
+    _free: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._free.set()
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """For the block the thread stands still, though not for good: what threads do that wait for
+        the disk takes the interpreter often and shortly, and waits for it each time."""
+        self._hurried += 1
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._hurried -= 1
+            if not self._hurried:
+                self._free.set()
 
     async def do(self, user: UserId, begin: Callable[[], Pieces[T]]) -> T:
         """What the pieces come to that `begin` has on the loop when the user's turn has come.
@@ -126,7 +149,7 @@ class Reader:
         try:
             if job.pieces is None:
                 job.pieces = job.begin()
-            ended = await loop.run_in_executor(self._thread, _advance, job.pieces)
+            ended = await loop.run_in_executor(self._thread, _advance, job.pieces, self._free)
         except Exception as error:  # for who has asked; the others' answers go on
             if not job.done.done():
                 job.done.set_exception(error)
@@ -135,11 +158,15 @@ class Reader:
                 job.done.set_result(ended[0])
 
 
-def _advance(pieces: Pieces[Any]) -> tuple[Any] | None:
-    """Go on for a slice; at the end what it comes to."""
-    until = boottime() + SLICE_SECONDS
+def _advance(pieces: Pieces[Any], free: threading.Event) -> tuple[Any] | None:
+    """Go on for a slice, while it is free; at the end what it comes to."""
+    until, patience = boottime() + SLICE_SECONDS, GIVEN_WAY_SECONDS
     try:
-        while boottime() < until:
+        while (now := boottime()) < until:
+            if patience > 0 and not free.is_set():
+                free.wait(patience)
+                waited = boottime() - now
+                until, patience = until + waited, patience - waited
             next(pieces)
     except StopIteration as ended:
         return (ended.value,)

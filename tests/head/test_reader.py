@@ -45,12 +45,36 @@ async def test_users_take_turns_and_each_has_one_answer_made_at_a_time(
     assert done == ["a1", "b", "a1", "b", "a1", "b", "a2", "a2", "a2"]
 
 
-def _one_piece(pieces: Pieces[str]) -> tuple[str] | None:
+def _one_piece(pieces: Pieces[str], free: threading.Event) -> tuple[str] | None:
     try:
         next(pieces)
     except StopIteration as ended:
         return (ended.value,)
     return None
+
+
+async def test_the_thread_stands_still_while_somebody_waits_for_a_change(
+    desk: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "GIVEN_WAY_SECONDS", 3_600)
+    standing, done = threading.Event(), list[str]()
+
+    def wait(patience: float) -> bool:
+        standing.set()
+        return threading.Event.wait(desk._free, patience)
+
+    monkeypatch.setattr(desk._free, "wait", wait)
+    async with asyncio.TaskGroup() as tasks:
+        with desk.giving_way(), desk.giving_way():
+            call = tasks.create_task(desk.do("alice", lambda: pieces("a", 3, done)))
+            await asyncio.to_thread(standing.wait)
+            assert not done
+    assert (call.result(), len(done)) == ("a", 3)
+
+
+async def test_but_not_for_good(desk: Reader) -> None:
+    with desk.giving_way():
+        assert await desk.do("alice", lambda: pieces("a", 3, [])) == "a"
 
 
 async def test_the_loop_goes_on_and_what_nobody_waits_for_is_left_undone(desk: Reader) -> None:

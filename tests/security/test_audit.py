@@ -219,6 +219,7 @@ async def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
         for number in range(25):
             entry = AuditEntry(0, float(number), "user", "a", "", "", "Stop", "", OK, "")
             await journal.append_audit([entry])
+        await journal.trim_audit()
         assert [entry.at_unix_seconds for entry in await journal.audit(2**62, 100)] == [
             float(number) for number in range(24, 14, -1)
         ]

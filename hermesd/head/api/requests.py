@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -69,10 +70,11 @@ async def carry_out_in_parts(
     beside.set(None)  # that it was done is known at the end
     done: list[TrialId] = []
     for number, start in enumerate(range(0, len(trials), PART)):
+        part, some = part_key(key, number), tuple(trials[start : start + PART])
+        composed = partial(_composed, compose, some, part)
         with suppress(_Nothing):
-            done += await _part(
-                head, part_key(key, number), tuple(trials[start : start + PART]), compose
-            )
+            # That the id was used for nothing else was seen with the first.
+            done += await (head.change if number else partial(carry_out, head))(part, composed)
     return tuple(done)
 
 
@@ -80,19 +82,17 @@ class _Nothing(Exception):
     """Nothing is to be done of a part."""
 
 
-async def _part(
-    head: Head,
-    key: str,
-    trials: tuple[TrialId, ...],
+def _composed(
     compose: Callable[[State, tuple[TrialId, ...], str], Event | None],
-) -> tuple[TrialId, ...]:
-    def composed(state: State, now: Time) -> Event:
-        event = compose(state, trials, key)
-        if event is None:
-            raise _Nothing
-        return event
-
-    return await carry_out(head, key, composed)
+    trials: tuple[TrialId, ...],
+    key: str,
+    state: State,
+    now: Time,
+) -> Event:
+    event = compose(state, trials, key)
+    if event is None:
+        raise _Nothing
+    return event
 
 
 async def carry_out(head: Head, key: str, compose: Compose) -> tuple[TrialId, ...]:

@@ -346,8 +346,11 @@ class Journal:
     async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Write what calls did; on the disk when this returns. Raises JournalBroken."""
         rows = [(None, *dataclasses.astuple(entry)[1:]) for entry in entries]
-        trim = (schema.TRIM_AUDIT, [(schema.AUDIT_LIMIT,)])
-        await self._submit([(schema.INSERT_AUDIT, rows), trim])
+        await self._submit([(schema.INSERT_AUDIT, rows)])
+
+    async def trim_audit(self) -> None:
+        """Remove all but the newest of what calls did. Raises JournalBroken."""
+        await self._submit([(schema.TRIM_AUDIT, [(schema.AUDIT_LIMIT,)])])
 
     async def forget_points(self, trials: Iterable[TrialId]) -> None:
         """Remove every point of these trials. Raises JournalBroken."""

@@ -82,11 +82,13 @@ class Audit:
         self._late.append(self._entry(attempt, result, ""))
 
     async def run(self) -> None:
-        """Write what was only counted, every minute and at the end."""
+        """Write what was only counted, every minute and at the end; what is too old goes."""
         try:
             while True:
                 await asyncio.sleep(MERGE_SECONDS)
                 await self._write(list(self._counted()))
+                if self._journal is not None:
+                    await self._journal.trim_audit()
         finally:
             with suppress(JournalBroken):  # the head ends by that
                 await self._write(list(self._counted()))
