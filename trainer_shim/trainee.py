@@ -27,7 +27,10 @@ _ANOTHER_FOLDER = "run again, the program has made another folder than at first:
 
 
 class Trainee(Agent):
-    """An agent with the files of its program; `checkpoints` lies in the trial's directory."""
+    """An agent with the files of its program; `checkpoints` lies in the trial's directory.
+
+    Adapters know the agent alone: what they tell it concerns the files too, before or after.
+    """
 
     def __init__(
         self,

@@ -63,7 +63,11 @@ __all__ = ["Rejected", "State"]
 
 
 class State(Tables):
-    """The tables and the one way to change them."""
+    """The tables and the one way to change them.
+
+    It is the tables, and does not hold them: the folds, which it calls, know only these, and all
+    that reads asks `state.trials`.
+    """
 
     def apply(self, entry: Event | Command, now: Time) -> None:
         """Fold one event or command in.

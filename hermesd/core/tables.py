@@ -365,68 +365,74 @@ class Members(Sequence[TrialId]):
 
 
 class Tables:
-    """Everything the head knows.
-
-    `versions` counts the changes of each trial, `dirty` names the trials that changed since the
-    scheduler last looked, `ended` the studies of which a trial ended since then, `free` the slots
-    that could take a run, `expired` those whose run has
-    used up its quantum, `parked` the trials that wait and are kept by their process, `imaged` those
-    that wait, have an image of processes and a checkpoint before it that is none, `reserved`
-    the trials that a suspending run makes room for, `gathering` the trials of several devices with
-    those that are kept for them until all are free, `strays` the runs that a node has and should
-    not, `releases` what nodes may let go of (True: its files too).
-    `failures` is the ledger of failures by device (another dictionary after each change), and
-    `quarantined` are the places that it is held against. `excluded` says which studies are to
-    have no more of which nodes, and why. `terms` are those of users who have other than the
-    usual ones, `accounts` what users have and had. `pools` are those of the configuration, in
-    its order (another dictionary after each change). `copies` and `riding` are indexes, `severed`
-    are the ways between two nodes that no copy could go, until when that is believed, `leftover`
-    is what nodes have of checkpoints to which nothing refers (True: they were told, and have not
-    answered), `sights` what each node says of paths (see `sights`). `served` is when a trial of
-    each study was last given a quantum. `searching` has how many trials a searcher is to bring each
-    study to that has fewer, `unsearched` why the searchers of others failed. `paces` is what is
-    known of each device beside those of its kind, `corrections` the speeds beside their kind's of
-    those that differ from it.
-    """
+    """Everything the head knows. Scheduler and folds read it alike; `State` alone changes it."""
 
     def __init__(self) -> None:
         self.now: Time = 0.0
         self.studies: dict[StudyId, Study] = {}
         self.trials: dict[TrialId, Trial] = {}
+        #: How often each trial has changed.
         self.versions: dict[TrialId, int] = {}
         self.members: dict[StudyId, Members] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
+        #: Those of the configuration, in its order; another dictionary after each change.
         self.pools: dict[PoolId, Pool] = {}
         self.nodes: dict[NodeId, Node] = {}
         self.slots: dict[DeviceId, Slot] = {}
         self.facts: dict[StudyId, Facts] = {}
         self.half_life_seconds = HALF_LIFE_SECONDS
+        #: Of the users who have other than the usual ones.
         self.terms: dict[UserId, Terms] = {}
+        #: What users have and had.
         self.accounts: dict[UserId, Account] = {}
+        #: The trials that each of the last requests of clients was about.
         self.requests: dict[str, tuple[TrialId, ...]] = {}
+        #: The studies whose policy has raised, and how.
         self.fallen: dict[StudyId, str] = {}
+        #: When a trial of each study was last given a quantum.
         self.served: dict[StudyId, Time] = {}
+        #: How many trials a searcher is to bring each study to that has fewer.
         self.searching: dict[StudyId, int] = {}
+        #: Why the searchers of others failed.
         self.unsearched: dict[StudyId, str] = {}
+        #: The runs that a node has and should not.
         self.strays: dict[tuple[NodeId, RunId], None] = {}
+        #: What nodes may let go of; True: its files too.
         self.releases: dict[tuple[TrialId, NodeId], bool] = {}
+        #: What is known of each device beside those of its kind.
         self.paces: dict[DeviceId, Evidence] = {}
+        #: The speeds beside their kind's of those that differ from it.
         self.corrections: dict[DeviceId, float] = {}
+        #: The ledger of failures by device; another dictionary after each change.
         self.strikes: dict[DeviceId, tuple[Strike, ...]] = {}
+        #: Which studies are to have no more of which nodes, and why.
         self.excluded: dict[tuple[StudyId, NodeId], Exclusion] = {}
+        #: The places that it is held against.
         self.quarantined: dict[Place, Quarantined] = {}
+        #: The ways between two nodes that no copy could go, and until when that is believed.
         self.severed: dict[tuple[NodeId, NodeId], Time] = {}
+        #: What nodes have of checkpoints to which nothing refers; True: they were told and have
+        #: not answered.
         self.leftover: dict[tuple[TrialId, NodeId], bool] = {}
+        #: What each node says of paths and environments.
         self.sights: dict[NodeId, dict[str, str]] = {}
         self.copies = CopyIndex()
         self.riding = RidingIndex()
+        #: The trials that have changed since the scheduler last looked.
         self.dirty: dict[TrialId, None] = {}
+        #: The studies of which a trial has ended since then.
         self.ended: dict[StudyId, None] = {}
+        #: The slots that could take a run.
         self.free: dict[DeviceId, None] = {}
+        #: Those whose run has used up its quantum.
         self.expired: dict[DeviceId, None] = {}
+        #: The trials that wait and are kept by their process.
         self.parked: dict[TrialId, None] = {}
+        #: Those that wait, and have an image of processes and a checkpoint before it that is none.
         self.imaged: dict[TrialId, None] = {}
+        #: The trials that a suspending run makes room for.
         self.reserved: dict[TrialId, DeviceId] = {}
+        #: The trials of several devices, with those that are kept for them until all are free.
         self.gathering: dict[TrialId, tuple[DeviceId, ...]] = {}
 
     def usable(self, slot: Slot) -> bool:

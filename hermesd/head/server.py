@@ -233,13 +233,15 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-async def _put_together(config: HeadConfig, journal: Journal) -> Running:
+async def _what_decides(
+    config: HeadConfig, journal: Journal, sessions: NodeSessions
+) -> tuple[Head, Leasing, StaleState]:
+    """The scheduler in its loop, with the state of the journal."""
     replayed = await replay(journal)
     state = replayed.state
     if replayed.fault:
         log.error("read-only", reason=replayed.fault)
     clock = Clock(after=state.now)
-    sessions = NodeSessions()
     lease = terms(config.lease_seconds)
     leasing = Leasing(config.state_dir / "longest-silence", lease, known=bool(state.nodes))
     scheduler = Scheduler(
@@ -260,15 +262,22 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     pools = configured(config.pools)
     if pools != tuple(state.pools.values()):
         head.push(PoolsConfigured(pools))
+    return head, leasing, setback
+
+
+async def _put_together(config: HeadConfig, journal: Journal) -> Running:
+    sessions = NodeSessions()
+    head, leasing, setback = await _what_decides(config, journal, sessions)
+    clock = head.clock
     blobs = Blobs(config.state_dir / "blobs", config.blob_limit_bytes, config.blobs_limit_bytes)
-    if not replayed.fault:
-        await _forget_leftovers(journal, blobs, state, clock() - ORPHAN_SECONDS)
+    if not head.fault:
+        await _forget_leftovers(journal, blobs, head.state, clock() - ORPHAN_SECONDS)
     taken, owners = await journal.submitted(), await journal.owners()
     authority = Authority(config.state_dir / "authority") if config.has_authority else None
     cluster_id = _cluster_id(config.state_dir / "cluster-id")
-    admission = Admission(authority, pools)
+    admission = Admission(authority, configured(config.pools))
     invitations = Invitations(config.state_dir / "invitations.json", clock)
-    audit = Audit(None if replayed.fault else journal, clock)
+    audit = Audit(None if head.fault else journal, clock)
     tokens = _tokens(config, authority, clock)
     server = await make_server(config, authority, audit, tokens)
     relay = Relay(config.state_dir)

@@ -48,14 +48,14 @@ class Alarm:
 
 
 class MachineDriver:
-    """The machine with its clock and its outbox. `owners` carry out its actions; they are there
-    before its first input. `lease_grace` is how many seconds after the end of its lease a run has
-    to stop."""
+    """The machine with its clock and its outbox."""
 
     def __init__(self, terms: NodeTerms) -> None:
         self.machine = NodeMachine(terms)
         self.outbox = Outbox()
+        #: They carry out its actions, and are there before its first input.
         self.owners: tuple[Owner, ...] = ()
+        #: How many seconds after the end of its lease a run has to stop.
         self.lease_grace = LEASE_GRACE_SECONDS
         self._changed = asyncio.Event()
         self._alarm = Alarm(self._tick)

@@ -94,20 +94,10 @@ async def test_take_waits_for_something_to_send() -> None:
 # A head of many nodes asks for fewer reports.
 
 
-class Clock:
-    """That of the node, as a test wants it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> Outbox:
     """An outbox that has sent a report just now, and the next one is due in an hour."""
-    monkeypatch.setattr(outbox_module, "boottime", Clock())
+    monkeypatch.setattr(outbox_module, "boottime", lambda: 100.0)
     made = Outbox()
     made.tell(report(1))
     made.report_seconds = 3600.0

@@ -219,12 +219,7 @@ IN_QUESTION = 8
 
 
 class Moves:
-    """The trials that come into question, and those that have moved.
-
-    `stays` are running trials on devices slower than one that is open, their quantum not over, with
-    their devices. `left` are the trials that leave their devices, with the free device that is
-    kept for each; None if one is being freed for it. `displaced` are those that it is freed of.
-    """
+    """The trials that come into question, and those that have moved."""
 
     def __init__(
         self,
@@ -235,8 +230,12 @@ class Moves:
     ) -> None:
         self.state = state
         self.queues = queues
+        #: Running trials on devices slower than one that is open, their quantum not over.
         self.stays: dict[TrialId, DeviceId] = {}
+        #: The trials that leave their devices, each with the free device that is kept for it; None
+        #: if one is being freed for it.
         self.left: dict[TrialId, DeviceId | None] = {}
+        #: Those that it is freed of.
         self.displaced: set[TrialId] = set()
         self._studies = [
             study

@@ -46,35 +46,11 @@ def extended(
     study = state.studies[study_id]
     members = [state.trials[trial] for trial in state.members[study_id]]
     chosen: Sequence[Trial] = [state.trials[trial] for trial in trials]
-    values = [*request.parameters, *request.new_parameters]
     of_all = is_of_all(request)
+    values = [*request.parameters, *request.new_parameters]
     runs_on = not values and (of_all or any(not trial.phase.final for trial in chosen))
-    if runs_on:
-        rule = study.stop
-        if request.stop.ByteSize() or not of_all:
-            rule = studies.extension(study, (), request.stop, ())[0]
-        if rule == study.stop and not of_all:
-            raise Refused(FieldError("stop", "", "a limit that differs from the study's"))
-        chosen = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
-        parameters: tuple[tuple[str, Setting], ...] = ()
-        lines = tuple(trial.spec.argv for trial in chosen)
-    else:
-        extension = partial(
-            studies.extension,
-            study,
-            stop=request.stop,
-            parameters=request.parameters,
-            new=request.new_parameters,
-        )
-        extension([trial.spec for trial in chosen])  # what is wrong is said before "not now"
-        chosen = extensible(study, chosen)
-        if not values:
-            # Those whose program has ended by itself a limit does not concern.
-            held = [trial for trial in chosen if trial.phase is not Phase.COMPLETED]
-            chosen = held or chosen
-        rule, parameters, lines = extension([trial.spec for trial in chosen])
-        see_that_it_raises(rule, chosen)
-        see_that_it_lengthens(dict(parameters), chosen)
+    going_on = _by_new_rules(study, chosen, request) if runs_on else _again(study, chosen, request)
+    chosen, rule, parameters, lines = going_on
     # Some may have begun since it was drawn.
     redrawn = tuple(each for each in change.redrawn if _is_open(state.trials[each.id]))
     surplus = [each for each in change.surplus if _is_untouched(state.trials[each])]
@@ -101,6 +77,49 @@ def extended(
     if runs_on and not notes:
         notes = ["no trial changes; those drawn from now on follow the new file"]
     return event, notes
+
+
+class _GoingOn(NamedTuple):
+    """The finished trials that go on, by which rule, and with what else."""
+
+    trials: Sequence[Trial]
+    rule: StopRule
+    parameters: tuple[tuple[str, Setting], ...]
+    argv: tuple[tuple[str, ...], ...]
+
+
+def _by_new_rules(
+    study: Study, chosen: Sequence[Trial], request: pb.ExtendStudyRequest
+) -> _GoingOn:
+    """Of a study that goes on running: the trials that only its old rules had stopped."""
+    rule, of_all = study.stop, is_of_all(request)
+    if request.stop.ByteSize() or not of_all:
+        rule = studies.extension(study, (), request.stop, ())[0]
+    if rule == study.stop and not of_all:
+        raise Refused(FieldError("stop", "", "a limit that differs from the study's"))
+    stopped = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
+    return _GoingOn(stopped, rule, (), tuple(trial.spec.argv for trial in stopped))
+
+
+def _again(study: Study, chosen: Sequence[Trial], request: pb.ExtendStudyRequest) -> _GoingOn:
+    """Of finished trials: those that go on for longer, or with other parameters."""
+    extension = partial(
+        studies.extension,
+        study,
+        stop=request.stop,
+        parameters=request.parameters,
+        new=request.new_parameters,
+    )
+    extension([trial.spec for trial in chosen])  # what is wrong is said before "not now"
+    chosen = extensible(study, chosen)
+    if not (request.parameters or request.new_parameters):
+        # Those whose program has ended by itself a limit does not concern.
+        held = [trial for trial in chosen if trial.phase is not Phase.COMPLETED]
+        chosen = held or chosen
+    rule, parameters, lines = extension([trial.spec for trial in chosen])
+    see_that_it_raises(rule, chosen)
+    see_that_it_lengthens(dict(parameters), chosen)
+    return _GoingOn(chosen, rule, parameters, lines)
 
 
 def is_of_all(request: pb.ExtendStudyRequest) -> bool:
