@@ -14,17 +14,8 @@ from hermesd.head.fleet.session import (
 )
 from hermesd.head.loop import Stopping
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from tests.clock import Clock
 from tests.head import heads
-
-
-class Clock:
-    """The head's, as a test wants it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -17,19 +17,7 @@ from hermesd.node.runner.host_events import (
     Backpressure,
 )
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-
-
-class Clock:
-    """Stands still but for what is slept by it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def rest(self, seconds: float) -> None:
-        self.now += seconds
+from tests.clock import Clock
 
 
 class Host:
@@ -38,7 +26,7 @@ class Host:
     def __init__(self, outbox: Outbox, number: int) -> None:
         self._outbox = outbox
         self._event = ParkLost(RunId(f"t/{number}", 1), "")
-        self.clock = Clock()
+        self.clock = Clock(0.0)
         self.backpressure = Backpressure(outbox.room, self.clock, self.clock.rest)
         self.said = 0
 

@@ -12,6 +12,7 @@ from hermesd.core.node.messages import Series
 from hermesd.node import outbox as outbox_module
 from hermesd.node.outbox import BULK, ROOM, Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
+from tests.clock import Clock
 
 RUN = RunId("t/1", 1)
 EVENT = ParkLost(RUN, "")
@@ -97,7 +98,7 @@ async def test_take_waits_for_something_to_send() -> None:
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> Outbox:
     """An outbox that has sent a report just now, and the next one is due in an hour."""
-    monkeypatch.setattr(outbox_module, "boottime", lambda: 100.0)
+    monkeypatch.setattr(outbox_module, "boottime", Clock())
     made = Outbox()
     made.tell(report(1))
     made.report_seconds = 3600.0
