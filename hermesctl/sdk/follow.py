@@ -57,10 +57,7 @@ async def watch(
             if once:
                 return
         except Unreachable as error:
-            if on_gap is not None and not backoff.begun:
-                on_gap(error)
-            if not await backoff.wait():
-                raise
+            await _over_gap(backoff, error, on_gap)
 
 
 async def follow_study(
@@ -120,10 +117,7 @@ async def follow_logs(
                     yield chunk.data
             return
         except Unreachable as error:
-            if on_gap is not None and not backoff.begun:
-                on_gap(error)
-            if not await backoff.wait():
-                raise
+            await _over_gap(backoff, error, on_gap)
 
 
 async def _finished(
@@ -139,7 +133,12 @@ async def _finished(
             )
             return response.study.finished
         except Unreachable as error:
-            if on_gap is not None and not backoff.begun:
-                on_gap(error)
-            if not await backoff.wait():
-                raise
+            await _over_gap(backoff, error, on_gap)
+
+
+async def _over_gap(backoff: Backoff, error: Unreachable, on_gap: OnGap | None) -> None:
+    """Wait for the next try; raises the error once it is no use."""
+    if on_gap is not None and not backoff.begun:
+        on_gap(error)
+    if not await backoff.wait():
+        raise error
