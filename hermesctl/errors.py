@@ -43,6 +43,10 @@ _MEANINGS = {
 }
 
 
+# So many characters are read at a glance.
+_SHORT = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where something was written: a file with line and column from 1, or a flag."""
@@ -72,8 +76,14 @@ class Problem:
             parts.append(printable(self.field_path))
         if self.value:
             parts.append(cut(printable(self.value)))
-        hint = f"; did you mean {printable(self.nearest)}?" if self.nearest else ""
-        return ": ".join([*parts, f"expected {printable(self.expected)}{hint}"])
+        expected, hint = printable(self.expected), f"did you mean {printable(self.nearest)}?"
+        if not self.nearest:
+            words = f"expected {expected}"
+        elif len(expected) <= _SHORT:
+            words = f"expected {expected}; {hint}"
+        else:  # what is meant is not to be looked for behind a long list
+            words = f"{hint} Expected {expected}"
+        return ": ".join([*parts, words])
 
 
 class HermesError(Exception):

@@ -30,7 +30,7 @@ EXPECTED = (
     (r"a valid boolean", "true or false"),
 )
 # What other programs, such as `tail`, call an option of ours.
-_ELSEWHERE = {"-n": "--last", "--tail": "--last", "--lines": "--last"}
+_ELSEWHERE = {"--lines": "--last", "--tail": "--lines"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,19 @@ class OneLineGroup(TyperGroup):
 
 
 def _unwrap(command: Any) -> None:
-    """Have a command's help, and that of those below it, in paragraphs of one line each."""
+    """Have a command's help, and that of those below it, in paragraphs of one line each, and no
+    type beside a flag, which takes no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    all_of = command.get_params
+
+    def get_params(ctx: Any) -> Any:
+        found = all_of(ctx)
+        for each in found:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return found
+
+    command.get_params = get_params
     for each in getattr(command, "commands", {}).values():
         _unwrap(each)
 

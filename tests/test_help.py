@@ -42,6 +42,7 @@ def test_a_page_of_help_fits_and_cuts_nothing(
     page = [line.rstrip() for line in said.stdout.splitlines()]
     assert max(map(len, page)) <= COLUMNS
     assert "…" not in said.stdout
+    assert "<bool>" not in said.stdout, "a flag takes no value"
     # A paragraph is broken where the line is full, not where the source was.
     about = page[: next(at for at, line in enumerate(page) if line.startswith("╭"))]
     for line, following in itertools.pairwise(about):

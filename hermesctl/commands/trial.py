@@ -447,9 +447,6 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         saved = f"{checkpoint.id} at step {checkpoint.step}, {size(checkpoint.size_bytes)}"
         saved += ", an image of its processes" if checkpoint.image_of else ""
         saved += f": {checkpoint.why}" if checkpoint.why else ""
-    rate = f"{trial.steps_per_second:.3g} steps/s"
-    if trial.examples_per_second:
-        rate += f", {trial.examples_per_second:.4g} examples/s"
     return [
         ("trial", trial.id),
         ("state", f"{state}: {one_line(trial.reason)}" if trial.reason else state),
@@ -468,20 +465,30 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("fidelity", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
         *_origin(trial),
         ("checkpoint", saved),
-        ("attempts", f"{trial.attempt} ({count(trial.preemptions, 'preemption')})"),
-        (
-            "device time",
-            f"{duration(trial.busy_seconds)}, {percent(trial.overhead_share)} overhead",
-        ),
-        ("speed", rate),
-        ("left", left_text(trial)),
-        ("memory", size(trial.memory_bytes)),
-        ("CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()),
+        *_effort(trial, cpu_over_time),
         ("framework", trial.framework or "-"),
         ("tags", ", ".join(trial.tags) or "-"),
         ("note", " ".join(trial.note.split()) or "-"),
         ("command", " ".join(trial.argv)),
     ]
+
+
+def _effort(trial: Trial, cpu_over_time: str) -> Iterator[tuple[str, str]]:
+    """What it took, and how fast it is; nothing of a trial that has never begun."""
+    if not trial.attempt:
+        return
+    yield "attempts", f"{trial.attempt} ({count(trial.preemptions, 'preemption')})"
+    used = f"{duration(trial.busy_seconds)}, {percent(trial.overhead_share)} overhead"
+    yield "device time", used
+    if trial.steps_per_second:
+        rate = f"{trial.steps_per_second:.3g} steps/s"
+        if trial.examples_per_second:
+            rate += f", {trial.examples_per_second:.4g} examples/s"
+        yield "speed", rate
+    yield "left", left_text(trial)
+    if trial.memory_bytes:
+        yield "memory", size(trial.memory_bytes)
+        yield "CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()
 
 
 def _widths(trial: Trial) -> Iterator[tuple[str, str]]:

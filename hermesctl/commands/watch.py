@@ -240,23 +240,43 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing until the trial ends.")
     ] = False,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines",
+            "-n",
+            min=0,
+            max=load.INT32_MAX,
+            metavar="N",
+            help="Begin with the last N lines.",
+            show_default=False,
+        ),
+    ] = None,
     last: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Print only this much from the end, such as 64KiB."),
+        typer.Option(
+            metavar="SIZE",
+            help="Begin with this much from the end, such as 64KiB.",
+            show_default=False,
+        ),
     ] = None,
     head: HeadOption = None,
 ) -> None:
     """Print what a trial's program printed.
 
+    Example: hermesctl logs digits/3 -n 20 -f
+
     Example: hermesctl logs digits/3 --last 64KiB
     """
+    if lines is not None and last is not None:
+        raise UsageError("--lines and --last: expected one of them")
     offset = -_size(last) if last is not None else 0
 
     async def body(client: AsyncClient) -> None:
         on_terminal = sys.stdout is not None and sys.stdout.isatty()
         console = stdout()
         shown = TerminalFilter()
-        chunks = client.logs(trial, offset=offset, follow=follow, on_gap=say_gap)
+        chunks = client.logs(trial, offset=offset, lines=lines, follow=follow, on_gap=say_gap)
         async with aclosing(chunks) as stream:
             async for chunk in stream:
                 if on_terminal:

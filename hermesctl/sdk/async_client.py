@@ -24,7 +24,14 @@ from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event, EventKind
-from hermesctl.sdk.follow import RECONNECT_SECONDS, OnGap, follow_logs, follow_study, watch
+from hermesctl.sdk.follow import (
+    RECONNECT_SECONDS,
+    OnGap,
+    begin_of_lines,
+    follow_logs,
+    follow_study,
+    watch,
+)
 from hermesctl.sdk.forecast import Forecast, Preview, forecast, policy_of, with_doubts
 from hermesctl.sdk.from_wire import enum_word, leaderboard, record
 from hermesctl.sdk.likeness import program, ran_meanwhile, signal_of
@@ -403,11 +410,12 @@ class AsyncClient:
             show(detail.progress)
         return detail
 
-    def logs(
+    async def logs(
         self,
         trial: TrialRef,
         *,
         offset: int = 0,
+        lines: int | None = None,
         follow: bool = False,
         on_gap: OnGap | None = None,
     ) -> AsyncGenerator[bytes, None]:
@@ -416,15 +424,20 @@ class AsyncClient:
         Args:
             trial: as of `trial`.
             offset: the byte to start from; if negative, so many bytes before the end.
+            lines: start with the last so many lines instead.
             follow: go on with what it prints until it ends.
             on_gap: told of each break of the connection, in words.
 
         Raises:
             NotFound: there is no such trial.
         """
-        return follow_logs(
-            self.connection, trial_id(trial), offset=offset, follow=follow, on_gap=on_gap
-        )
+        known = trial_id(trial)
+        if lines is not None:
+            offset = await begin_of_lines(self.connection, known, lines)
+        chunks = follow_logs(self.connection, known, offset=offset, follow=follow, on_gap=on_gap)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
 
     # Fetching.
 

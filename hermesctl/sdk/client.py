@@ -265,13 +265,20 @@ class Client:
         return self._run(self._client.wait(study, progress=progress))
 
     def logs(
-        self, trial: TrialRef, *, offset: int = 0, follow: bool = False, on_gap: OnGap | None = None
+        self,
+        trial: TrialRef,
+        *,
+        offset: int = 0,
+        lines: int | None = None,
+        follow: bool = False,
+        on_gap: OnGap | None = None,
     ) -> Iterator[bytes]:
         """What a trial's program printed.
 
         Args:
             trial: as of `trial`.
             offset: the byte to start from; if negative, so many bytes before the end.
+            lines: start with the last so many lines instead.
             follow: go on with what it prints until it ends.
             on_gap: told of each break of the connection, in words.
 
@@ -279,7 +286,9 @@ class Client:
             NotFound: there is no such trial.
         """
         return self._iterate(
-            lambda: self._client.logs(trial, offset=offset, follow=follow, on_gap=on_gap)
+            lambda: self._client.logs(
+                trial, offset=offset, lines=lines, follow=follow, on_gap=on_gap
+            )
         )
 
     def export(self, study: StudyRef) -> Iterator[bytes]:

@@ -19,6 +19,8 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 # As long as a lease: until then the trials themselves go on without the head.
 RECONNECT_SECONDS = 600.0
+# Of a log's end, in which its last lines are looked for first.
+_LINES_BYTES = 64 << 10
 
 OnGap: TypeAlias = Callable[[Unreachable], None]
 
@@ -118,6 +120,27 @@ async def follow_logs(
             return
         except Unreachable as error:
             await _over_gap(backoff, error, on_gap)
+
+
+async def begin_of_lines(connection: Connection, trial: str, lines: int) -> int:
+    """The byte at which the last so many lines of what a trial printed begin."""
+    room = _LINES_BYTES
+    while True:
+        request = asked(pb.TailLogsRequest, trial=trial, offset=-room)
+        async with aclosing(connection.stream(connection.stub.TailLogs, request)) as stream:
+            chunks = [chunk async for chunk in stream]
+        data = b"".join(chunk.data for chunk in chunks)
+        begin = chunks[0].offset if chunks else 0
+        if not lines:
+            return begin + len(data)
+        at = len(data) - data.endswith(b"\n")  # what ends a line is not the beginning of another
+        for _ in range(lines):
+            at = data.rfind(b"\n", 0, at)
+            if at < 0:
+                break
+        if at >= 0 or len(data) < room:
+            return begin + at + 1
+        room *= 16
 
 
 async def _finished(

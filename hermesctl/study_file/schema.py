@@ -92,6 +92,12 @@ _IGNORED = {
     "kind": "kind is not needed and was ignored",
     "metric.target": "metric.target was ignored: use stop.target to end a trial at a value",
 }
+# Of a long list of keys, those that are looked for.
+_OFTEN = (
+    *("name", "program", "command", "method", "parameters", "run_cap", "metric", "signal"),
+    *("schedule", "stop", "resources", "retry"),
+)
+_LISTED_MAX = 16
 # Where a key belongs that stands too high.
 _BELOW = {
     key: f"{above}.{key}"
@@ -219,7 +225,11 @@ class _Builder:
 
     def unknown(self, entry: TreeEntry, path: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        expected = f"one of the keys {', '.join(names)}"
+        often = [name for name in _OFTEN if name in names]
+        listed = ", ".join(names)
+        if len(names) > _LISTED_MAX and often:
+            listed = f"{', '.join(often)} or {len(names) - len(often)} others"
+        expected = f"one of the keys {listed}"
         above = path.removesuffix(entry.key)
         near = nearest(entry.key, names if above else [*names, *_BELOW])
         if not above and near not in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Setting, StopRule, Study, TrialSpec
@@ -66,7 +67,10 @@ def _check(
     for name, value in changed.items():
         longest = max((had for trial in trials if (had := _number(trial, name))), default=0)
         if name not in known and name not in new:
-            errors.append(unknown(name, shown(value), known))
+            error = unknown(name, shown(value), known)
+            if not error.nearest and (rule := nearest(name, StopSection.model_fields)):
+                error = replace(error, nearest=f"stop.{rule}")
+            errors.append(error)
             continue
         if name in staged:
             expected = "a parameter without a sequence: the trials have trained by this one"

@@ -159,12 +159,14 @@ async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> Non
     before = dict(head.state.trials)
     named = pb.Selection(trials=["digits/1"])
     epochs = [types.NamedValue(name="epochs", value=value(9))]
+    steps = [types.NamedValue(name="max_steps", value=value(9))]
     for fields, code, words in (
         ({"axes": bounds(max=3.0)}, CODE.INVALID_ARGUMENT, "`study add` gives a grid more points"),
         ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "this changes nothing: it has that many"),
         ({"stop": types.Stop(max_steps=0)}, CODE.INVALID_ARGUMENT, "stop.max_steps = 0"),
         ({"new_parameters": epochs}, CODE.FAILED_PRECONDITION, "2 of 2 trials are not finished"),
         ({"parameters": epochs}, CODE.INVALID_ARGUMENT, "another argument of the program"),
+        ({"parameters": steps}, CODE.INVALID_ARGUMENT, "did you mean stop.max_steps?"),
         ({"run_cap": 1, "selection": named}, CODE.INVALID_ARGUMENT, "those of all its trials"),
         ({}, CODE.INVALID_ARGUMENT, "a limit to raise, or a parameter to set"),
     ):

@@ -53,6 +53,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         self.break_after: list[int] = []  # journal streams break after so many events
         self.stop_notes: list[str] = []
         self.output = b""
+        self.output_bytes = 7  # at a time
         self.metrics = ["loss", "accuracy"]
         self.signal = "loss"
         self.curve = {1: 3.0, 2: 2.0, 3: float("nan")}
@@ -317,7 +318,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
         if offset < 0:
             offset = max(0, len(self.output) + offset)
         while offset < len(self.output):
-            data = self.output[offset : offset + 7]
+            data = self.output[offset : offset + self.output_bytes]
             yield pb.TailLogsResponse(data=data, offset=offset)
             offset += len(data)
             if self.break_after and self.break_after.pop(0) == 0:

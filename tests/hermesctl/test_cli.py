@@ -202,7 +202,7 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     wrong = hermesctl("preview", file, "--set", "method=random", "--set", "schedule.policy=fifi")
     assert wrong.exit_code == ExitCode.USAGE
     assert "run_cap: expected how many trials to draw" in wrong.stderr
-    assert "schedule.policy: fifi: expected one of" in wrong.stderr
+    assert "schedule.policy: fifi: did you mean fifo? Expected one of" in wrong.stderr
     assert "did you mean fifo?" in wrong.stderr
 
 
@@ -583,6 +583,16 @@ def test_logs_are_passed_on_byte_by_byte(head: FakeHead) -> None:
     assert hermesctl("logs", "digits/1").stdout_bytes == head.output
     assert hermesctl("logs", "digits/1", "--last", "4B").stdout_bytes == head.output[-4:]
     assert hermesctl("logs", "digits/1", "--last", "4 lines").exit_code == ExitCode.USAGE
+    head.output_bytes = 1 << 16
+    head.output = b"\n".join(b"%d" % number for number in range(40_000))
+    for lines, expected in ((0, b""), (1, b"39999"), (3, b"39997\n39998\n39999")):
+        for ending in (b"", b"\n"):
+            head.output = head.output.rstrip(b"\n") + ending
+            shown = hermesctl("logs", "digits/1", "-n", str(lines)).stdout_bytes
+            assert shown == (expected + ending if lines else b"")
+    for lines in (30_000, 40_000, 50_000):  # more than is looked at first
+        shown = hermesctl("logs", "digits/1", "-n", str(lines)).stdout_bytes
+        assert shown == b"".join(head.output.splitlines(True)[-lines:])
 
 
 def test_hostile_names_do_not_reach_the_terminal(head: FakeHead) -> None:

@@ -58,7 +58,7 @@ def test_no_document_has_a_version_of_its_own() -> None:
 
 
 def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> None:
-    head.add_study("digits", trial(1, cpu_use=1.5))
+    head.add_study("digits", trial(1, cpu_use=1.5, attempt=1, memory_bytes=1))
     head.metrics = ["loss", "hermes/cpu_use"]
     # The fake head's curve: 3, 2 and a number that is none.
     assert "1.50 cores  █▁!" in hermesctl("trial", "show", "digits/1").stdout

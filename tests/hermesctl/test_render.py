@@ -292,12 +292,21 @@ def test_of_a_long_output_the_last_lines_are_shown_and_how_to_see_the_others() -
 
 def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:
     words = "what can only be parked on box, this trial among it, holds 2.0 GiB of its memory"
-    answer = pb.GetTrialResponse(trial=trial(1), parked_memory=words)
+    answer = pb.GetTrialResponse(trial=trial(1, attempt=1), parked_memory=words)
     assert f"\nparked       {words}\n" in shown(trial_view(record(TrialDetail, answer))) + "\n"
 
 
+def test_nothing_is_said_of_what_a_trial_took_that_never_ran() -> None:
+    view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=trial(1)))))
+    for word in ("attempts", "device time", "speed", "memory", "CPU"):
+        assert f"\n{word} " not in view
+    ran = trial(1, attempt=1, steps_per_second=12.5)
+    view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=ran))))
+    assert "\nspeed        12.5 steps/s\n" in view
+
+
 def test_the_metrics_of_a_trial_have_their_range_and_the_one_that_ranks_its_name() -> None:
-    one = trial(1, metric=0.25, last_run_reason="digits/2 went first")
+    one = trial(1, metric=0.25, last_run_reason="digits/2 went first", attempt=1)
     one.metrics.add(name="val_loss", last=0.5, best=0.25, low=0.25, high=2.0)
     one.metrics.add(name="accuracy", last=0.9)
     view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=one))))
@@ -336,7 +345,7 @@ def test_a_study_tells_which_trials_were_not_extended() -> None:
 
 def test_a_trial_whose_extension_only_exited_is_told_by_its_last_words() -> None:
     why, last = "the program called sys.exit(2)", "fit.py: error: unrecognized"
-    kept = trial(1, state=types.TRIAL_STATE_COMPLETED, not_extended=why)
+    kept = trial(1, state=types.TRIAL_STATE_COMPLETED, not_extended=why, attempt=1)
     kept.failures.add(error_kind="exit", detail=why)
     study = detail(kept, finished=True)
     assert unexplained(study.trials) == list(study.trials)
@@ -349,7 +358,8 @@ def test_a_trial_whose_extension_only_exited_is_told_by_its_last_words() -> None
 
 
 def test_a_trial_that_only_exited_is_told_by_its_last_words() -> None:
-    failed = trial(1, state=types.TRIAL_STATE_FAILED, reason="the program called sys.exit(2)")
+    why = "the program called sys.exit(2)"
+    failed = trial(1, state=types.TRIAL_STATE_FAILED, reason=why, attempt=1)
     failed.failures.add(error_kind="exit", detail="the program called sys.exit(2)")
     output = "usage: train.py\r\n\x1b[31mtrain.py: error: unrecognized arguments: --wrong=1\r\n\n"
     answer = pb.GetTrialResponse(trial=failed, output_tail=output)

@@ -297,7 +297,11 @@ def test_all_problems_are_shown_together_each_with_its_place() -> None:
     ]
     with pytest.raises(StudyFileError) as caught:
         raise StudyFileError(problems_of(text))
-    assert "study.yaml:1:1: metirc: unknown key: expected one of the keys" in str(caught.value)
+    told = (
+        "study.yaml:1:1: metirc: unknown key: did you mean metric? Expected one of the keys name,"
+    )
+    assert told in str(caught.value)
+    assert len(str(caught.value).splitlines()[0]) < 250
     assert str(caught.value).count("\n") == 3
 
 

@@ -198,8 +198,14 @@ json.dump([seen, context.context()._context_handle is None], open("seen", "w"))
     trial = make_trial(script, argv=[sys.executable, "train.py"], env=env).launch(zygote)
     trial.start()
     trial.until("completed")
-    zygote.close()
     assert (trial.directory / "work" / "seen").read_text() == '[["keras"], true]'
+    # What it has imported is no framework of a program that uses none.
+    plain = make_trial("print(0.5)", argv=[sys.executable, "train.py"], env=env).launch(zygote)
+    plain.start()
+    plain.until("completed")
+    zygote.close()
+    said = [event for event in plain.events if event["kind"] == "fidelity"]
+    assert [each["framework"] for each in said][-1:] == ["none"]
 
 
 THREADS = """

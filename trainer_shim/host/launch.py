@@ -150,6 +150,7 @@ def _run_here(launch: ProgramLaunch, arguments: list[str]) -> None:
     registry.install(agent)
     streams.watch(agent)
     if launch.restore is None and is_blind(arguments[0]):
+        agent.framework = "none"  # what a zygote has imported is none of the program's
         agent.blind(child_interpreters.UNSEEN)
     leave(_outcome(agent, arguments))
 
