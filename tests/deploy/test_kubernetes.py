@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import celpy.adapter
+import celpy.celtypes
 import kubernetes_validate
 import pytest
 import typer
@@ -199,6 +201,74 @@ def test_a_node_has_a_gpu_and_the_time_to_leave() -> None:
     assert "kill -USR1 1" in node.spec["lifecycle"]["preStop"]["exec"]["command"][2]
 
 
+def digested(image: str) -> str:
+    """An image of that name, as an overlay is to name it."""
+    return f"registry.example/{image}@sha256:{'0a' * 32}"
+
+
+def refusal(one: dict[str, Any]) -> str:
+    """What the policy of the base has against a manifest, by its expressions; empty: nothing."""
+    [policy] = [each for each in resources() if each["kind"] == "ValidatingAdmissionPolicy"]
+    known: dict[str, Any] = {
+        "object": celpy.adapter.json_to_cel(one),
+        "variables": celpy.celtypes.MapType(),
+    }
+    environment = celpy.Environment()
+
+    def value(expression: str) -> Any:
+        return environment.program(environment.compile(expression)).evaluate(known)
+
+    for each in policy["spec"]["variables"]:
+        known["variables"][celpy.celtypes.StringType(each["name"])] = value(each["expression"])
+    [rule] = policy["spec"]["validations"]
+    return "" if value(rule["expression"]) else str(value(rule["messageExpression"]))
+
+
+def pod_of(**images: str) -> dict[str, Any]:
+    kinds = {kind: [{"name": kind, "image": image}] for kind, image in images.items()}
+    return {"kind": "Pod", "spec": {"containers": [{"name": "n", "image": digested("n")}]} | kinds}
+
+
+def test_no_image_is_admitted_without_its_digest() -> None:
+    workloads = [one for one in resources() if one["kind"] in ("Deployment", "DaemonSet")]
+    for one in workloads:
+        assert refusal(one).endswith("image: hermes, expected one with its digest: NAME@sha256:...")
+        pod = one["spec"]["template"]["spec"]
+        for spec in (*pod.get("initContainers", ()), *pod["containers"]):
+            spec["image"] = digested(spec["image"])
+        assert refusal(one) == ""
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        assert refusal(pod_of(**{kind: digested("a")})) == ""
+        for image in (
+            "a",
+            "a:latest",
+            "a@sha256:0a",
+            f"{digested('a')}:latest",
+            "sha256:" + "0" * 64,
+        ):
+            assert refusal(pod_of(**{kind: image})).startswith(f"container {kind}: image: {image},")
+
+
+def test_the_policy_is_about_all_pods_of_the_namespace() -> None:
+    by_name = {
+        one["kind"]: one for one in resources() if one["metadata"]["name"] == "hermes-images"
+    }
+    policy = by_name["ValidatingAdmissionPolicy"]["spec"]
+    assert by_name["ValidatingAdmissionPolicyBinding"]["spec"] == {
+        "policyName": "hermes-images", "validationActions": ["Deny"],
+    }  # fmt: skip
+    [labels] = kustomization()["labels"]
+    assert policy["matchConstraints"]["namespaceSelector"]["matchLabels"] == labels["pairs"]
+    rules = policy["matchConstraints"]["resourceRules"]
+    about = {resource for rule in rules for resource in rule["resources"]}
+    assert {"pods", "pods/ephemeralcontainers"} <= about
+    kinds = {one["kind"] for one in resources() if "template" in one.get("spec", {})}
+    assert {f"{kind.lower()}s" for kind in kinds} <= about
+    assert (policy["failurePolicy"], {tuple(rule["operations"]) for rule in rules}) == (
+        "Fail", {("CREATE", "UPDATE")},
+    )  # fmt: skip
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
 def test_kustomize_puts_it_together() -> None:
     done = subprocess.run(
@@ -210,7 +280,8 @@ def test_kustomize_puts_it_together() -> None:
     assert kinds == sorted([one["kind"] for one in resources()] + ["ConfigMap"])
     for one in built:
         kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
-        assert one["kind"] == "Namespace" or one["metadata"]["namespace"] == "hermes"
+        if one["kind"] != "Namespace" and "AdmissionPolicy" not in one["kind"]:
+            assert one["metadata"]["namespace"] == "hermes"
 
 
 def test_the_image_has_all_that_the_package_is_made_of() -> None:
