@@ -11,7 +11,7 @@ import grpc
 
 from hermesd.config.schema import UserTerms
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from tests.head.heads import Node, events, request_id, status, world
+from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import parameter, spec
 
 CODE = grpc.StatusCode
@@ -50,28 +50,26 @@ async def test_a_finished_study_grows_and_survives_the_head(tmp_path: Path) -> N
         ]
 
 
-async def test_what_will_not_do_is_refused_whole(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(spec(ONE))
-        for request, code, words in (
-            (more("lrr", value=2.0), CODE.INVALID_ARGUMENT, "did you mean lr?"),
-            (more(value=1.0), CODE.INVALID_ARGUMENT, "digits/1 is there already"),
-            (more(study="digist", value=2.0), CODE.NOT_FOUND, "did you mean digits?"),
-        ):
-            refused, said = await status(head.control.AddTrials(request))
-            assert (refused, words in said) == (code, True), said
-        assert list(head.state.members["digits"]) == ["digits/1"]
+async def test_what_will_not_do_is_refused_whole(head: World) -> None:
+    await head.submit(spec(ONE))
+    for request, code, words in (
+        (more("lrr", value=2.0), CODE.INVALID_ARGUMENT, "did you mean lr?"),
+        (more(value=1.0), CODE.INVALID_ARGUMENT, "digits/1 is there already"),
+        (more(study="digist", value=2.0), CODE.NOT_FOUND, "did you mean digits?"),
+    ):
+        refused, said = await status(head.control.AddTrials(request))
+        assert (refused, words in said) == (code, True), said
+    assert list(head.state.members["digits"]) == ["digits/1"]
 
 
-async def test_requests_at_the_same_time_give_no_number_twice(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(spec(ONE))
-        requests = [more(value=float(number)) for number in range(2, 12)]
-        answers = await asyncio.gather(*map(head.control.AddTrials, requests))
-        ids = [trial.id for answer in answers for trial in answer.trials]
-        assert sorted(ids) == sorted(f"digits/{number}" for number in range(2, 12))
-        rates = [dict(head.state.trials[each].spec.parameters)["lr"] for each in ids]
-        assert rates == [float(number) for number in range(2, 12)]
+async def test_requests_at_the_same_time_give_no_number_twice(head: World) -> None:
+    await head.submit(spec(ONE))
+    requests = [more(value=float(number)) for number in range(2, 12)]
+    answers = await asyncio.gather(*map(head.control.AddTrials, requests))
+    ids = [trial.id for answer in answers for trial in answer.trials]
+    assert sorted(ids) == sorted(f"digits/{number}" for number in range(2, 12))
+    rates = [dict(head.state.trials[each].spec.parameters)["lr"] for each in ids]
+    assert rates == [float(number) for number in range(2, 12)]
 
 
 async def test_more_trials_than_the_quota_has_are_refused_whole(tmp_path: Path) -> None:

@@ -77,24 +77,22 @@ async def test_a_loop_asks_and_tells_until_all_are_over(tmp_path: Path) -> None:
         assert "all 3 trials of digits have been asked for" in words
 
 
-async def test_askers_at_the_same_time_get_trials_of_their_own(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(own("genetic", run_cap=12))
-        trials = await asyncio.gather(*(ask(head) for _ in range(12)))
-        assert {trial.id for trial in trials} == {f"digits/{n}" for n in range(1, 13)}
+async def test_askers_at_the_same_time_get_trials_of_their_own(head: World) -> None:
+    await head.submit(own("genetic", run_cap=12))
+    trials = await asyncio.gather(*(ask(head) for _ in range(12)))
+    assert {trial.id for trial in trials} == {f"digits/{n}" for n in range(1, 13)}
 
 
-async def test_a_trial_whose_loop_died_is_given_out_again(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(own("random", run_cap=1))
-        assert (await ask(head)).id == "digits/1"
-        selection = pb.Selection(trials=["digits/1"])
-        stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection)
-        await head.control.StopTrials(stop)
-        retry = pb.RetryTrialsRequest(request_id=request_id(), selection=selection)
-        await head.control.RetryTrials(retry)
-        assert (await ask(head)).id == "digits/1"
-        await head.control.TellTrial(told("digits/1", loss=1.0))
+async def test_a_trial_whose_loop_died_is_given_out_again(head: World) -> None:
+    await head.submit(own("random", run_cap=1))
+    assert (await ask(head)).id == "digits/1"
+    selection = pb.Selection(trials=["digits/1"])
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection)
+    await head.control.StopTrials(stop)
+    retry = pb.RetryTrialsRequest(request_id=request_id(), selection=selection)
+    await head.control.RetryTrials(retry)
+    assert (await ask(head)).id == "digits/1"
+    await head.control.TellTrial(told("digits/1", loss=1.0))
 
 
 async def test_what_cannot_be_asked_or_told_is_refused(tmp_path: Path) -> None:

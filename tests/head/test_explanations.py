@@ -78,89 +78,78 @@ async def test_every_policy_says_who_goes_first_and_why(policy: str, tmp_path: P
     assert all(each.words for each in told.ranking)
 
 
-async def test_a_trial_that_keeps_its_device_for_now_is_first_in_a_plan(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        asha = types.Schedule(policy=plugin("asha"))
-        await head.submit(spec(schedule=asha))
-        launch = await node.start()
-        await node.settle()
-        told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/2"))
-        assert [each.trial for each in told.ranking][:2] == [launch.trial, "digits/2"]
-        assert told.ranking[0].words == "step 0, first rung at 20"
-        assert told.ranking[1].words == "below the first rung: step 0, first rung at 20"
-        node.call.cancel()
+async def test_a_trial_that_keeps_its_device_for_now_is_first_in_a_plan(
+    head: World, node: Node
+) -> None:
+    asha = types.Schedule(policy=plugin("asha"))
+    await head.submit(spec(schedule=asha))
+    launch = await node.start()
+    await node.settle()
+    told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/2"))
+    assert [each.trial for each in told.ranking][:2] == [launch.trial, "digits/2"]
+    assert told.ranking[0].words == "step 0, first rung at 20"
+    assert told.ranking[1].words == "below the first rung: step 0, first rung at 20"
 
 
 async def why(head: World, trial: str) -> pb.ExplainTrialResponse:
     return await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=trial))
 
 
-async def test_a_waiting_trial_is_told_who_has_the_devices(tmp_path: Path) -> None:
+async def test_a_waiting_trial_is_told_who_has_the_devices(head: World, node: Node) -> None:
     one = {"lr": {"value": 1.0}}
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(name="long"))
-        await node.start()
-        await node.settle()
-        await head.submit(spec(one, name="sdk"))
-        await head.submit(spec(one, name="gpus", resources=types.Resources(device_kind="gpu")))
-        assert (await why(head, "sdk/1")).summary == (
-            "sdk/1 is waiting; best_first ranks it 1 of 1: not probed yet;"
-            " box/cpu:0 has long/1 (of study long)"
-        )
-        told = (await why(head, "long/2")).summary
-        assert told.endswith("; box/cpu:0 has long/1 (of its own study)")
-        assert "has long" not in (await why(head, "long/1")).summary, "it runs"
-        assert "has long" not in (await why(head, "gpus/1")).summary, "it would not run there"
-        listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
-        waits = {study.id: study.waits_for for study in listed}
-        assert waits == {"long": "", "sdk": "box/cpu:0 has long/1 (of study long)", "gpus": ""}
-        asked = pb.GetStudyRequest(study="sdk")
-        assert (await head.control.GetStudy(asked)).study.waits_for == waits["sdk"]
-        held = pb.PauseTrialsRequest(request_id="p", selection=pb.Selection(study="sdk"))
-        await head.control.PauseTrials(held)
-        assert not (await head.control.GetStudy(asked)).study.waits_for
-        node.call.cancel()
+    await head.submit(spec(name="long"))
+    await node.start()
+    await node.settle()
+    await head.submit(spec(one, name="sdk"))
+    await head.submit(spec(one, name="gpus", resources=types.Resources(device_kind="gpu")))
+    assert (await why(head, "sdk/1")).summary == (
+        "sdk/1 is waiting; best_first ranks it 1 of 1: not probed yet;"
+        " box/cpu:0 has long/1 (of study long)"
+    )
+    told = (await why(head, "long/2")).summary
+    assert told.endswith("; box/cpu:0 has long/1 (of its own study)")
+    assert "has long" not in (await why(head, "long/1")).summary, "it runs"
+    assert "has long" not in (await why(head, "gpus/1")).summary, "it would not run there"
+    listed = (await head.control.ListStudies(pb.ListStudiesRequest())).studies
+    waits = {study.id: study.waits_for for study in listed}
+    assert waits == {"long": "", "sdk": "box/cpu:0 has long/1 (of study long)", "gpus": ""}
+    asked = pb.GetStudyRequest(study="sdk")
+    assert (await head.control.GetStudy(asked)).study.waits_for == waits["sdk"]
+    held = pb.PauseTrialsRequest(request_id="p", selection=pb.Selection(study="sdk"))
+    await head.control.PauseTrials(held)
+    assert not (await head.control.GetStudy(asked)).study.waits_for
 
 
-async def test_studies_share_devices_as_the_documentation_says(tmp_path: Path) -> None:
+async def test_studies_share_devices_as_the_documentation_says(head: World) -> None:
     """The study with the fewest devices has the next turn; of equals, whose last is longest ago."""
-    async with world(tmp_path) as head:
-        node = Node(head, slots=2)
-        await node.hello()
-        await head.submit(spec(name="first"))
-        launches = [await node.start(), await node.start()]
-        await node.settle()
-        await head.submit(spec(name="second"))
-        one, other = ({"trial": each.trial, "attempt": each.attempt} for each in launches)
-        await node.report(launches[0], 1, [2.0, 1.0])
-        await node.say(quantum_ended=node_pb2.QuantumEnded(**one, step=2))
-        assert (await node.expect("suspend")).suspend.successor == "second/1"
-        await node.say(run_suspended=node_pb2.RunSuspended(**one, tier=types.TIER_PARK, step=2))
-        second = await node.start()
-        assert second.trial == "second/1"
-        await node.report(launches[1], 1, [2.0, 1.0])
-        await node.say(quantum_ended=node_pb2.QuantumEnded(**other, step=2))
-        assert (await node.expect("suspend")).suspend.successor.startswith("first/")
-        node.call.cancel()
+    node = Node(head, slots=2)
+    await node.hello()
+    await head.submit(spec(name="first"))
+    launches = [await node.start(), await node.start()]
+    await node.settle()
+    await head.submit(spec(name="second"))
+    one, other = ({"trial": each.trial, "attempt": each.attempt} for each in launches)
+    await node.report(launches[0], 1, [2.0, 1.0])
+    await node.say(quantum_ended=node_pb2.QuantumEnded(**one, step=2))
+    assert (await node.expect("suspend")).suspend.successor == "second/1"
+    await node.say(run_suspended=node_pb2.RunSuspended(**one, tier=types.TIER_PARK, step=2))
+    second = await node.start()
+    assert second.trial == "second/1"
+    await node.report(launches[1], 1, [2.0, 1.0])
+    await node.say(quantum_ended=node_pb2.QuantumEnded(**other, step=2))
+    assert (await node.expect("suspend")).suspend.successor.startswith("first/")
+    node.call.cancel()
 
 
-async def test_studies_have_the_only_device_in_turn(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(name="first"))
-        launch = await node.start()
-        await node.settle()
-        await head.submit(spec(name="second"))
-        run = {"trial": launch.trial, "attempt": launch.attempt}
-        await node.report(launch, 1, [2.0, 1.0])
-        await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
-        suspend = (await node.expect("suspend")).suspend
-        assert suspend.trial == "first/1"
-        await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=2))
-        assert (await node.expect("launch")).launch.trial == "second/1"
-        node.call.cancel()
+async def test_studies_have_the_only_device_in_turn(head: World, node: Node) -> None:
+    await head.submit(spec(name="first"))
+    launch = await node.start()
+    await node.settle()
+    await head.submit(spec(name="second"))
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.report(launch, 1, [2.0, 1.0])
+    await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
+    suspend = (await node.expect("suspend")).suspend
+    assert suspend.trial == "first/1"
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, tier=types.TIER_PARK, step=2))
+    assert (await node.expect("launch")).launch.trial == "second/1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,6 @@ CODE = grpc.StatusCode
 ALL = pb.Selection(study="digits")
 TWO = {"lr": {"values": [1.0, 2.0]}}
 DRAWN = {"lr": {"min": 0.0, "max": 1.0}}
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
-@pytest.fixture
-async def node(head: World) -> AsyncIterator[Node]:
-    node = Node(head)
-    await node.hello()
-    yield node
-    node.call.cancel()
 
 
 async def changed(head: World, **fields: Any) -> pb.ExtendStudyResponse:

@@ -24,12 +24,6 @@ ONE = {"lr": {"value": 1.0}}
 
 
 @pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
-@pytest.fixture
 async def node(head: World) -> AsyncIterator[Node]:
     node = Node(head)
     await node.hello()

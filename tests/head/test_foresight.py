@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.head.heads import Node, World, world
+from tests.head.heads import Node, World
 from tests.study_specs import spec
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def suspended(node: Node) -> str:

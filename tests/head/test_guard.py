@@ -132,10 +132,9 @@ def test_every_service_that_there_is_has_its_rule() -> None:
     assert everybody == {INVITED, "/hermes.v1.EnrolService/Renew"}
 
 
-async def test_an_unknown_method_is_unimplemented(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        code = await ask(head, "/hermes.v1.ControlService/DropTables", ())
-        assert code is CODE.UNIMPLEMENTED
+async def test_an_unknown_method_is_unimplemented(head: World) -> None:
+    code = await ask(head, "/hermes.v1.ControlService/DropTables", ())
+    assert code is CODE.UNIMPLEMENTED
 
 
 class Leaky(control_pb2_grpc.ControlServiceServicer):
@@ -180,10 +179,9 @@ async def test_an_uncaught_exception_shows_nothing_but_an_incident(tmp_path: Pat
     await server.stop(0)
 
 
-async def test_a_message_over_the_limit_is_refused(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        huge = spec({"x": {"value": "y" * 5_000_000}})
-        assert (await status(head.submit(huge)))[0] is CODE.RESOURCE_EXHAUSTED
+async def test_a_message_over_the_limit_is_refused(head: World) -> None:
+    huge = spec({"x": {"value": "y" * 5_000_000}})
+    assert (await status(head.submit(huge)))[0] is CODE.RESOURCE_EXHAUSTED
 
 
 # Where it listens.

@@ -17,21 +17,20 @@ from tests.study_specs import spec
 ONE = {"lr": {"value": 1.0}}
 
 
-async def test_an_outcome_of_another_study_of_that_name_changes_nothing(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(spec(ONE))
-        node = Node(head)
-        await node.hello()
-        launch = await node.start()
-        assert launch.identity
-        done = node_pb2.RunCompleted(trial=launch.trial, attempt=launch.attempt, step=100)
-        await node.say(run_completed=done, identity="theirs")
-        await node.settle()
-        assert head.state.trials[launch.trial].phase is Phase.RUNNING
-        await node.say(run_completed=done, identity=launch.identity)
-        await node.settle()
-        assert head.state.trials[launch.trial].phase is Phase.COMPLETED
-        node.call.cancel()
+async def test_an_outcome_of_another_study_of_that_name_changes_nothing(head: World) -> None:
+    await head.submit(spec(ONE))
+    node = Node(head)
+    await node.hello()
+    launch = await node.start()
+    assert launch.identity
+    done = node_pb2.RunCompleted(trial=launch.trial, attempt=launch.attempt, step=100)
+    await node.say(run_completed=done, identity="theirs")
+    await node.settle()
+    assert head.state.trials[launch.trial].phase is Phase.RUNNING
+    await node.say(run_completed=done, identity=launch.identity)
+    await node.settle()
+    assert head.state.trials[launch.trial].phase is Phase.COMPLETED
+    node.call.cancel()
 
 
 async def test_no_two_studies_are_one(tmp_path: Path) -> None:
@@ -81,39 +80,38 @@ async def test_a_node_forgets_what_was_removed_whenever_it_comes_back(tmp_path: 
 
 
 async def test_nothing_is_forgotten_before_its_removal_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world(tmp_path) as head:
-        await head.submit(spec(ONE))
-        identity = head.state.studies["digits"].identity
-        trials = pb.StopTrialsRequest(request_id="s", selection=pb.Selection(study="digits"))
-        await head.control.StopTrials(trials)
-        node = Node(head)
-        await node.hello()
-        journal, gate, written = head.running.head.journal, asyncio.Event(), asyncio.Event()
-        append = journal.append
+    await head.submit(spec(ONE))
+    identity = head.state.studies["digits"].identity
+    trials = pb.StopTrialsRequest(request_id="s", selection=pb.Selection(study="digits"))
+    await head.control.StopTrials(trials)
+    node = Node(head)
+    await node.hello()
+    journal, gate, written = head.running.head.journal, asyncio.Event(), asyncio.Event()
+    append = journal.append
 
-        async def slow(*arguments: Any) -> int:
-            if "digits" in head.state.studies:
-                return await append(*arguments)
-            seq = await append(*arguments)
-            written.set()
-            await gate.wait()
-            return seq
+    async def slow(*arguments: Any) -> int:
+        if "digits" in head.state.studies:
+            return await append(*arguments)
+        seq = await append(*arguments)
+        written.set()
+        await gate.wait()
+        return seq
 
-        monkeypatch.setattr(journal, "append", slow)
-        async with asyncio.TaskGroup() as tasks:
-            removal = pb.RemoveStudyRequest(request_id="r", study="digits")
-            tasks.create_task(_removed(head, removal))
-            await written.wait()
-            await node.call.write(held(("digits/1", identity)))
-            await node.beat()
-            # The lease is answered at once; what wants the disk is not.
-            await node.lease()
-            assert not [each for each in node.unread if each.HasField("forget")]
-            gate.set()
-            assert list((await node.expect("forget")).forget.trials) == ["digits/1"]
-        node.call.cancel()
+    monkeypatch.setattr(journal, "append", slow)
+    async with asyncio.TaskGroup() as tasks:
+        removal = pb.RemoveStudyRequest(request_id="r", study="digits")
+        tasks.create_task(_removed(head, removal))
+        await written.wait()
+        await node.call.write(held(("digits/1", identity)))
+        await node.beat()
+        # The lease is answered at once; what wants the disk is not.
+        await node.lease()
+        assert not [each for each in node.unread if each.HasField("forget")]
+        gate.set()
+        assert list((await node.expect("forget")).forget.trials) == ["digits/1"]
+    node.call.cancel()
 
 
 async def _removed(head: World, request: pb.RemoveStudyRequest) -> None:

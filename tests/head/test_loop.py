@@ -146,15 +146,13 @@ def test_the_index_of_copies_is_made_anew_from_a_snapshot() -> None:
     assert kept.copies.wanting == {"n": {"s/0": None}}
 
 
-async def test_an_event_and_the_commands_that_follow_are_one_transaction(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE))
-        lines = await head.running.head.journal.read(0)
-        assert [type(line.entry) for line in lines] == [NodeJoined, Submitted, Launch]
-        assert lines[1].at == lines[2].at
-        node.call.cancel()
+async def test_an_event_and_the_commands_that_follow_are_one_transaction(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec(ONE))
+    lines = await head.running.head.journal.read(0)
+    assert [type(line.entry) for line in lines] == [NodeJoined, Submitted, Launch]
+    assert lines[1].at == lines[2].at
 
 
 async def test_reports_wait_for_others_and_for_nothing_that_is_urgent(
@@ -187,19 +185,18 @@ async def test_times_never_decrease_even_if_the_wall_clock_does(tmp_path: Path) 
 
 
 async def test_a_node_is_lost_when_its_time_is_out_and_nobody_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        node.call.cancel()
-        while head.state.nodes["box"].connected:
-            await head.running.head.beyond(head.running.head.committed)
-        known = head.running.head.clock
-        monkeypatch.setattr(head.running.head, "clock", lambda: known() + 10_000)
-        head.running.head.push(NodeSilent("box", "a reason to look at the clock"))
-        while head.state.nodes["box"].boot_id:
-            await head.running.head.beyond(head.running.head.committed)
+    node = Node(head)
+    await node.hello()
+    node.call.cancel()
+    while head.state.nodes["box"].connected:
+        await head.running.head.beyond(head.running.head.committed)
+    known = head.running.head.clock
+    monkeypatch.setattr(head.running.head, "clock", lambda: known() + 10_000)
+    head.running.head.push(NodeSilent("box", "a reason to look at the clock"))
+    while head.state.nodes["box"].boot_id:
+        await head.running.head.beyond(head.running.head.committed)
 
 
 async def test_a_broken_journal_ends_the_head_and_the_caller_is_to_ask_again(
@@ -238,15 +235,14 @@ async def test_a_state_that_contradicts_itself_ends_the_head(
         await life()
 
 
-async def test_a_defect_in_composing_is_the_callers_alone(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
+async def test_a_defect_in_composing_is_the_callers_alone(head: World) -> None:
 
-        def broken(state: State, now: float) -> Submitted:
-            raise ZeroDivisionError
+    def broken(state: State, now: float) -> Submitted:
+        raise ZeroDivisionError
 
-        with pytest.raises(ZeroDivisionError):
-            await head.running.head.change("r1:x", broken)
-        await head.submit()
+    with pytest.raises(ZeroDivisionError):
+        await head.running.head.change("r1:x", broken)
+    await head.submit()
 
 
 async def test_an_entry_that_cannot_be_folded_makes_the_head_read_only(tmp_path: Path) -> None:
@@ -366,26 +362,22 @@ async def test_repair_keeps_what_can_be_read_and_every_byte_of_the_rest(
 # Outcomes.
 
 
-async def test_what_an_entry_ended_stands_beside_it(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(run_cap=2))
-        launch = await node.start()
-        await node.complete(launch)
-        await node.settle()
-        stop = pb.StopTrialsRequest(request_id=request_id(), selection=pb.Selection(study="digits"))
-        await head.control.StopTrials(stop)
-        running = (await node.expect("stop")).stop
-        await node.say(run_suspended=node_pb2.RunSuspended(trial=running.trial, attempt=1, tier=3))
-        await node.settle()
-        lines = await head.running.head.journal.read(0)
-        told = [outcomes.read(line.outcome) for line in lines if line.outcome]
-        assert told == [
-            (outcomes.JournalOutcome("digits/1", "completed", "no metric seen"),),
-            (
-                outcomes.JournalOutcome("digits/2", "cancelled", "stopped by a person"),
-                outcomes.JournalOutcome("digits", "finished"),
-            ),
-        ]
-        node.call.cancel()
+async def test_what_an_entry_ended_stands_beside_it(head: World, node: Node) -> None:
+    await head.submit(spec(run_cap=2))
+    launch = await node.start()
+    await node.complete(launch)
+    await node.settle()
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=pb.Selection(study="digits"))
+    await head.control.StopTrials(stop)
+    running = (await node.expect("stop")).stop
+    await node.say(run_suspended=node_pb2.RunSuspended(trial=running.trial, attempt=1, tier=3))
+    await node.settle()
+    lines = await head.running.head.journal.read(0)
+    told = [outcomes.read(line.outcome) for line in lines if line.outcome]
+    assert told == [
+        (outcomes.JournalOutcome("digits/1", "completed", "no metric seen"),),
+        (
+            outcomes.JournalOutcome("digits/2", "cancelled", "stopped by a person"),
+            outcomes.JournalOutcome("digits", "finished"),
+        ),
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
 
 
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
 async def silent(head: World, node: str = "box") -> None:
     """Wait until the head knows that the node is silent."""
     seen = 0
@@ -58,9 +51,7 @@ async def test_hello_is_answered_and_heartbeats_earn_leases(head: World) -> None
     node.call.cancel()
 
 
-async def test_an_event_is_acknowledged_when_it_is_in_the_journal(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_an_event_is_acknowledged_when_it_is_in_the_journal(head: World, node: Node) -> None:
     await head.submit(spec(ONE))
     launch = await node.start()
     before = head.running.head.journal.last
@@ -70,7 +61,6 @@ async def test_an_event_is_acknowledged_when_it_is_in_the_journal(head: World) -
     lines = await head.running.head.journal.read(before)
     assert len([line for line in lines if type(line.entry).__name__ == "Reported"]) == 49
     assert head.state.trials["digits/1"].step == 49
-    node.call.cancel()
 
 
 async def test_nothing_is_said_before_it_is_on_the_disk(
@@ -117,9 +107,8 @@ async def test_nothing_is_said_before_it_is_on_the_disk(
 
 async def test_stale_and_malformed_messages_are_acknowledged_and_change_nothing(
     head: World,
+    node: Node,
 ) -> None:
-    node = Node(head)
-    await node.hello()
     await head.submit(spec(ONE))
     await node.start()
     for message in (
@@ -135,7 +124,6 @@ async def test_stale_and_malformed_messages_are_acknowledged_and_change_nothing(
     await node.settle()
     assert head.state.trials["digits/1"].phase is Phase.RUNNING
     head.state.check()
-    node.call.cancel()
 
 
 async def test_a_node_speaks_only_of_its_own_runs(head: World) -> None:
@@ -259,9 +247,7 @@ async def test_a_node_that_says_what_none_does_neither_ends_the_head_nor_reaches
     node.call.cancel()
 
 
-async def test_of_ever_new_metrics_the_first_thousand_are_kept(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_of_ever_new_metrics_the_first_thousand_are_kept(head: World, node: Node) -> None:
     await head.submit(spec(ONE))
     launch = await node.start()
     for step in range(1, 12):
@@ -273,7 +259,6 @@ async def test_of_ever_new_metrics_the_first_thousand_are_kept(head: World) -> N
     assert (known["loss"].step, "loss_1_0" in known, "loss_11_0" in known) == (11, True, False)
     stored = await head.running.head.journal.metrics("digits/1")
     assert {one for one in stored if not one.startswith("hermes/")} == set(known)
-    node.call.cancel()
 
 
 async def test_half_closing_the_stream_makes_the_node_silent(head: World) -> None:
@@ -442,13 +427,12 @@ async def test_a_head_that_was_killed_knows_at_once_that_nobody_is_attached(
         assert head.running.head.scheduler.deadline == pytest.approx(last.at + 780.0)
 
 
-async def test_a_stopping_head_says_so(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await _farewell(head.running)
-        assert (await node.expect("going_away")).going_away.reason == "the head stops"
-        await node.ended()
+async def test_a_stopping_head_says_so(head: World) -> None:
+    node = Node(head)
+    await node.hello()
+    await _farewell(head.running)
+    assert (await node.expect("going_away")).going_away.reason == "the head stops"
+    await node.ended()
 
 
 BAD_HELLOS: list[tuple[dict[str, Any], grpc.StatusCode, str]] = [
@@ -545,9 +529,7 @@ async def test_a_node_that_does_not_read_is_let_go(
     again.call.cancel()
 
 
-async def test_usage_is_shown_with_the_device(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_usage_is_shown_with_the_device(head: World, node: Node) -> None:
     usage = node_pb2.DeviceUsage(
         device="box/cpu:0", usage=types.Usage(utilization=0.5, memory_bytes=7)
     )
@@ -562,7 +544,6 @@ async def test_usage_is_shown_with_the_device(head: World) -> None:
     warnings = listed.nodes[0].warnings
     assert (len(warnings), max(map(len, warnings))) == (8, 500)
     assert warnings[0].startswith("nobody knows who: x")
-    node.call.cancel()
 
 
 @pytest.mark.parametrize(

@@ -31,55 +31,47 @@ async def shown(head: World, study: str = "digits") -> pb.Study:
     return one
 
 
-async def test_a_signal_that_nobody_reports_is_told_and_what_is_reported(tmp_path: Path) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE, signal=MISSPELLED))
-        launch = await node.start()
-        await node.settle()
-        assert (await shown(head)).notices == [], "nothing was reported yet"
-        await node.report(launch, 1, [3.0, 2.0], chunks=False, acc=0.5)
-        await node.settle()
-        study = await shown(head)
-        reported = "; reported: acc, loss (did you mean loss?)"
-        assert study.notices == [f"signal losss was not reported so far{reported}"]
-        assert study.reported == ["acc", "loss"]
-        await node.complete(launch, 2)
-        await node.settle()
-        assert (await shown(head)).notices == [f"signal losss was never reported{reported}"]
-        node.call.cancel()
+async def test_a_signal_that_nobody_reports_is_told_and_what_is_reported(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec(ONE, signal=MISSPELLED))
+    launch = await node.start()
+    await node.settle()
+    assert (await shown(head)).notices == [], "nothing was reported yet"
+    await node.report(launch, 1, [3.0, 2.0], chunks=False, acc=0.5)
+    await node.settle()
+    study = await shown(head)
+    reported = "; reported: acc, loss (did you mean loss?)"
+    assert study.notices == [f"signal losss was not reported so far{reported}"]
+    assert study.reported == ["acc", "loss"]
+    await node.complete(launch, 2)
+    await node.settle()
+    assert (await shown(head)).notices == [f"signal losss was never reported{reported}"]
 
 
-async def test_the_metric_of_the_study_is_offered_where_no_loss_is_reported(tmp_path: Path) -> None:
+async def test_the_metric_of_the_study_is_offered_where_no_loss_is_reported(
+    head: World, node: Node
+) -> None:
     """Till then its policy has nothing to go by; the advice comes first, as lines are cut."""
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        metric = types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
-        await head.submit(spec({"lr": {"values": [1.0, 2.0]}}, metric=metric))
-        launch = await node.start()
-        points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("acc", "auc"))
-        run = {"trial": launch.trial, "attempt": launch.attempt}
-        await node.say(report=node_pb2.Report(**run, step=1, points=points))
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        command = "hermesctl study signal digits acc --goal maximize"
-        assert notice.startswith(f"signal loss was not reported so far: `{command}` has policies")
-        assert "reported: acc, auc" in notice
-        node.call.cancel()
+    metric = types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec({"lr": {"values": [1.0, 2.0]}}, metric=metric))
+    launch = await node.start()
+    points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("acc", "auc"))
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(report=node_pb2.Report(**run, step=1, points=points))
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    command = "hermesctl study signal digits acc --goal maximize"
+    assert notice.startswith(f"signal loss was not reported so far: `{command}` has policies")
+    assert "reported: acc, auc" in notice
 
 
-async def test_a_signal_that_is_reported_is_no_news(tmp_path: Path) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE))
-        await node.report(await node.start(), 1, [3.0, 2.0])
-        await node.settle()
-        study = await shown(head)
-        assert (study.notices, study.reported) == ([], ["loss"])
-        node.call.cancel()
+async def test_a_signal_that_is_reported_is_no_news(head: World, node: Node) -> None:
+    await head.submit(spec(ONE))
+    await node.report(await node.start(), 1, [3.0, 2.0])
+    await node.settle()
+    study = await shown(head)
+    assert (study.notices, study.reported) == ([], ["loss"])
 
 
 @pytest.mark.parametrize(
@@ -91,71 +83,61 @@ async def test_a_signal_that_is_reported_is_no_news(tmp_path: Path) -> None:
     ],
 )
 async def test_a_leaderboard_of_a_signal_that_nobody_reports_is_told_what_ranks(
-    tmp_path: Path, told: dict[str, float], meant: str, choice: str
+    head: World, node: Node, told: dict[str, float], meant: str, choice: str
 ) -> None:
     """The study names no metric, so what policies read is also what it ranks by."""
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE))
-        launch = await node.start()
-        points = wire.points_to_proto(Series(name, [1], [value]) for name, value in told.items())
-        run = {"trial": launch.trial, "attempt": launch.attempt}
-        await node.say(report=node_pb2.Report(**run, step=1, points=points))
-        await node.complete(launch, 1)
-        await node.settle()
-        assert (await shown(head)).notices == [
-            f"signal loss was never reported; reported: {', '.join(told)}{meant}:"
-            f" `hermesctl study metric digits {choice}` ranks by that one"
-        ]
-        node.call.cancel()
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    points = wire.points_to_proto(Series(name, [1], [value]) for name, value in told.items())
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(report=node_pb2.Report(**run, step=1, points=points))
+    await node.complete(launch, 1)
+    await node.settle()
+    assert (await shown(head)).notices == [
+        f"signal loss was never reported; reported: {', '.join(told)}{meant}:"
+        f" `hermesctl study metric digits {choice}` ranks by that one"
+    ]
 
 
 async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        named = {"metric": types.Metric(name="val_loss"), "signal": types.Signal(name="loss")}
-        await head.submit(spec(ONE, **named))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.settle()
-        assert (await shown(head)).notices == [], "it may come with the first epoch"
-        monkeypatch.setattr("hermesd.head.api.notices.SOON_SECONDS", 0.0)
-        (notice,) = (await shown(head)).notices
-        choose = "`hermesctl study metric digits loss` ranks by that one; "
-        reported = f"reported: loss (did you mean loss?): {choose}"
-        assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
-        assert "trainer_shim.log(val_loss=...), or by `metrics:` in the study file" in notice
-        assert list((await why(head)).notices) == [notice]
-        await node.report(launch, 3, [2.0], val_loss=1.0)
-        await node.settle()
-        assert (await shown(head)).notices == []
-        node.call.cancel()
+    named = {"metric": types.Metric(name="val_loss"), "signal": types.Signal(name="loss")}
+    await head.submit(spec(ONE, **named))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.settle()
+    assert (await shown(head)).notices == [], "it may come with the first epoch"
+    monkeypatch.setattr("hermesd.head.api.notices.SOON_SECONDS", 0.0)
+    (notice,) = (await shown(head)).notices
+    choose = "`hermesctl study metric digits loss` ranks by that one; "
+    reported = f"reported: loss (did you mean loss?): {choose}"
+    assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
+    assert "trainer_shim.log(val_loss=...), or by `metrics:` in the study file" in notice
+    assert list((await why(head)).notices) == [notice]
+    await node.report(launch, 3, [2.0], val_loss=1.0)
+    await node.settle()
+    assert (await shown(head)).notices == []
 
 
-async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(tmp_path: Path) -> None:
+async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(
+    head: World, node: Node
+) -> None:
     """Also of a program whose metrics do not say by their names that they are an epoch's."""
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        named = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
-        await head.submit(spec(ONE, metric=named))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.settle()
-        assert (await shown(head)).notices == [], "it may come with the first epoch"
-        await node.report(launch, 3, [2.0], passes=1, Val_Acc=0.5)
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        assert notice == (
-            "metric val_acc was not reported so far; reported: Val_Acc, loss"
-            " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
-            " ranks by that one"
-        )
-        node.call.cancel()
+    named = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec(ONE, metric=named))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.settle()
+    assert (await shown(head)).notices == [], "it may come with the first epoch"
+    await node.report(launch, 3, [2.0], passes=1, Val_Acc=0.5)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert notice == (
+        "metric val_acc was not reported so far; reported: Val_Acc, loss"
+        " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
+        " ranks by that one"
+    )
 
 
 async def test_a_slow_start_counts_for_no_missing_metric(
@@ -177,114 +159,98 @@ async def test_a_slow_start_counts_for_no_missing_metric(
 
 
 async def test_a_metric_that_a_whole_program_has_not_brought_is_told_however_short_it_is(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE, metric=types.Metric(name="val_acuracy")))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0], accuracy=0.5)
-        await node.settle()
-        assert (await shown(head)).notices == []
-        await node.complete(launch, 2)
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        assert notice.startswith(
-            "metric val_acuracy was never reported; reported: accuracy, loss"
-            " (did you mean accuracy?): `hermesctl study metric digits accuracy` ranks by that one"
-        )
-        node.call.cancel()
+    await head.submit(spec(ONE, metric=types.Metric(name="val_acuracy")))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0], accuracy=0.5)
+    await node.settle()
+    assert (await shown(head)).notices == []
+    await node.complete(launch, 2)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert notice.startswith(
+        "metric val_acuracy was never reported; reported: accuracy, loss"
+        " (did you mean accuracy?): `hermesctl study metric digits accuracy` ranks by that one"
+    )
 
 
-async def test_trials_that_completed_and_reported_nothing_are_told(tmp_path: Path) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec({"lr": {"values": [0.1, 0.2]}}))
-        await node.complete(await node.start(), 0)
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        assert notice.startswith("metric loss was never reported; a program reports it by")
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.complete(launch, 2)
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        assert notice.startswith("1 of 2 completed trials reported nothing (digits/1)")
-        node.call.cancel()
+async def test_trials_that_completed_and_reported_nothing_are_told(head: World, node: Node) -> None:
+    await head.submit(spec({"lr": {"values": [0.1, 0.2]}}))
+    await node.complete(await node.start(), 0)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert notice.startswith("metric loss was never reported; a program reports it by")
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.complete(launch, 2)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert notice.startswith("1 of 2 completed trials reported nothing (digits/1)")
 
 
 async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        metric = types.Metric(name="val_acuracy", goal=types.GOAL_MAXIMIZE)
-        await head.submit(spec(ONE, metric=metric))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.settle()
-        assert (await shown(head)).notices == []
-        await node.report(launch, 3, [2.0], val_accuracy=0.5)
-        await node.settle()
-        (notice,) = (await shown(head)).notices
-        assert notice.startswith(
-            "metric val_acuracy was not reported so far; reported: loss, val_accuracy (did you mean"
-            " val_accuracy?): `hermesctl study metric digits val_accuracy --goal maximize` ranks"
-        )
-        await node.report(launch, 4, [2.0], val_accuracy=0.6)
-        await node.settle()
-        chosen = pb.SetMetricRequest(request_id="choose", study="digits")
-        chosen.metric.CopyFrom(types.Metric(name="val_accuracy", goal=types.GOAL_MAXIMIZE))
-        answer = await head.control.SetMetric(chosen)
-        assert "hermesctl study signal digits val_accuracy --goal maximize" in answer.notes[0]
-        assert (await shown(head)).notices == []
-        node.call.cancel()
+    metric = types.Metric(name="val_acuracy", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec(ONE, metric=metric))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.settle()
+    assert (await shown(head)).notices == []
+    await node.report(launch, 3, [2.0], val_accuracy=0.5)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert notice.startswith(
+        "metric val_acuracy was not reported so far; reported: loss, val_accuracy (did you mean"
+        " val_accuracy?): `hermesctl study metric digits val_accuracy --goal maximize` ranks"
+    )
+    await node.report(launch, 4, [2.0], val_accuracy=0.6)
+    await node.settle()
+    chosen = pb.SetMetricRequest(request_id="choose", study="digits")
+    chosen.metric.CopyFrom(types.Metric(name="val_accuracy", goal=types.GOAL_MAXIMIZE))
+    answer = await head.control.SetMetric(chosen)
+    assert "hermesctl study signal digits val_accuracy --goal maximize" in answer.notes[0]
+    assert (await shown(head)).notices == []
 
 
 async def test_a_metric_that_the_very_same_program_never_reported_is_told_before_it_runs(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
     script = "a" * 64
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE), program_sha256=script)
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0], val_mae=1.0)
-        await node.complete(launch, 2)
-        await node.settle()
-        never = "was never reported by this program (digits); reported: loss, val_mae"
-        meant = f"{never} (did you mean val_mae?)"
-        assert await foretold(head, script, metric="val_mea") == [f"metric val_mea {meant}"]
-        assert await foretold(head, script, metric="val_mae") == []
-        assert await foretold(head, script, "val_mea", "val_mea") == [f"signal val_mea {meant}"]
-        node.call.cancel()
+    await head.submit(spec(ONE), program_sha256=script)
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0], val_mae=1.0)
+    await node.complete(launch, 2)
+    await node.settle()
+    never = "was never reported by this program (digits); reported: loss, val_mae"
+    meant = f"{never} (did you mean val_mae?)"
+    assert await foretold(head, script, metric="val_mea") == [f"metric val_mea {meant}"]
+    assert await foretold(head, script, metric="val_mae") == []
+    assert await foretold(head, script, "val_mea", "val_mea") == [f"signal val_mea {meant}"]
 
 
 async def test_a_signal_that_the_very_same_program_never_reported_is_told_before_it_runs(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
     script, other = "a" * 64, "b" * 64
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE), program_sha256=script)
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.settle()
-        assert await foretold(head, script, "losss") == [], "it goes on, and may report it yet"
-        await node.complete(launch, 2)
-        await node.settle()
-        assert await foretold(head, script, "losss") == [
-            "signal losss was never reported by this program (digits); reported: loss"
-            " (did you mean loss?)"
-        ]
-        assert await foretold(head, script, "loss") == await foretold(head, other, "losss") == []
-        assert await foretold(head, "", "losss") == []
-        node.call.cancel()
+    await head.submit(spec(ONE), program_sha256=script)
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.settle()
+    assert await foretold(head, script, "losss") == [], "it goes on, and may report it yet"
+    await node.complete(launch, 2)
+    await node.settle()
+    assert await foretold(head, script, "losss") == [
+        "signal losss was never reported by this program (digits); reported: loss"
+        " (did you mean loss?)"
+    ]
+    assert await foretold(head, script, "loss") == await foretold(head, other, "losss") == []
+    assert await foretold(head, "", "losss") == []
 
 
 OTHER = "policies read loss, as the study names no signal; val_loss "
@@ -293,80 +259,68 @@ ADVICE_NOW = ": `hermesctl study signal digits val_loss` makes them read it"
 
 
 async def test_a_validation_loss_that_no_policy_reads_is_told_while_trials_are_left(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0])
-        await node.settle()
-        assert (await why(head)).notices == [], "it may have none"
-        await node.report(launch, 3, [2.0], val_loss=1.0)
-        await node.settle()
-        assert (await why(head)).notices == [f"{OTHER}is reported too{ADVICE_NOW}"]
-        assert (await shown(head)).notices == [], "who looks at it decides nothing"
-        await node.complete(launch, 3)
-        await node.settle()
-        assert (await why(head)).notices == [], "nothing is decided any more"
-        node.call.cancel()
+    await head.submit(spec(ONE, metric=types.Metric(name="val_loss")))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.settle()
+    assert (await why(head)).notices == [], "it may have none"
+    await node.report(launch, 3, [2.0], val_loss=1.0)
+    await node.settle()
+    assert (await why(head)).notices == [f"{OTHER}is reported too{ADVICE_NOW}"]
+    assert (await shown(head)).notices == [], "who looks at it decides nothing"
+    await node.complete(launch, 3)
+    await node.settle()
+    assert (await why(head)).notices == [], "nothing is decided any more"
 
 
-async def test_the_metric_of_the_study_is_told_before_a_validation_loss(tmp_path: Path) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        accuracy = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
-        await head.submit(spec(ONE, metric=accuracy))
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0], val_acc=0.1, val_loss=1.0)
-        await node.settle()
-        (notice,) = (await why(head)).notices
-        assert "; val_loss is reported too: " in notice, "all that is known of val_acc is the same"
-        await node.report(launch, 3, [1.0], val_acc=0.2, val_loss=1.0)
-        await node.settle()
-        (notice,) = (await why(head)).notices
-        assert "; val_acc is reported too: " in notice
-        assert "`hermesctl study signal digits val_acc --goal maximize`" in notice
-        node.call.cancel()
+async def test_the_metric_of_the_study_is_told_before_a_validation_loss(
+    head: World, node: Node
+) -> None:
+    accuracy = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec(ONE, metric=accuracy))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0], val_acc=0.1, val_loss=1.0)
+    await node.settle()
+    (notice,) = (await why(head)).notices
+    assert "; val_loss is reported too: " in notice, "all that is known of val_acc is the same"
+    await node.report(launch, 3, [1.0], val_acc=0.2, val_loss=1.0)
+    await node.settle()
+    (notice,) = (await why(head)).notices
+    assert "; val_acc is reported too: " in notice
+    assert "`hermesctl study signal digits val_acc --goal maximize`" in notice
 
 
 @pytest.mark.parametrize("signal", ["loss", "val_loss"])
 async def test_a_signal_that_the_study_names_is_its_author_s_word(
-    tmp_path: Path, signal: str
+    head: World, node: Node, signal: str
 ) -> None:
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE, signal=types.Signal(name=signal)))
-        await node.report(await node.start(), 1, [3.0, 2.0], val_loss=1.0)
-        await node.settle()
-        study = await shown(head)
-        assert (study.notices, study.reported) == ([], ["loss", "val_loss"])
-        assert (await why(head)).notices == []
-        node.call.cancel()
+    await head.submit(spec(ONE, signal=types.Signal(name=signal)))
+    await node.report(await node.start(), 1, [3.0, 2.0], val_loss=1.0)
+    await node.settle()
+    study = await shown(head)
+    assert (study.notices, study.reported) == ([], ["loss", "val_loss"])
+    assert (await why(head)).notices == []
 
 
 async def test_a_validation_loss_of_the_very_same_program_is_told_before_it_runs(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
     script, other = "a" * 64, "b" * 64
-    async with world(tmp_path / "head") as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE), program_sha256=script)
-        launch = await node.start()
-        await node.report(launch, 1, [3.0, 2.0], val_loss=1.0)
-        await node.complete(launch, 2)
-        await node.settle()
-        assert await foretold(head, script) == [
-            f"{OTHER}was reported by this program too (digits){ADVICE}"
-        ]
-        assert await foretold(head, other) == []
-        assert await foretold(head, script, "loss") == []
-        assert await foretold(head, script, "val_loss") == []
-        node.call.cancel()
+    await head.submit(spec(ONE), program_sha256=script)
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0], val_loss=1.0)
+    await node.complete(launch, 2)
+    await node.settle()
+    assert await foretold(head, script) == [
+        f"{OTHER}was reported by this program too (digits){ADVICE}"
+    ]
+    assert await foretold(head, other) == []
+    assert await foretold(head, script, "loss") == []
+    assert await foretold(head, script, "val_loss") == []
 
 
 async def foretold(head: World, sha256: str, signal: str = "", metric: str = "") -> list[str]:
@@ -417,11 +371,10 @@ async def test_a_policy_that_failed_is_told_with_what_decides_instead(tmp_path: 
     )
 
 
-async def test_a_study_whose_policy_works_has_no_other_that_decides(tmp_path: Path) -> None:
-    async with world(tmp_path / "head") as head:
-        await head.submit()
-        study = await shown(head)
-        assert (study.notices, study.HasField("deciding")) == ([], False)
+async def test_a_study_whose_policy_works_has_no_other_that_decides(head: World) -> None:
+    await head.submit()
+    study = await shown(head)
+    assert (study.notices, study.HasField("deciding")) == ([], False)
 
 
 async def test_a_policy_that_claims_nothing_is_told_as_long_as_devices_are_idle(
@@ -453,11 +406,10 @@ async def test_a_policy_that_claims_nothing_is_told_as_long_as_devices_are_idle(
             node.call.cancel()
 
 
-async def test_who_is_alone_is_told_of_no_others_who_could_read_their_files(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello(runs_as_itself=True)
-        for name in ("first", "second"):
-            answer = await head.submit(spec(ONE, name=name))
-            assert not any("other users" in note for note in answer.notes)
-        node.call.cancel()
+async def test_who_is_alone_is_told_of_no_others_who_could_read_their_files(head: World) -> None:
+    node = Node(head)
+    await node.hello(runs_as_itself=True)
+    for name in ("first", "second"):
+        answer = await head.submit(spec(ONE, name=name))
+        assert not any("other users" in note for note in answer.notes)
+    node.call.cancel()

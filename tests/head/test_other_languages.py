@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from tests.head.heads import by_token, request_id, status, world
+from tests.head.heads import World, by_token, request_id, status, world
 from tests.head.test_transport import free_port
 from tests.study_specs import spec
 
@@ -71,10 +71,9 @@ async def test_a_client_in_another_language_reads_a_study(javascript: Path, tmp_
         assert "UNAUTHENTICATED: a valid token is needed" in output
 
 
-async def test_a_head_that_runs_is_healthy(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        stub: Any = health_pb2_grpc.HealthStub(head.channel)
-        assert (await stub.Check(CHECK)).status == SERVING
+async def test_a_head_that_runs_is_healthy(head: World) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(head.channel)
+    assert (await stub.Check(CHECK)).status == SERVING
 
 
 async def test_a_node_may_ask_for_health_and_not_for_methods(tmp_path: Path) -> None:
@@ -91,14 +90,13 @@ async def test_a_node_may_ask_for_health_and_not_for_methods(tmp_path: Path) -> 
         assert (await status(call.read()))[0] is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_methods_are_found_without_the_protos(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(head.channel)
-        call = stub.ServerReflectionInfo()
-        asked = reflection_pb2.ServerReflectionRequest
-        await call.write(asked(list_services=""))
-        services = [one.name for one in (await call.read()).list_services_response.service]
-        assert services == ["grpc.health.v1.Health", "hermes.v1.ControlService"]
-        await call.write(asked(file_containing_symbol="hermes.v1.ControlService"))
-        assert (await call.read()).file_descriptor_response.file_descriptor_proto
-        call.cancel()
+async def test_methods_are_found_without_the_protos(head: World) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(head.channel)
+    call = stub.ServerReflectionInfo()
+    asked = reflection_pb2.ServerReflectionRequest
+    await call.write(asked(list_services=""))
+    services = [one.name for one in (await call.read()).list_services_response.service]
+    assert services == ["grpc.health.v1.Health", "hermes.v1.ControlService"]
+    await call.write(asked(file_containing_symbol="hermes.v1.ControlService"))
+    assert (await call.read()).file_descriptor_response.file_descriptor_proto
+    call.cancel()

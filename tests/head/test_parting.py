@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.head.heads import Node, World, world
+from tests.head.heads import Node, World
 from tests.study_specs import spec
 
 GOES = node_pb2.Yielded(place="box", reason="it goes back", parting=True)
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def lease(node: Node) -> node_pb2.Lease:

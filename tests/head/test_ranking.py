@@ -22,12 +22,6 @@ from tests.study_specs import spec
 
 
 @pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
-@pytest.fixture
 async def node(head: World) -> AsyncIterator[Node]:
     """A box on which all four trials of the study run at once."""
     node = Node(head, slots=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -17,12 +16,6 @@ from tests.head.test_nodes import ONE, silent
 from tests.study_specs import spec
 
 CODE = grpc.StatusCode
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def heard(node: Node) -> None:

@@ -193,57 +193,49 @@ async def test_who_has_many_studies_makes_others_wait_for_one_question() -> None
     assert turns.index("alice") == 1
 
 
-async def test_a_person_ends_a_search_and_has_it_go_on(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(search("random_walk"))
-        await until(head, 2)
-        selection = pb.Selection(study="digits")
-        stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection)
-        stopped = await head.control.StopTrials(stop)
-        assert len(stopped.trials) == 2
-        assert (await head.control.StopTrials(stop)).trials == stopped.trials
-        assert not head.state.searching
-        more = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=3)
-        answer = await head.control.AddTrials(more)
-        assert list(answer.notes) == ["random_walk proposes 3 more trials as results come in"]
-        assert len(await until(head, 3)) == 3
-        assert head.state.searching == {"digits": 5}
-        one = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=1)
-        answer = await head.control.AddTrials(one)
-        assert list(answer.notes) == ["random_walk proposes 1 more trial as results come in"]
-        refused, words = await status(
-            head.control.AddTrials(
-                pb.AddTrialsRequest(request_id=request_id(), study="digits", count=100_000)
-            )
+async def test_a_person_ends_a_search_and_has_it_go_on(head: World, node: Node) -> None:
+    await head.submit(search("random_walk"))
+    await until(head, 2)
+    selection = pb.Selection(study="digits")
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=selection)
+    stopped = await head.control.StopTrials(stop)
+    assert len(stopped.trials) == 2
+    assert (await head.control.StopTrials(stop)).trials == stopped.trials
+    assert not head.state.searching
+    more = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=3)
+    answer = await head.control.AddTrials(more)
+    assert list(answer.notes) == ["random_walk proposes 3 more trials as results come in"]
+    assert len(await until(head, 3)) == 3
+    assert head.state.searching == {"digits": 5}
+    one = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=1)
+    answer = await head.control.AddTrials(one)
+    assert list(answer.notes) == ["random_walk proposes 1 more trial as results come in"]
+    refused, words = await status(
+        head.control.AddTrials(
+            pb.AddTrialsRequest(request_id=request_id(), study="digits", count=100_000)
         )
-        assert (refused, "at most 100000 trials" in words) == (CODE.INVALID_ARGUMENT, True)
-        node.call.cancel()
+    )
+    assert (refused, "at most 100000 trials" in words) == (CODE.INVALID_ARGUMENT, True)
 
 
-async def test_a_search_knows_the_trials_of_earlier_studies(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(search("random", run_cap=3))
-        for _ in range(3):
-            await train(head, node)
-        await node.settle()
-        warm = search("random_walk", warm_start=["dig"], name="more")
-        submitted = await head.submit(warm)
-        assert "warm start: 3 trials of digits have a loss" in submitted.notes
-        assert len(submitted.trials) == 1
-        question = searching.ask(head.state, head.state.studies["more"], 1)
-        assert [each.standing for each in question.known] == ["valued"] * 3 + ["open"]
-        assert question.number == 2
-        for wrong, words in (
-            (search("tpe", warm_start=["other"], name="x"), "no study other"),
-            (search("grid", warm_start=["digits"], name="x"), "warm_start"),
-        ):
-            _, said = await status(head.submit(wrong))
-            assert words in said
-        node.call.cancel()
+async def test_a_search_knows_the_trials_of_earlier_studies(head: World, node: Node) -> None:
+    await head.submit(search("random", run_cap=3))
+    for _ in range(3):
+        await train(head, node)
+    await node.settle()
+    warm = search("random_walk", warm_start=["dig"], name="more")
+    submitted = await head.submit(warm)
+    assert "warm start: 3 trials of digits have a loss" in submitted.notes
+    assert len(submitted.trials) == 1
+    question = searching.ask(head.state, head.state.studies["more"], 1)
+    assert [each.standing for each in question.known] == ["valued"] * 3 + ["open"]
+    assert question.number == 2
+    for wrong, words in (
+        (search("tpe", warm_start=["other"], name="x"), "no study other"),
+        (search("grid", warm_start=["digits"], name="x"), "warm_start"),
+    ):
+        _, said = await status(head.submit(wrong))
+        assert words in said
 
 
 async def test_what_a_method_lacks_is_said_before_anything_is_stored(
@@ -265,37 +257,34 @@ async def test_what_a_method_lacks_is_said_before_anything_is_stored(
 
 
 async def test_several_objectives_have_a_front_and_constraints_leave_trials_without_a_rank(
-    tmp_path: Path,
+    head: World,
+    node: Node,
 ) -> None:
     aims = {
         "metric": types.Metric(name="loss"),
         "objectives": [types.Objective(name="size", goal=types.GOAL_MAXIMIZE)],
         "constraints": [types.Constraint(name="memory", max=8.0)],
     }
-    async with world(tmp_path) as head:
-        node = Node(head)
-        await node.hello()
-        await head.submit(search("genetic", search=types.Search(startup=6), **aims))
-        told = [(0.5, 3, 1), (0.25, 1, 1), (0.75, 4, 1), (0.5, 2, 1), (0.125, 9, 9)]
-        for loss, size, memory in told:
-            launch = await node.start()
-            await node.report(launch, 1, [loss], size=size, memory=memory)
-            await node.complete(launch, 1)
-        await node.settle()
-        best = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
-        assert [trial.id for trial in best.trials] == [f"digits/{n}" for n in (2, 1, 3, 4, 5, 6)]
-        assert list(best.front) == ["digits/2", "digits/1", "digits/3"]
-        assert [trial.rank for trial in best.trials] == [1, 2, 4, 3, 0, 0]
-        question = searching.ask(head.state, head.state.studies["digits"], 1)
-        assert question.goals == ("minimize", "maximize")
-        assert question.known[4].values == (0.125, 9.0)
-        assert question.known[4].breaches == (1.0,)
-        assert question.known[4].breaks
-        for wrong, words in (
-            ({**aims, "metric": types.Metric()}, "a `metric` by name"),
-            ({**aims, "metric": types.Metric(name="size")}, "which is the metric already"),
-            ({**aims, "constraints": [types.Constraint(name="memory")]}, "a `min`, a `max`"),
-        ):
-            assert words in (await status(head.submit(search("tpe", name="x", **wrong))))[1]
-        assert "cmaes has one" in (await status(head.submit(search("cmaes", name="x", **aims))))[1]
-        node.call.cancel()
+    await head.submit(search("genetic", search=types.Search(startup=6), **aims))
+    told = [(0.5, 3, 1), (0.25, 1, 1), (0.75, 4, 1), (0.5, 2, 1), (0.125, 9, 9)]
+    for loss, size, memory in told:
+        launch = await node.start()
+        await node.report(launch, 1, [loss], size=size, memory=memory)
+        await node.complete(launch, 1)
+    await node.settle()
+    best = await head.control.BestTrials(pb.BestTrialsRequest(study="digits"))
+    assert [trial.id for trial in best.trials] == [f"digits/{n}" for n in (2, 1, 3, 4, 5, 6)]
+    assert list(best.front) == ["digits/2", "digits/1", "digits/3"]
+    assert [trial.rank for trial in best.trials] == [1, 2, 4, 3, 0, 0]
+    question = searching.ask(head.state, head.state.studies["digits"], 1)
+    assert question.goals == ("minimize", "maximize")
+    assert question.known[4].values == (0.125, 9.0)
+    assert question.known[4].breaches == (1.0,)
+    assert question.known[4].breaks
+    for wrong, words in (
+        ({**aims, "metric": types.Metric()}, "a `metric` by name"),
+        ({**aims, "metric": types.Metric(name="size")}, "which is the metric already"),
+        ({**aims, "constraints": [types.Constraint(name="memory")]}, "a `min`, a `max`"),
+    ):
+        assert words in (await status(head.submit(search("tpe", name="x", **wrong))))[1]
+    assert "cmaes has one" in (await status(head.submit(search("cmaes", name="x", **aims))))[1]

@@ -72,18 +72,17 @@ async def test_what_was_and_will_be_reported_is_read_anew_and_after_a_restart(
         assert (await signals(head))[0] == pytest.approx(9.0)
 
 
-async def test_a_signal_that_means_nothing_is_refused(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head, slots=4)
-        await node.hello()
-        await head.submit(spec(stop=types.Stop(target=0.1)))
-        launch = await node.start()
-        await node.report(launch, 1, [0.5], val_acc=0.1)
-        await node.settle()
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await choose(head, "val_acc")
-        assert "stop.target" in str(refused.value.details())
-        node.call.cancel()
+async def test_a_signal_that_means_nothing_is_refused(head: World) -> None:
+    node = Node(head, slots=4)
+    await node.hello()
+    await head.submit(spec(stop=types.Stop(target=0.1)))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5], val_acc=0.1)
+    await node.settle()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await choose(head, "val_acc")
+    assert "stop.target" in str(refused.value.details())
+    node.call.cancel()
 
 
 async def report(node: Node, launch: node_pb2.Launch, step: int, **metrics: float) -> None:
@@ -131,21 +130,20 @@ async def test_the_sole_loss_is_read_where_none_is_named_and_no_loss_is_reported
         node.call.cancel()
 
 
-async def test_a_loss_that_any_trial_reports_is_still_read(tmp_path: Path) -> None:
-    async with world(tmp_path) as head:
-        node = Node(head, slots=4)
-        await node.hello()
-        await head.submit()
-        launch, other = await node.start(), await node.start()
-        await report(node, launch, 1, val_mse=0.5)
-        await report(node, launch, 2, val_mse=0.4)
-        await node.settle()
-        looking = Signals(head.running.head)
-        assert looking.found() == {"digits": ("val_mse", Goal.MINIMIZE)}
-        await node.report(other, 1, [0.5, 0.4])
-        await node.settle()
-        assert looking.found() == {}
-        node.call.cancel()
+async def test_a_loss_that_any_trial_reports_is_still_read(head: World) -> None:
+    node = Node(head, slots=4)
+    await node.hello()
+    await head.submit()
+    launch, other = await node.start(), await node.start()
+    await report(node, launch, 1, val_mse=0.5)
+    await report(node, launch, 2, val_mse=0.4)
+    await node.settle()
+    looking = Signals(head.running.head)
+    assert looking.found() == {"digits": ("val_mse", Goal.MINIMIZE)}
+    await node.report(other, 1, [0.5, 0.4])
+    await node.settle()
+    assert looking.found() == {}
+    node.call.cancel()
 
 
 def _seen(*names: str) -> dict[str, MetricSummary]:

@@ -19,12 +19,6 @@ from tests.study_specs import spec, value
 CODE = grpc.StatusCode
 
 
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
 async def test_a_study_is_submitted_and_seen(head: World) -> None:
     made = await head.submit()
     assert made.study == "digits"

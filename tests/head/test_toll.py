@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from hermesd.head.fleet import rate_limit, session
 from hermesd.head.fleet.rate_limit import RateLimit
-from tests.head.heads import Node, world
+from tests.head.heads import Node, World, world
 from tests.study_specs import spec
 
 ONE = {"lr": {"value": 1.0}}
@@ -70,22 +70,21 @@ async def test_who_says_too_much_is_heard_later_and_loses_nothing(
 
 
 async def test_nobody_waits_for_who_is_held_up_and_a_new_stream_does_not_free_it(
-    tmp_path: Path,
+    head: World,
 ) -> None:
-    async with world(tmp_path) as head:
-        node, other = Node(head), Node(head, "other")
-        await node.hello()
-        head.running.sessions.toll("box").charge(10**9)
-        await node.beat()
-        node.call.cancel()
-        again = Node(head)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await again.hello()
-        await other.hello()
-        await head.submit(spec(ONE))
-        await other.complete(await other.start())
-        await other.settle()
-        assert head.state.trials["digits/1"].phase.final
-        for each in (again, other):
-            each.call.cancel()
+    node, other = Node(head), Node(head, "other")
+    await node.hello()
+    head.running.sessions.toll("box").charge(10**9)
+    await node.beat()
+    node.call.cancel()
+    again = Node(head)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await again.hello()
+    await other.hello()
+    await head.submit(spec(ONE))
+    await other.complete(await other.start())
+    await other.settle()
+    assert head.state.trials["digits/1"].phase.final
+    for each in (again, other):
+        each.call.cancel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -22,20 +21,6 @@ from tests.study_specs import spec, value
 CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
 ALL = pb.Selection(study="digits")
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
-
-
-@pytest.fixture
-async def node(head: World) -> AsyncIterator[Node]:
-    node = Node(head)
-    await node.hello()
-    yield node
-    node.call.cancel()
 
 
 def selection(*trials: str) -> pb.Selection:

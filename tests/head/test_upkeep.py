@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
-import pytest
 
 from hermesd.head.security.guard import METHODS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -20,12 +18,6 @@ CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
 FAILED_EVENT = pb.PUBLIC_EVENT_KIND_FAILED
 STOPPED_EVENT = pb.PUBLIC_EVENT_KIND_STOPPED
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def drain(head: World, node: str = "box", **fields: str) -> pb.Node:
@@ -49,9 +41,7 @@ async def parked_trial(head: World, node: Node) -> node_pb2.Launch:
     return launch
 
 
-async def test_a_node_is_drained_until_it_is_undrained(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_a_node_is_drained_until_it_is_undrained(head: World, node: Node) -> None:
     launch = await parked_trial(head, node)
     run = {"trial": launch.trial, "attempt": launch.attempt}
     shown = await drain(head, "bo")
@@ -77,7 +67,6 @@ async def test_a_node_is_drained_until_it_is_undrained(head: World) -> None:
     assert [event.device for event in seen if event.kind == pb.PUBLIC_EVENT_KIND_NODE_DRAINED] == [
         "box"
     ]
-    node.call.cancel()
 
 
 async def test_a_head_that_is_restarted_drains_still(tmp_path: Path) -> None:
@@ -95,9 +84,7 @@ async def test_a_head_that_is_restarted_drains_still(tmp_path: Path) -> None:
         node.call.cancel()
 
 
-async def test_what_cannot_leave_is_named(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_what_cannot_leave_is_named(head: World, node: Node) -> None:
     await head.submit(spec(ONE))
     launch = await node.start()
     run = {"trial": launch.trial, "attempt": launch.attempt}
@@ -106,7 +93,6 @@ async def test_what_cannot_leave_is_named(head: World) -> None:
     shown = await drain(head)
     assert list(shown.stuck) == ["digits/1"]
     assert [device.trial for device in shown.devices] == ["digits/1"]
-    node.call.cancel()
 
 
 async def test_a_repeated_request_has_one_effect(head: World) -> None:
@@ -184,9 +170,7 @@ async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: Wo
         each.call.cancel()
 
 
-async def test_a_node_that_a_study_excludes_is_shown_and_released(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_a_node_that_a_study_excludes_is_shown_and_released(head: World, node: Node) -> None:
     message = spec(ONE)
     message.retry.rules.add(match="uncorrectable*ECC", do=types.RETRY_ACTION_EXCLUDE_NODE)
     await head.submit(message)
@@ -202,12 +186,9 @@ async def test_a_node_that_a_study_excludes_is_shown_and_released(head: World) -
     assert [each.place for each in why.left_out] == ["box", "box/cpu:0"]
     assert not (await release(head, "box")).exclusions
     assert (await node.start()).attempt == 2
-    node.call.cancel()
 
 
-async def test_the_third_failure_may_end_the_study(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_the_third_failure_may_end_the_study(head: World, node: Node) -> None:
     message = spec({"lr": {"values": [1.0, 2.0]}})
     message.retry.max_failures = 1
     message.retry.on_third_failure = types.ON_THIRD_FAILURE_STUDY
@@ -220,14 +201,12 @@ async def test_the_third_failure_may_end_the_study(head: World) -> None:
         "digits/2",
         "digits/1 failed for good (retry.on_third_failure: study)",
     )
-    node.call.cancel()
 
 
 async def test_a_failure_that_the_first_trials_share_ends_the_study_and_is_told(
     head: World,
+    node: Node,
 ) -> None:
-    node = Node(head)
-    await node.hello()
     await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0, 4.0, 5.0]}}))
     error = "the program called sys.exit(2): train.py: error: unrecognized arguments: --lr="
     for rate in (1.0, 2.0, 3.0):
@@ -249,7 +228,6 @@ async def test_a_failure_that_the_first_trials_share_ends_the_study_and_is_told(
     )
     why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/4"))
     assert list(why.notices) == [notice]
-    node.call.cancel()
 
 
 async def lose(head: World, node: str = "box", name: str = "", for_good: bool = False) -> pb.Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import get_args
 
 import grpc
@@ -22,7 +21,7 @@ from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.head.heads import Node, World, events, request_id, status, world
+from tests.head.heads import Node, World, events, request_id, status
 from tests.node.test_wire_whole import Filler
 from tests.study_specs import spec
 
@@ -32,12 +31,6 @@ KIND = pb.PublicEventKind
 
 def kinds(seen: list[pb.PublicEvent]) -> list[str]:
     return [KIND.Name(event.kind).removeprefix("PUBLIC_EVENT_KIND_").lower() for event in seen]
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def one_trial(head: World) -> Node:
@@ -204,9 +197,7 @@ async def test_a_slow_reader_holds_up_nobody_and_misses_nothing(head: World) -> 
     slow.cancel()
 
 
-async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World, node: Node) -> None:
     await head.submit(spec(ONE, retry=types.Retry(max_failures=2)))
     for attempt in (1, 2):
         launch = await node.start()
@@ -217,12 +208,9 @@ async def test_a_failure_is_told_each_time_and_the_last_says_so(head: World) -> 
     seen = await events(head, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)
     failures = [event for event in seen if event.kind == pb.PUBLIC_EVENT_KIND_FAILED]
     assert [event.reason for event in failures] == ["code 1", "code 2 (no tries left)"]
-    node.call.cancel()
 
 
-async def test_a_maximized_signal_is_told_in_its_own_direction(head: World) -> None:
-    node = Node(head)
-    await node.hello()
+async def test_a_maximized_signal_is_told_in_its_own_direction(head: World, node: Node) -> None:
     accuracy = types.Signal(name="acc", goal=types.GOAL_MAXIMIZE)
     median = types.Schedule(policy=types.Plugin(name="median"))
     await head.submit(spec(ONE, signal=accuracy, schedule=median))
@@ -232,7 +220,6 @@ async def test_a_maximized_signal_is_told_in_its_own_direction(head: World) -> N
     assert seen[-1].loss == 0.75
     told = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=launch.trial))
     assert told.summary.endswith(": highest signal 0.75 by step 20")
-    node.call.cancel()
 
 
 async def test_a_number_that_is_none_is_refused(head: World) -> None:
@@ -240,10 +227,10 @@ async def test_a_number_that_is_none_is_refused(head: World) -> None:
     assert (await status(call.read()))[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_an_export_holds_the_study_its_entries_and_its_points(head: World) -> None:
+async def test_an_export_holds_the_study_its_entries_and_its_points(
+    head: World, node: Node
+) -> None:
     secret = types.NamedValue(name="TOKEN", value=types.Value(string_value="s3cret"))
-    node = Node(head)
-    await node.hello()
     await head.submit(spec(ONE), environment=[secret])
     await head.submit(spec(ONE, name="other"))
     launch = await node.start()
@@ -269,7 +256,6 @@ async def test_an_export_holds_the_study_its_entries_and_its_points(head: World)
     points = {line["metric"]: line for line in lines if line["type"] == "points"}
     assert points["loss"]["steps"] == [1, 2]
     assert points["loss"]["values"] == [0.5, "nan"]
-    node.call.cancel()
 
 
 async def test_of_many_new_trials_the_ends_are_told_and_all_are_exported(head: World) -> None:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import grpc
-import pytest
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.head.heads import Node, World, events, status, world
+from tests.head.heads import Node, World, events, status
 from tests.study_specs import spec
 
 ONE = {"lr": {"value": 1.0}}
-
-
-@pytest.fixture
-async def head(tmp_path: Path) -> AsyncIterator[World]:
-    async with world(tmp_path) as up:
-        yield up
 
 
 async def shown(head: World) -> pb.Node:
