@@ -543,7 +543,7 @@ class Agent:
         if makes_none and self._stages.part(step) and not self.several:
             self._hold(step, FORK, id=id)
         else:
-            self._save({"id": id, "wait": True})
+            self._save({"id": id, "wait": True, "is_fork": True})
 
     def _goes_on_as(self, told: Message) -> None:
         """This process was brought back from an image of it, be it as another trial: one whose
@@ -630,7 +630,8 @@ class Agent:
         if self.capture is None:
             self._saver.cannot(request["id"], self.reason)
         else:
-            self._write(request, self.capture, self.page.step)
+            is_fork = {"is_fork": True} if request.get("is_fork") else None
+            self._write(request, self.capture, self.page.step, is_fork)
 
     def _write(
         self,

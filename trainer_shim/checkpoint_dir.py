@@ -120,6 +120,8 @@ MANIFEST = "manifest.json"
 # Errors that tell what a checkpoint is, and not how its disk does for now.
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUM = "sum"  # in a manifest: the hash of all else that it says
+# Of what a manifest says, what is told of a checkpoint.
+_SAID = ("form", "why", "gpu", "is_fork")
 _PARTIAL = ".partial"
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
@@ -250,8 +252,9 @@ class Builder:
         """Write the manifest, make everything durable, rename.
 
         `fields` are trial, attempt, step, framework, fidelity, reason, parameters and clock;
-        `form` is `image` or `result` of what no program restores by itself, and `result_step` the
-        step of the files for people where it is another.
+        `form` is `image` or `result` of what no program restores by itself, `is_fork` whether it
+        was written where other trials part from this one, and `result_step` the step of the files
+        for people where it is another.
         The answer is {id, path, step, bytes, sha256}, where sha256 is the manifest's.
         """
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -357,7 +360,7 @@ def _summary(path: str, manifest: Fields, body: bytes) -> Fields:
         "step": manifest["step"],
         "bytes": sum(entry["bytes"] for entry in manifest["files"].values()),
         "sha256": hashlib.sha256(body).hexdigest(),
-        **{name: manifest[name] for name in ("form", "why", "gpu") if manifest.get(name)},
+        **{name: manifest[name] for name in _SAID if manifest.get(name)},
     }
 
 

@@ -211,6 +211,8 @@ class Checkpoint:
     image_of: str = ""
     #: The GPU that it goes back to, if the image holds what its processes had there; else empty.
     image_device: str = ""
+    #: Whether it was written where other trials part from this one.
+    is_fork: bool = False
     #: Why it has this form; may be empty.
     why: str = ""
 

@@ -341,6 +341,8 @@ class Checkpoint:
     why: str = ""
     #: The GPU to which alone an image can be brought back, since it holds what was there.
     image_device: DeviceId = ""
+    #: Whether it was written where other trials part from this one, for them to go on from.
+    is_fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)

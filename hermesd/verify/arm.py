@@ -144,7 +144,7 @@ class Arm:
                 self.outcome.hear(event)
                 self._heard(int(event["last_step"]))
                 self._time(int(event["last_step"]))
-            elif kind == "checkpointed" and "-fork-s" in event["id"]:
+            elif kind == "checkpointed" and event.get("is_fork"):
                 self.forks[int(event["step"])] = str(event["path"])
             elif kind == "failed":
                 raise ArmFailed(f"{event['error_signature']}{self._last_output()}")

@@ -115,16 +115,16 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     assert book.trial("s/2").carried_steps == 20
 
 
-def at_an_image(book: Playbook, name: str = "a1-fork-s10") -> Playbook:
+def at_an_image(book: Playbook, is_fork: bool = True) -> Playbook:
     """s/0, the carrier, has trained up to where s/1 parts, and has an image of its processes."""
     event = checkpointed("s/0#1", 10)
-    image = replace(event.checkpoint, id=f"s/0@{name}", image_of="n")
+    image = replace(event.checkpoint, id="s/0@a1-s10", image_of="n", is_fork=is_fork)
     return trained(book, "s/0#1", 0, 10).tell(replace(event, checkpoint=image))
 
 
 def test_they_part_at_an_image_as_well() -> None:
-    book = at_an_image(three(devices=2)).expect("copy s/0@a1-fork-s10 from n to n")
-    book.tell(replace(copied("s/1", "s/0#1", 10), checkpoint="s/0@a1-fork-s10"))
+    book = at_an_image(three(devices=2)).expect("copy s/0@a1-s10 from n to n")
+    book.tell(replace(copied("s/1", "s/0#1", 10), checkpoint="s/0@a1-s10"))
     begin = book.trial("s/1").checkpoint
     assert begin is not None
     assert (begin.trial, begin.step, begin.image_of) == ("s/1", 10, "n")
@@ -132,7 +132,7 @@ def test_they_part_at_an_image_as_well() -> None:
 
 def test_they_part_at_no_image_that_was_not_taken_for_that() -> None:
     """It may be of a program amid an iteration."""
-    book = at_an_image(three(devices=2), "a1-s10").expect()
+    book = at_an_image(three(devices=2), is_fork=False).expect()
     assert book.trial("s/1").carrier == "s/0"
 
 

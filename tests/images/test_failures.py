@@ -50,6 +50,17 @@ def when_told(*given):
 image._compress = when_told
 __main__.main(sys.argv[1:])
 """
+# One that finds the disk full when it compresses an image.
+CRAMPED = """
+import errno, os, sys
+from trainer_shim.host import __main__, image
+
+def full(*given):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+image._compress = full
+__main__.main(sys.argv[1:])
+"""
 
 pytestmark = pytest.mark.image
 
@@ -226,6 +237,20 @@ def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path)
     begun(trial)
     trial.send("checkpoint", id="passing")
     assert trial.until("checkpointed")["id"] == "passing"
+    _ends_as_undisturbed(trial, tmp_path)
+
+
+def test_an_image_in_passing_that_cannot_be_compressed_is_told_of(
+    trial: WorldTrial, tmp_path: Path
+) -> None:
+    trial.end()
+    trial.host = "-c", CRAMPED
+    trial.launch()
+    begun(trial)
+    trial.send("checkpoint", id="passing")
+    failed = trial.until("checkpoint_failed")
+    assert (failed["id"], "No space left" in failed["reason"]) == ("passing", True)
+    assert [each["level"] for each in trial.events if each["kind"] == "fidelity"][-1] == "park-only"
     _ends_as_undisturbed(trial, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -135,6 +136,69 @@ def test_a_fork_waits_for_the_image_before_it_and_a_suspend_for_both(parent: Wor
     assert found == ["passing", "a2-fork-s20"]
     saved = parent.until("suspended")["checkpoint"]
     parent.end()
+    parent.launch()
+    parent.start(restore=saved["path"])
+    assert _ended(parent) == _rows((0, 0.5), (20, 0.25))
+
+
+# A host that is about to stop a program, which passes its gate only then, comes to its fork, and
+# is stopped there.
+LATE = """
+import os, sys
+from trainer_shim.host import __main__, suspension
+look, gate = suspension.Suspension._look, os.path.dirname(sys.argv[1]) + "/gate"
+
+def late(self):
+    if os.path.exists(gate):
+        open(gate, "w").close()
+        os.unlink(gate)
+        while not self._trial.run.at_boundary:
+            self._trial.hear_out()
+    look(self)
+
+suspension.Suspension._look = late
+__main__.main(sys.argv[1:])
+"""
+GATE = 'import os; os.path.exists("../gate") and open("../gate").close()'
+
+
+def _late(trial: WorldTrial, before: str) -> None:
+    """Have the program wait at its gate before this line of it."""
+    os.mkfifo(trial.directory / "gate")
+    indent = " " * (len(before) - len(before.lstrip()))
+    text = PROGRAM.replace(before, f"{indent}{GATE}\n{before}")
+    (trial.directory / "work" / "main.py").write_text(text)
+    trial.host = "-c", LATE
+    trial.launch()
+    trial.start()
+
+
+def test_what_is_parked_as_it_comes_to_its_fork_has_the_image_when_it_goes_on(
+    parent: WorldTrial, fork: WorldTrial
+) -> None:
+    _late(parent, "trial = trainer_shim.attach()")
+    parent.suspend("park")
+    parent.until("parked")
+    parent.resume()
+    saved = parent.until("checkpointed")
+    assert (saved["step"], saved["is_fork"]) == (20, True)
+    _begin(fork, saved["path"], stages=[[20, {"rate": 0.5}], [None, {"rate": 1.0}]])
+    assert _ended(fork) == _rows((0, 0.5), (20, 1.0))
+    assert _ended(parent) == _rows((0, 0.5), (20, 0.25))
+
+
+def test_an_image_of_what_has_come_to_its_fork_is_that_for_the_fork_as_well(
+    parent: WorldTrial, fork: WorldTrial
+) -> None:
+    _late(parent, "        trial.report(step + 1, loss=loss)")
+    parent.until("started")
+    parent.send("suspend", tier="checkpoint", deadline_seconds=0.0)
+    saved = parent.until("suspended")["checkpoint"]
+    assert (saved["step"], saved["is_fork"]) == (20, True)
+    _begin(fork, saved["path"], stages=[[20, {"rate": 0.5}], [None, {"rate": 1.0}]])
+    assert _ended(fork) == _rows((0, 0.5), (20, 1.0))
+    parent.end()
+    parent.host = WorldTrial.host
     parent.launch()
     parent.start(restore=saved["path"])
     assert _ended(parent) == _rows((0, 0.5), (20, 0.25))

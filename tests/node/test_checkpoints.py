@@ -16,7 +16,7 @@ from trainer_shim import checkpoint_dir
 from trainer_shim.checkpoint_dir import Builder
 
 
-def build(folder: Path, name: str, step: int, attempt: int = 1, **said: str) -> Path:
+def build(folder: Path, name: str, step: int, attempt: int = 1, **said: str | bool) -> Path:
     """A checkpoint as a host writes it."""
     folder.mkdir(exist_ok=True)
     builder = Builder(str(folder), name)
@@ -184,7 +184,7 @@ def test_what_another_node_asks_for_stays_until_it_asks_for_another(tmp_path: Pa
 
 def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: Path) -> None:
     result, *later = [build(tmp_path, f"s{step}", step) for step in (5, 6, 7, 8)]
-    checkpoints.prune(tmp_path, ["s5"])
+    checkpoints.prune(tmp_path, "s5")
     assert [path.exists() for path in (result, *later)] == [True, False, True, True]
     assert checkpoints.is_as_far(later[2], result)
     assert checkpoints.is_as_far(result, result)
@@ -196,10 +196,12 @@ def test_the_checkpoint_of_a_result_stays_however_far_the_trial_gets(tmp_path: P
 def test_those_from_which_other_trials_go_on_stay_whichever_attempt_wrote_them(
     tmp_path: Path,
 ) -> None:
-    names = [("a1-fork-s3", 3, 1), ("a1-fork-s5", 5, 1), ("s6", 6, 2), ("s7", 7, 2), ("s8", 8, 2)]
-    made = [build(tmp_path, *each) for each in names]
-    checkpoints.prune(tmp_path, {"", "a*-fork-s5"})
-    assert [path.exists() for path in made] == [False, True, False, True, True]
+    made = [build(tmp_path, f"s{step}", step, 1, is_fork=True) for step in (3, 5)]
+    made += [build(tmp_path, f"a{attempt}-s5", 5, attempt) for attempt in (1, 2)]
+    made += [build(tmp_path, f"s{step}", step, 2) for step in (6, 7, 8)]
+    checkpoints.prune(tmp_path, "a1-s5", {5})
+    there = [path.name for path in made if path.exists()]
+    assert there == ["s5", "a1-s5", "s7", "s8"]
 
 
 def test_how_checkpoints_are_written_is_tried_out(

@@ -84,6 +84,7 @@ class Images:
         self._asked_at = self._rests_until = 0.0
         self._until = math.inf
         self.memory: str | None = None
+        self.id = ""  # the checkpoint that is or was written last
         self.problem = ""
         self._shown_at = spec.directory  # to the program
         if spec.criu and spec.gpu and not spec.images_hold_device_memory:
@@ -106,6 +107,11 @@ class Images:
     def serve(self, level: str) -> bool:
         """Whether a program of which a checkpoint promises `level` is kept better by an image."""
         return self.work and level not in forms.AS_GOOD
+
+    def serve_others(self, level: str) -> bool:
+        """The same of another trial, that is to go on from where this one is: in the machine's own
+        namespaces its folder cannot be where this one's was."""
+        return self.serve(level) and self.memory is not None and os.path.ismount(self.memory)
 
     def keep(self, level: str) -> bool:
         """Whether an image is as good as a checkpoint that promises `level`."""
@@ -146,6 +152,7 @@ class Images:
         """Begin to write an image of the stopped tree below `pid`; the child's process id."""
         spec, memory, source = self._spec, self.memory, Source(pid, self._spec.cwd, self._laid_out)
         assert memory is not None
+        self.id = id
 
         said = {**fields, "directory": self._shown_at}
 

@@ -82,12 +82,12 @@ class LiveTrial(ABC):
             return CHECKPOINT, "it ends here"
         return self.forms.choose(level, self.group.memory_bytes())
 
-    def tell_save(self, id: str, wait: bool) -> None:
-        """Have the agent write its progress as checkpoint `id`."""
+    def tell_save(self, id: str, wait: bool, is_fork: bool = False) -> None:
+        """Have the agent write its progress as checkpoint `id`, maybe for others to go on from."""
         if self.ranks.others:
             self.ranks.save(id)
         elif self.worker is not None:
-            self.worker.tell("save", id=id, wait=wait)
+            self.worker.tell("save", id=id, wait=wait, is_fork=is_fork)
 
     def ask_to_hold(self) -> None:
         """Have the agent hold at the next boundary."""
@@ -100,6 +100,11 @@ class LiveTrial(ABC):
         """Nothing is promised any more that only an image would keep."""
         self.images.problem = why
         self.run.say_fidelity()
+
+    def image_failed(self, id: str | None, why: str) -> None:
+        """No image was made as checkpoint `id`."""
+        self.cannot_image(why)
+        self.emit("checkpoint_failed", id=id, reason=why)
 
     def take_image(self, id: str, why: str) -> None:
         """Have an image of the stopped program written as checkpoint `id`, for this reason."""
@@ -120,6 +125,7 @@ class LiveTrial(ABC):
             "host": {**worker.state(), "run": run.state()},
             "gpu": self.spec.gpu if self.device_memory.is_away else "",
             "away": list(self.device_memory.away),
+            **({"is_fork": True} if run.at_boundary and run.fork else {}),
         }
         self.group.tools.add(self.images.take(worker.pid, id, fields))
 

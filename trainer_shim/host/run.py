@@ -100,6 +100,7 @@ class ProgramRun:
         self.started = False
         self.has_boundaries = False
         self.at_boundary = False
+        self.fork = ""  # the checkpoint that it waits for there, for others to go on from
         self.level = "park-only"
         self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
         self.last_saved: Message | None = None
@@ -267,9 +268,9 @@ class ProgramRun:
         pid = self.worker.pid if self.worker is not None else 0
         self._emit(kind, worker_pid=pid, step=self.step, restored_from=self._restore, **fields)
 
-    def holds(self, step: int) -> None:
+    def holds(self, step: int, fork: str = "") -> None:
         """It waits at a boundary, and has reported what it did until there."""
-        self.step = step
+        self.step, self.fork = step, fork
         self.at_boundary = True
         self._meter.stop()
 

@@ -223,6 +223,8 @@ class Supervisor(LiveTrial):
             suspension.heard_image(word)
         elif "done" in word and self.worker is not None:
             self.emit("checkpointed", **word["done"])  # taken in passing, and written since
+        elif "error" in word and self.worker is not None:
+            self.image_failed(self.images.id, word["error"])
         self._settle()
 
     def resume(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:
@@ -239,17 +241,19 @@ class Supervisor(LiveTrial):
         self.attempt = attempt
         self.phase = "running"
         self.worker.page.limit = NO_LIMIT if limit is None else limit
-        at_boundary = self.run.at_boundary
+        at_boundary, fork = self.run.at_boundary, self.run.fork
         self.run.resuming()
         if cores is not None:
             self.group.pin(cores)
         self.group.thaw()
         if self.device_memory.is_away:
-            self.put_back_on_device(lambda why, is_lost: self._is_awake(at_boundary, limit, why))
+            self.put_back_on_device(
+                lambda why, is_lost: self._is_awake(at_boundary, fork, limit, why)
+            )
         else:
-            self._is_awake(at_boundary, limit)
+            self._is_awake(at_boundary, fork, limit)
 
-    def _is_awake(self, at_boundary: bool, limit: int | None, why_not: str = "") -> None:
+    def _is_awake(self, at_boundary: bool, fork: str, limit: int | None, why_not: str = "") -> None:
         """The parked process can go on, unless what it had on its device was lost."""
         then, self._then_suspend = self._then_suspend, None
         worker = self.worker
@@ -260,7 +264,9 @@ class Supervisor(LiveTrial):
             return
         self.ranks.limit(limit)
         self.ranks.go_on(self.attempt, is_first_told=at_boundary)
-        if at_boundary:
+        if at_boundary and fork:
+            self._forks(fork, self.run.step)
+        elif at_boundary:
             worker.tell("resume", attempt=self.attempt)
         else:
             self.run.say_resumed()
@@ -480,11 +486,12 @@ class Supervisor(LiveTrial):
             self._suspension.reached_boundary()
 
     def _forks(self, id: str, step: int) -> None:
-        """The program waits where others are to go on from. What was asked before comes after."""
+        """The program waits where others are to go on from. What was asked before comes after; if
+        the program is being stopped already, this comes when it goes on."""
         before = self._suspension
-        self.run.holds(step)
-        if not self.images.serve(self.run.level):
-            self.tell_save(id, wait=True)
+        self.run.holds(step, fork=id)
+        if not self.images.serve_others(self.run.level):
+            self.tell_save(id, wait=True, is_fork=True)
             self.run.imaged()
             self.run.go_on(self.attempt)
             if before is not None:

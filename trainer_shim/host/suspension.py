@@ -357,8 +357,7 @@ class Suspension:
             self._written({"kind": "checkpointed", **word["done"]}, word["done"])
         elif "error" in word:
             trial, writing = self._trial, self._writing
-            trial.cannot_image(word["error"])
-            trial.emit("checkpoint_failed", id=writing and writing.id, reason=word["error"])
+            trial.image_failed(writing.id if writing is not None else None, word["error"])
             self._without_image(word["error"], word["broken"])
         elif self.passes and self._cause != FORK:  # that one has to be there, whatever comes next
             self._pass()

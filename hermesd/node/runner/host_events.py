@@ -130,6 +130,7 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId, device: DeviceId = "")
         node if frame.get("form") == "image" else "",
         str(frame.get("why") or ""),
         device if frame.get("gpu") else "",
+        bool(frame.get("is_fork")),
     )
 
 
@@ -449,8 +450,8 @@ class HostEvents:
     async def _prune(self) -> None:
         try:
             # Those of its result, and those from which other trials go on.
-            forks = (f"a*-fork-s{step}" for step in self.assignment.work.forks)
-            folder, held = self._folder.checkpoints, {self._held, *forks}
-            await asyncio.to_thread(self._folder.as_owner, checkpoints.prune, folder, held)
+            forks, owned = self.assignment.work.forks, self._folder.as_owner
+            prune, folder = checkpoints.prune, self._folder.checkpoints
+            await asyncio.to_thread(owned, prune, folder, self._held, forks)
         except (OSError, ValueError) as error:
             log.warning("old checkpoints stay", trial=self._folder.trial, error=str(error))

@@ -9,6 +9,7 @@ stays until that node asks for the next.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import itertools
@@ -20,7 +21,6 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -42,6 +42,8 @@ MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was 
 _SET_ASIDE = "unusable"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE_BYTES = 1 << 20
+# Of a manifest, as a host says it: what an image is, and whether it is for other trials.
+_SAID = ("form", "why", "gpu", "is_fork")
 
 
 class DamagedCheckpoint(Exception):
@@ -58,7 +60,7 @@ class FoundCheckpoint:
     created: str
     sha256: str
     size_bytes: int
-    #: What it says of itself besides, of an image: `form`, `why`, `gpu`.
+    #: What it says of itself besides: `_SAID`.
     said: Mapping[str, str]
 
     @property
@@ -106,7 +108,7 @@ def verified(path: Path) -> FoundCheckpoint:
             raise DamagedCheckpoint(f"{path}: {name} is {found}, its manifest says {expected}")
     size = sum(entry["bytes"] for entry in files.values())
     created = str(manifest.get("created_utc", ""))
-    said = {name: str(manifest[name]) for name in ("form", "why", "gpu") if manifest.get(name)}
+    said = {name: str(manifest[name]) for name in _SAID if manifest.get(name)}
     return FoundCheckpoint(
         path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size, said
     )
@@ -169,10 +171,10 @@ def furthest(folder: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def prune(folder: Path, held: Collection[str] = ()) -> None:
-    """Remove what is older than the two newest checkpoints that verify, except those that are
-    `held`, by their names or patterns of these, the one that is lent, and where both are images of
-    processes the newest that is none: other machines can use that."""
+def prune(folder: Path, held: str = "", forks: Collection[int] = ()) -> None:
+    """Remove what is older than the two newest checkpoints that verify, except the one `held`, by
+    its name, those from which others go on at `forks`, the one that is lent, and where both are
+    images of processes the newest that is none: other machines can use that."""
     kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
     if len(kept) < KEPT:
         return
@@ -182,9 +184,16 @@ def prune(folder: Path, held: Collection[str] = ()) -> None:
     if all(map(is_image, kept)):
         usual = next((path for path in older if not is_image(path) and not is_result(path)), None)
     for path in older:
-        is_held = path == usual or any(fnmatchcase(path.name, each) for each in held)
-        if not is_held and not (path / LENT).exists():
+        is_held = path in (usual, folder / held)
+        if not is_held and not _is_fork(path, forks) and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_fork(path: Path, forks: Collection[int]) -> bool:
+    with contextlib.suppress(DamagedCheckpoint):
+        said = _manifest(path)[0]
+        return bool(said.get("is_fork")) and said["step"] in forks
+    return False
 
 
 def lend(path: Path) -> None:

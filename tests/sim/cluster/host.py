@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from hermesd.core.events import Reported
@@ -400,7 +400,7 @@ class SimulatedHost:
             self._due.remove(step)
             name = f"a{self.run.attempt}-fork-s{step}"
             saved = self.folder.save(self.run, name, step, self._forks)
-            self.voice.say(CheckpointWritten(self.run, saved))
+            self.voice.say(CheckpointWritten(self.run, replace(saved, is_fork=True)))
 
     def _report(self) -> None:
         report = self._training.report(self.run, self._agenda.now)

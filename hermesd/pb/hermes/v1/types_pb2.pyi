@@ -559,7 +559,7 @@ class Milestone(_message.Message):
     def __init__(self, percent: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes", "image_of", "why", "image_device")
+    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes", "image_of", "why", "image_device", "is_fork")
     ID_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -570,6 +570,7 @@ class Checkpoint(_message.Message):
     IMAGE_OF_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     IMAGE_DEVICE_FIELD_NUMBER: _ClassVar[int]
+    IS_FORK_FIELD_NUMBER: _ClassVar[int]
     id: str
     trial: str
     attempt: int
@@ -580,7 +581,8 @@ class Checkpoint(_message.Message):
     image_of: str
     why: str
     image_device: str
-    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ..., image_device: _Optional[str] = ...) -> None: ...
+    is_fork: bool
+    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ..., image_device: _Optional[str] = ..., is_fork: bool = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "node", "kind", "memory_bytes", "cores", "seat")
