@@ -51,7 +51,7 @@ def _have(*packages: str) -> bool:
 # The only reasons for which a test may be skipped; any other fails the session. Frameworks skip in
 # `make test` alone: `make test-frameworks` has them, and lets nothing skip.
 ALLOWED_SKIPS = (
-    r"no (jax|lightning|ray|tf_keras|torch|transformers|xgboost) here",
+    r"no (jax|lightgbm|lightning|ray|tf_keras|torch|transformers|xgboost) here",
     r"no gpu here",
     r"no root here",
     r"root reads everything",  # one test needs not to be root
@@ -67,7 +67,7 @@ ALLOWED_SKIPS = (
     r"no Slurm here.*",
     r"no CRIU here",
     r"no process images here: .*",  # a container may forbid namespaces
-    r"no (awk|bash|cc|node|perl|/usr/bin/python3) here",  # programs for images
+    r"no (Rscript|awk|bash|cc|node|perl|/usr/bin/python3) here",  # programs for images
     r"no packages of Node.js here",  # nor a registry to have them from
     r"no libfaketime here",
     r"no (ip|nsenter|ip and no nsenter) here",

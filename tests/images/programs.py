@@ -464,6 +464,18 @@ model.save_model("model.json")
 """,
         "xgboost",
     ),
+    "lightgbm": python(
+        """
+import numpy as np, lightgbm
+x = np.random.default_rng(1).normal(size=(300, 5))
+told = {"bagging_fraction": 0.5, "bagging_freq": 1, "num_threads": 2, "verbose": -1, "deterministic": True}
+model = lightgbm.Booster(told, lightgbm.Dataset(x, x[:, 0] * x[:, 1]))
+for step in range(40):
+    model.update(); print(model.eval_train(), flush=True); rest()
+model.save_model("model.txt")
+""",
+        "lightgbm",
+    ),
     "torch, a replay buffer": torch("""
 import collections, random
 random.seed(1)
@@ -654,6 +666,20 @@ with tf.Session() as session:
         },
         ("node", "main.js"),
         tools=("node",),
+    ),
+    "r": Program(
+        {
+            "main.R": """
+set.seed(3); x <- rnorm(200); y <- 3 * x + rnorm(200); w <- 0; file <- file("log.csv", "w")
+for (step in 1:60) {
+  at <- sample(200, 20); w <- w - 0.1 * mean((w * x[at] - y[at]) * x[at])
+  cat(step, w, sum((y - w * x)^2), "\\n"); cat(step, w, "\\n", file = file); flush(file); Sys.sleep(0.015)
+}
+close(file); print(summary(lm(y ~ x))$r.squared)
+"""
+        },
+        ("Rscript", "main.R"),
+        tools=("Rscript",),
     ),
     "c": Program(
         {
