@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import shutil
@@ -15,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from hermesctl.commands.frameworks import NoInterpreter, frameworks
 from hermesctl.commands.options import HeadOption, OutputOption
 from hermesctl.commands.running import run
 from hermesctl.errors import ExitCode, HermesError, Refused, Unreachable, UsageError
@@ -36,8 +36,6 @@ from hermesctl.waiting import progress
 # Each check says what it found and how to fix it.
 
 _FREE_BYTES_WANTED = 2 << 30
-_IMPORT_SECONDS = 120.0
-_FRAMEWORK_CODE = "import tensorflow as tf; print(tf.__version__)"
 
 
 class DoctorVerdict(StrEnum):
@@ -62,8 +60,8 @@ async def examine(client: AsyncClient, python: str, environment: Mapping[str, st
     """All checks, in the order in which to mend them."""
     checks = [_python(), _disk(environment)]
     checks += await _head(client)
-    with progress("importing TensorFlow as a trial would"):
-        checks.append(await _framework(python))
+    with progress("asking the trials' python what it has"):
+        checks += await _frameworks(python)
     checks.append(_completion())
     return checks
 
@@ -160,35 +158,24 @@ def _studies(studies: Sequence[Study]) -> list[Check]:
     return checks
 
 
-async def _framework(python: str) -> Check:
+async def _frameworks(python: str) -> list[Check]:
+    name = "trials' python"
     try:
         chosen = interpreter(python, Path.cwd(), here=True)
+        found = await frameworks(chosen)
     except UsageError as error:
-        return Check("trials' python", DoctorVerdict.FAILED, str(error))
-    process = await asyncio.create_subprocess_exec(
-        *(chosen, "-c", _FRAMEWORK_CODE),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-        start_new_session=True,
-    )
-    try:
-        out, errors = await asyncio.wait_for(process.communicate(), _IMPORT_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return Check(
-            "trials' python", DoctorVerdict.FAILED, f"{chosen}: tensorflow: the import does not end"
-        )
-    if process.returncode == 0:
-        version = out.decode(errors="replace").strip()
-        return Check("trials' python", DoctorVerdict.OK, f"{chosen} with TensorFlow {version}")
-    last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["?"]
-    remedy = "pip install 'hermes-scheduler[tensorflow]' there, or name another with `python:`"
-    return Check(
-        "trials' python", DoctorVerdict.NOTE, f"{chosen}: no TensorFlow ({last[0]})", remedy
-    )
+        return [Check(name, DoctorVerdict.FAILED, str(error))]
+    except NoInterpreter as error:
+        return [Check(name, DoctorVerdict.FAILED, f"{chosen}: {error}")]
+    if not found:
+        extras = "'hermes-scheduler[tensorflow]' or 'hermes-scheduler[torch]'"
+        remedy = f"pip install {extras} there, or name another with `python:`"
+        words = f"{chosen}: no framework that Hermes can see into"
+        return [Check(name, DoctorVerdict.NOTE, words, remedy)]
+    listed = ", ".join(f"{each.package} {each.version}" for each in found)
+    remedy = "without a tested version its trials can only be parked"
+    doubts = [Check(name, DoctorVerdict.NOTE, each.doubt, remedy) for each in found if each.doubt]
+    return [Check(name, DoctorVerdict.OK, f"{chosen} with {listed}"), *doubts]
 
 
 def _completion() -> Check:

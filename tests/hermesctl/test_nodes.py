@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from hermesctl.commands import doctor
+from hermesctl.commands.frameworks import InstalledFramework
 from hermesctl.errors import ExitCode
 from hermesctl.render import live
 from hermesctl.render.node_views import more_machines
@@ -33,8 +34,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`doctor` imports TensorFlow for seconds, of which nothing is asked here."""
-    monkeypatch.setattr(doctor, "_FRAMEWORK_CODE", "print('none')")
+    """Nothing is asked here of the interpreter that trials would use."""
+
+    async def none(python: str) -> list[InstalledFramework]:
+        return []
+
+    monkeypatch.setattr(doctor, "frameworks", none)
 
 
 def busy_box(**fields: object) -> pb.Node:

@@ -8,8 +8,11 @@ what is used and in no list.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import inspect
+import platform
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -88,6 +91,21 @@ def first_untested(versions: Mapping[str, str]) -> str | None:
                 f"the nearest tested version is {nearest}"
             )
     return None
+
+
+def installed() -> list[tuple[str, str, str]]:
+    """Each framework that is installed here with its version, and why it is untested or an empty
+    text; nothing is imported."""
+    found = {}
+    for package in TESTED:
+        for name in (package, f"{package}-cpu"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[package] = importlib.metadata.version(name)
+    if "torch" in found:
+        found["python"] = platform.python_version()
+    return [
+        (name, version, first_untested({name: version}) or "") for name, version in found.items()
+    ]
 
 
 def _minor(version: str) -> tuple[int, ...]:

@@ -1,0 +1,60 @@
+"""Which frameworks an interpreter of this machine has, and which of them are untested.
+
+Only what installers have recorded is read: nothing is imported, so it takes no time to speak of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import hermesctl
+
+_SECONDS = 30.0
+# It needs nothing but the standard library, whatever the interpreter's own environment has.
+_SOURCE = Path(hermesctl.__file__).parents[1] / "trainer_shim/adapters/private_names.py"
+_CODE = "\nimport json\nprint(json.dumps(installed()))\n"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFramework:
+    """A framework that trials may use."""
+
+    package: str
+    version: str
+    #: Why a trial that uses it can only be parked; empty for a version that was tested.
+    doubt: str
+
+
+class NoInterpreter(Exception):
+    """It doesn't run; the text is why."""
+
+
+async def frameworks(python: str) -> list[InstalledFramework]:
+    """Those that the interpreter `python` has. Raises NoInterpreter."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(python, "-"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NoInterpreter(error.strerror) from None
+    try:
+        code = _SOURCE.read_bytes() + _CODE.encode()
+        out, errors = await asyncio.wait_for(process.communicate(code), _SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise NoInterpreter(f"it does not end within {_SECONDS:.0f} s") from None
+    last = errors.decode(errors="replace").strip().splitlines()[-1:]
+    if process.returncode:
+        raise NoInterpreter(last[0] if last else f"exit code {process.returncode}")
+    try:
+        return [InstalledFramework(*each) for each in json.loads(out.splitlines()[-1])]
+    except (ValueError, TypeError, IndexError):
+        raise NoInterpreter("it is no Python") from None
