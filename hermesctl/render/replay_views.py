@@ -175,6 +175,9 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
     sooner = "if trials end close together, that is sooner than the first good"
     lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
+    if any(policy["policy"].partition(":")[0] == "pbt" for policy in expected["policies"]):
+        nowhere = "what its forks would come to is recorded nowhere"
+        lines.append(cell(f"pbt: as if it replaced nobody, as {nowhere}", "dim"))
     if forecast.busy:
         unfinished = count(forecast.busy, "unfinished study")
         lines.append(cell(f"later, as {unfinished} will share the devices", "yellow"))

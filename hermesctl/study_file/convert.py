@@ -206,8 +206,9 @@ def read(path: Path) -> str:
             text = stream.read(_BYTES_MAX + 1).decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{printable(str(path))}: not readable: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{printable(str(path))}: not readable: {error}") from None
+    except UnicodeDecodeError:
+        expected = "expected text: a script or a YAML file, not a database or an archive"
+        raise UsageError(f"{printable(str(path))}: {expected}") from None
     if len(text) > _BYTES_MAX:
         raise UsageError(f"{printable(str(path))}: expected a file of at most 1 MiB")
     return text

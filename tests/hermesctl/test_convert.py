@@ -389,13 +389,15 @@ def test_what_it_writes_is_a_study_that_can_be_drawn(tmp_path: Path, tool: str) 
         ("hydra", "defaults: []\n", "expected a configuration with `hydra: sweeper:`"),
         ("ray", "def (:", "not Python"),
         ("optuna", "import optuna\n", "no hyper-parameters were found"),
+        ("optuna", "SQLite format 3\0\x10", "not Python"),
+        ("optuna", "SQLite\udcff", "expected text: a script or a YAML file, not a database"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_in_a_sentence(
     tmp_path: Path, tool: str, text: str, words: str
 ) -> None:
     file = tmp_path / "search"
-    file.write_text(text)
+    file.write_bytes(text.encode(errors="surrogateescape"))
     run = CliRunner().invoke(app, ["convert", str(file), "--from", tool])
     assert run.exit_code == 2
     assert words in run.output.replace("\n", " ")

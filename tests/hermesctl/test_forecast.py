@@ -143,3 +143,6 @@ def test_it_says_on_what_it_counts() -> None:
     assert "first good: the first comes to what only the 2 best of 8 trials ever come to" in told
     assert "within 2 %: the best so far is within 2 % of the way from the start of" in told
     assert "later, as 2 unfinished studies will share the devices" in told
+    assert "pbt" not in told
+    expected["policies"] = [{**policies[0], "policy": "pbt:ready=9"}]
+    assert "pbt: as if it replaced nobody" in shown(forecast_view(Forecast(expected)))
