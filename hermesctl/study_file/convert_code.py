@@ -633,7 +633,8 @@ def _ray_resources(source: PythonSource, draft: StudyDraft, node: ast.expr | Non
     except _Unknown:
         count = None
     if isinstance(count, int) and count > 1:
-        draft.data["resources"] = {"devices": count}
+        # One process sees them all, as there.
+        draft.data["resources"] = {"devices": count, "processes": "one"}
     elif count not in (0, 1) or (said is not None and found is None):
         what = printable(cut(ast.unparse(said))) if said is not None else ""
         draft.note(f"left out: the resources {what}; a trial has one device")
@@ -645,8 +646,9 @@ def _key_of(node: ast.expr | None) -> str:
 
 
 def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
-    makers = (source.named(about.get(key)) for key in ("search_alg", "scheduler"))
-    for said in (*(given(one) for one in makers if isinstance(one, ast.Call)), about):
+    named = (source.named(about.get(key)) for key in ("search_alg", "scheduler"))
+    makers = [one for one in named if isinstance(one, ast.Call)]
+    for said in (*map(given, makers), about):
         metric, mode = (_or_none(source, said.get(key)) for key in ("metric", "mode"))
         if metric:
             draft.rank_by(metric, mode, "max")
@@ -659,8 +661,24 @@ def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
         draft.search_by(searcher)
     if scheduler := called(source.named(about.get("scheduler"))):
         draft.schedule_by(scheduler)
+    for one in makers:
+        _ray_rungs(source, draft, given(one), called(one))
     left = [key for key in _RAY_LEFT if key in about]
     draft.leave_out(dict.fromkeys(left), ())
+
+
+def _ray_rungs(
+    source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr], whose: str
+) -> None:
+    """The settings of a scheduler or a searcher. Where rungs are is told in calls of `tune.report`
+    there, and in steps here: only by how much fewer trials pass each is the same."""
+    policy = draft.data.get("schedule", {}).get("policy")
+    factor = _or_none(source, about.get("reduction_factor"))
+    known = ["metric", "mode", "time_attr"]
+    if policy in ("asha", "hyperband") and isinstance(factor, int) and factor > 1:
+        draft.data["schedule"] = {"policy": {"name": policy, "eta": factor}}
+        known.append("reduction_factor")
+    draft.leave_out(about, known, f"{whose}.")
 
 
 # Programs that start W&B's sweeps and NNI's experiments have dicts like those tools' files.

@@ -612,7 +612,9 @@ RAY_KEY_BY_KEY = """
 space = dict(rate=tune.loguniform(1e-4, 1e-1), model=dict(size=tune.choice([16, 32])))
 space["dropout"] = tune.uniform(0, 1)
 algorithm.training(gamma=tune.uniform(0.9, 0.99))
-best = tune.schedulers.ASHAScheduler(metric="accuracy", mode="max")
+best = tune.schedulers.ASHAScheduler(
+    metric="accuracy", mode="max", max_t=10, grace_period=2, reduction_factor=2
+)
 tune.run(train, config=space, num_samples=3, scheduler=best, resources_per_trial={"gpu": 1})
 """
 
@@ -622,6 +624,8 @@ def test_a_space_of_ray_may_be_made_key_by_key_and_nothing_of_it_is_lost(tmp_pat
     assert sorted(study["parameters"]) == ["dropout", "model.size", "rate"]
     assert study["metric"] == {"name": "accuracy", "goal": "maximize"}
     assert "left out: tune.uniform(0.9, 0.99) (line 4), which stands in no dict" in notes
+    assert study["schedule"] == {"policy": {"name": "asha", "eta": 2}}
+    assert "left out: ASHAScheduler.max_t, ASHAScheduler.grace_period" in notes
     assert "a device is one GPU" in notes
     assert "resources" not in study
 
@@ -665,7 +669,7 @@ def test_values_that_are_calculated_from_numbers_of_the_file_are_carried_over(
         "heads": [1, 2, 3],
         "cell": ["gru", "lstm"],
     }
-    assert (study["run_cap"], study["resources"]) == (30, {"devices": 2})
+    assert (study["run_cap"], study["resources"]) == (30, {"devices": 2, "processes": "one"})
     for name in ("both", "huge", "none", "some", "step"):
         assert f"left out: {name} (line" in notes
 
