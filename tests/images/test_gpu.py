@@ -25,13 +25,16 @@ from tests.images.driving import (
     criu,
     files_in,
     lay_out,
+    missing,
     saved,
     undisturbed,
     wait_for_more,
 )
 from tests.images.programs import PROGRAMS
+from tests.images.test_forms import FIT
 from tests.trainer_shim.driving import ROOT, environment
 from tests.trainer_shim.test_device_memory import USES, Gpu, driver_in
+from trainer_shim.host import image
 
 GROWS = PROGRAMS["grows a file"]
 PROGRAM = replace(GROWS, files={"main.py": USES + GROWS.files["main.py"]})
@@ -144,6 +147,54 @@ def test_one_that_criu_cannot_hold_stays_parked(
     assert gpu.calls() == AWAY
     trial.resume()
     _ends_as_undisturbed(trial, tmp_path)
+
+
+@pytest.fixture
+def fit(trial: WorldTrial) -> WorldTrial:
+    """One whose framework makes a checkpoint as good as an image."""
+    if lacks := missing(FIT):
+        pytest.skip(f"no {lacks} here")
+    trial.end()
+    lay_out(replace(FIT, files={"main.py": USES + FIT.files["main.py"]}), trial.directory / "work")
+    return trial
+
+
+def _takes(trial: WorldTrial, form: str) -> None:
+    """Have it parked, with this form of its progress being the one that takes long."""
+    costs = {form: {"away": 60.0, "back": 60.0}}
+    (trial.directory / "forms.json").write_text(json.dumps(costs))
+    trial.launch()
+    trial.start(limit=40)
+    trial.until("parked")
+
+
+def test_one_whose_image_fails_does_not_take_its_gpu_back_for_a_checkpoint(
+    fit: WorldTrial, gpu: Gpu, failing: Failing, tmp_path: Path
+) -> None:
+    """By then another trial has it."""
+    _takes(fit, "checkpoint")
+    failing.does("exit 1")
+    fit.send("demote", id="last", deadline_seconds=60)
+    fit.until("checkpoint_failed")
+    fit.until("parked")
+    assert gpu.calls() == AWAY
+    fit.resume()
+    fit.until("resumed")
+    assert gpu.calls() == [*AWAY, *BACK]
+    fit.until("completed")
+    fit.quit()
+    assert fit.output == undisturbed(FIT, tmp_path / "plain")[0]
+
+
+def test_one_that_was_parked_has_its_gpu_once_more_for_a_checkpoint(
+    fit: WorldTrial, gpu: Gpu, tmp_path: Path
+) -> None:
+    _takes(fit, "image")
+    assert gpu.calls() == AWAY
+    fit.send("demote", id="last", deadline_seconds=60)
+    path = fit.until("suspended")["checkpoint"]["path"]
+    assert gpu.calls() == [*AWAY, *BACK]
+    assert not image.is_image(path)
 
 
 def test_one_whose_memory_stays_is_not_imaged(trial: WorldTrial, gpu: Gpu) -> None:
