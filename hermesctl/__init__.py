@@ -105,3 +105,7 @@ __all__ = [
     "random_search",
     "search",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

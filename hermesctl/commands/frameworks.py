@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hermesctl
+from hermesctl.errors import UsageError
+from hermesctl.study_file.script_options import imported
+from hermesctl.study_file.submission import interpreter
+from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 _SECONDS = 30.0
+_SEEN_INTO = {
+    *("torch", "lightning", "pytorch_lightning", "transformers", "accelerate"),
+    *("keras", "tensorflow", "jax"),
+}
 # It needs nothing but the standard library, whatever the interpreter's own environment has.
 _SOURCE = Path(hermesctl.__file__).parents[1] / "trainer_shim/adapters/private_names.py"
 _CODE = "\nimport json\nprint(json.dumps(installed()))\n"
@@ -58,3 +66,18 @@ async def frameworks(python: str) -> list[InstalledFramework]:
         return [InstalledFramework(*each) for each in json.loads(out.splitlines()[-1])]
     except (ValueError, TypeError, IndexError):
         raise NoInterpreter("it is no Python") from None
+
+
+async def untested(spec: StudySpec, directory: Path) -> list[str]:
+    """What to say of the frameworks that a program imports, as its interpreter, which is on this
+    machine, has them."""
+    used = imported(directory / spec.program) if spec.program.endswith(".py") else set()
+    if not used & _SEEN_INTO:
+        return []
+    try:
+        found = await frameworks(interpreter(spec.python, directory, here=True))
+    except (NoInterpreter, UsageError):
+        return []  # a trial's failure says more
+    names = {*used, "python"} if "torch" in used else used
+    doubts = [each.doubt for each in found if each.doubt and each.package in names]
+    return [f"{doubt}; with this one, trials can only be parked" for doubt in doubts]

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from hermesctl.commands.frameworks import untested
 from hermesctl.commands.options import (
     FileArgument,
     GridOption,
@@ -80,6 +81,9 @@ def preview(
         told = await client.preview(prepared)
         if words := renamed(prepared, told.submission.study):
             say(f"note: {words}")
+        if client.connection.address.embedded:
+            for words in await untested(prepared.spec, prepared.directory):
+                say(f"note: {words}")
         tried = await try_out(client, prepared) if tries else None
         show_preview(stdout(), prepared, told.submission, output, told.forecast, tried)
         return ExitCode.TRIALS_FAILED if tried is not None and tried.has_failed else None

@@ -152,6 +152,9 @@ class AsyncClient:
         """Close the connection."""
         await self.connection.close()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.connection.address}>"
+
     # Looking.
 
     async def server_info(self) -> ServerInfo:

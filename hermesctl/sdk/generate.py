@@ -68,6 +68,9 @@ class Client:
         leaving it to the end of the script."""
         self._thread.close()
 
+    def __repr__(self) -> str:
+        return f"<{{type(self).__name__}} of {{self._client.connection.address}}>"
+
     def _run(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
         return self._thread.run(coroutine)
 

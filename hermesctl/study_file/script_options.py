@@ -1,4 +1,4 @@
-"""The options that a Python script takes, read off its source, to find a misspelled one early.
+"""What a Python script takes and imports, read off its source, to find what is wrong early.
 
 The script is only parsed, never run. Nothing is said of a script that could take more than can be
 read: one that passes its parser on, handles `sys.argv` itself, or takes unknown options.
@@ -78,15 +78,18 @@ def doubts(script: Path, names: Iterable[str]) -> list[str]:
     return found
 
 
+def imported(script: Path) -> set[str]:
+    """The packages that a script imports itself; none where it can't be read."""
+    nodes = list(ast.walk(_parsed(script) or ast.Module([], [])))
+    names = [name.name for each in nodes if isinstance(each, ast.Import) for name in each.names]
+    names += [each.module or "" for each in nodes if isinstance(each, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
 def read_options(script: Path) -> ScriptOptions | None:
     """The options that a script takes by argparse, Click or Typer; None where that can't be read
     off its source."""
-    try:
-        with open_regular(script) as stream:
-            source = stream.read(_SOURCE_BYTES_MAX + 1)
-        tree = ast.parse(source) if len(source) <= _SOURCE_BYTES_MAX else None
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    tree = _parsed(script)
     if tree is None or any(map(_is_unreadable, ast.walk(tree))):
         return None
     readers: tuple[Callable[[ast.Module], ScriptOptions | None], ...] = (_argparse, _click, _typer)
@@ -95,6 +98,15 @@ def read_options(script: Path) -> ScriptOptions | None:
     except _Unsure:
         return None
     return found[0] if len(found) == 1 else None
+
+
+def _parsed(script: Path) -> ast.Module | None:
+    try:
+        with open_regular(script) as stream:
+            source = stream.read(_SOURCE_BYTES_MAX + 1)
+        return ast.parse(source) if len(source) <= _SOURCE_BYTES_MAX else None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _is_unreadable(node: ast.AST) -> bool:

@@ -42,6 +42,19 @@ def test_untested_versions_are_told_by_doctor(
     assert "only be parked" in mine[1]["remedy"]
 
 
+def test_preview_tells_it_of_what_the_script_imports(
+    head: FakeHead, python: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    flags = ["preview", str(script), "--grid", "lr=1", "--set", f"python={python}"]
+    script.write_text("import torch.nn as nn\n")
+    told = hermesctl(*flags).stderr
+    assert "note: resuming is tested with torch 2.6 to " in told
+    assert "this is 2.99.1" in told
+    script.write_text("from keras import layers\nimport numpy\n")
+    assert "resuming is tested" not in hermesctl(*flags).stderr
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hermesctl
 from hermesctl import Client, HermesError, UsageError
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.hermesctl.fake_head import FakeHead, event, trial
@@ -119,6 +120,15 @@ def test_a_call_after_close_is_an_error_of_ours(head: FakeHead) -> None:
         with pytest.raises(HermesError, match="the client is closed"):
             call()
     client.close()
+
+
+def test_a_client_says_whose_it_is_and_the_package_names_what_there_is(head: FakeHead) -> None:
+    """As a notebook shows them."""
+    with Client() as client:
+        socket = str(client._client.connection.address)
+        assert repr(client) == f"<Client of {socket}>"
+        assert repr(client._client) == f"<AsyncClient of {socket}>"
+    assert dir(hermesctl) == sorted(hermesctl.__all__), "no module that is only ours"
 
 
 def test_two_threads_may_close_a_client(head: FakeHead) -> None:
