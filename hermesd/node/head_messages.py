@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -151,7 +152,9 @@ async def tell_holdings(folders: TrialFolders, outbox: Outbox) -> None:
 
 def _held(folders: TrialFolders) -> Iterator[pb.Holding]:
     for folder in folders.all():
-        step, attempt = folder.as_owner(furthest, folder.checkpoints)
+        step, attempt = 0, 0
+        with suppress(OSError):  # its program may have closed its folder; the others are told
+            step, attempt = folder.as_owner(furthest, folder.checkpoints)
         yield pb.Holding(
             trial=folder.trial,
             identity=folder.identity,

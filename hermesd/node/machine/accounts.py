@@ -13,10 +13,12 @@ import json
 import os
 import pwd
 import socket
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -219,6 +221,19 @@ def owned(folder: Path, work: Callable[_P, _R], /, *args: _P.args, **kwargs: _P.
     """Do a piece of work on files as who owns this folder may."""
     with as_owner(folder):
         return work(*args, **kwargs)
+
+
+_PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def regular(path: Path | str, flags: int = 0) -> BufferedReader:
+    """A file of a program to read, and nothing else that the program may have put there: a pipe
+    would be waited for, a terminal could become the daemon's. Raises OSError."""
+    file = open(os.open(path, _PLAIN | flags), "rb")  # noqa: SIM115 - it is for the caller
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise FileNotFoundError(2, "no file", str(path))
+    return file
 
 
 _CREDENTIALS = struct.Struct("iII")  # of a peer: process, user, group

@@ -10,25 +10,25 @@ stays until that node asks for the next.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import itertools
 import json
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.model import CheckpointId
 from hermesd.node.frames import Frame
-from hermesd.node.machine.accounts import owned
+from hermesd.node.machine.accounts import owned, regular
 
 MANIFEST = "manifest.json"
 SUM = "sum"  # in a manifest: the hash of all else that it says
@@ -36,6 +36,8 @@ MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
 # What the system says of a file that is not there; whatever else it says may be over soon.
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+# And of a manifest that a program has made into what nobody can read: the others count.
+_FORGED = (errno.EACCES, errno.ELOOP, errno.ENXIO, errno.ENODEV)
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
 LENT = ".lent"  # in the checkpoint that another node asked for last
 MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was saved
@@ -44,6 +46,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE_BYTES = 1 << 20
 # Of a manifest, as a host says it: what an image is, and whether it is for other trials.
 _SAID = ("form", "why", "gpu", "is_fork")
+# No system lets a file have longer ones.
+_LONGEST_PATH, _LONGEST_NAME = 4_096, 255
 
 
 class DamagedCheckpoint(Exception):
@@ -96,17 +100,19 @@ def verified(path: Path) -> FoundCheckpoint:
     """
     manifest, digest = _manifest(path)
     files = manifest["files"]
+    size = sum(entry["bytes"] for entry in files.values())
+    if size > (whole := shutil.disk_usage(path).total):  # links and holes, to be read for years
+        raise DamagedCheckpoint(f"{path}: its manifest says {size} bytes, the disk has {whole}")
     for name, expected in files.items():
         file = path / name
         if not lies_within(file, path):
             raise DamagedCheckpoint(f"{path}: {name} lies outside")
         try:
-            found = _measure(file)
+            found = _measure(file, expected["bytes"])
         except _MISSING as error:
             raise DamagedCheckpoint(f"{path}: {name}: {error.strerror}") from None
         if found != expected:
             raise DamagedCheckpoint(f"{path}: {name} is {found}, its manifest says {expected}")
-    size = sum(entry["bytes"] for entry in files.values())
     created = str(manifest.get("created_utc", ""))
     said = {name: str(manifest[name]) for name in _SAID if manifest.get(name)}
     return FoundCheckpoint(
@@ -228,7 +234,7 @@ def copy(source: Path, theirs: Path, target: Path, ours: Path) -> None:
     each on the disk when this returns. Raises DamagedCheckpoint, OSError."""
     names = owned(theirs, promised, source, "")
     for name in (*sorted(names), MANIFEST):
-        with owned(theirs, _opened, source / name) as file:
+        with owned(theirs, regular, source / name, os.O_NOFOLLOW) as file:
             owned(ours, (target / name).parent.mkdir, mode=0o700, parents=True, exist_ok=True)
             with open(owned(ours, os.open, target / name, _NEW, 0o600), "wb") as written:
                 shutil.copyfileobj(file, written, _PIECE_BYTES)
@@ -289,16 +295,6 @@ def set_aside(path: Path) -> None:
         path.rename(aside / path.name)
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A file to read, and nothing else that a program may have put there. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    file = open(fd, "rb")  # noqa: SIM115 - it is for the caller
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        file.close()
-        raise FileNotFoundError(2, "no file", str(path))
-    return file
-
-
 def _settle(target: Path) -> None:
     """Have the names of all files on the disk."""
     for folder, _, _ in os.walk(target):
@@ -337,10 +333,14 @@ def _complete(folder: Path) -> list[tuple[int, int, str, Path]]:
 
 def _manifest(path: Path) -> tuple[dict[str, Any], str]:
     try:
-        with open(path / MANIFEST, "rb") as file:
+        with regular(path / MANIFEST) as file:
             body = file.read(MANIFEST_LIMIT_BYTES)
         manifest = json.loads(body)
     except (*_MISSING, ValueError, RecursionError) as error:
+        raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
+    except OSError as error:
+        if error.errno not in _FORGED:
+            raise
         raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
     if not isinstance(manifest, dict) or not _is_sound(manifest):
         raise DamagedCheckpoint(f"{path}: its manifest names no step and files")
@@ -362,25 +362,39 @@ def _is_sound(manifest: Mapping[str, Any]) -> bool:
         return False
     if not isinstance(files, dict):
         return False
-    names = [PurePosixPath(name) for name in files]
-    folders = {folder for name in names for folder in name.parents}
-    return all(
-        _is_file(name) and str(name) == said and name not in folders
-        for name, said in zip(names, files, strict=True)
-    ) and all(isinstance(entry, dict) and _is_count(entry.get("bytes")) for entry in files.values())
+    if not all(isinstance(each, dict) and _is_count(each.get("bytes")) for each in files.values()):
+        return False
+    if not all(map(_is_file, files)):
+        return False
+    # In this order a folder comes just before what is in it.
+    order = sorted(f"{name}/".replace("/", "\0") for name in files)
+    return not any(inner.startswith(outer) for outer, inner in itertools.pairwise(order))
 
 
-def _is_file(name: PurePosixPath) -> bool:
+def _is_file(said: str) -> bool:
     """Whether it can be a file's below a checkpoint's directory, and no manifest's."""
+    try:
+        encoded = os.fsencode(said)
+    except UnicodeEncodeError:
+        return False
+    if len(encoded) > _LONGEST_PATH or b"\0" in encoded or said == MANIFEST:
+        return False
+    name = PurePosixPath(said)
     inside = name.parts and not name.is_absolute() and ".." not in name.parts
-    return bool(inside) and "\0" not in str(name) and name != PurePosixPath(MANIFEST)
+    is_short = all(len(part) <= _LONGEST_NAME for part in encoded.split(b"/"))
+    return bool(inside) and str(name) == said and is_short
 
 
 def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_COUNT
 
 
-def _measure(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
+def _measure(path: Path, expected_bytes: int) -> dict[str, Any]:
+    """What a manifest would say of a file; of one of another size than expected that alone: a
+    program can make one that would be read for years."""
+    with regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != expected_bytes:
+            return {"bytes": size}
         digest = hashlib.file_digest(file, "sha256")
         return {"sha256": digest.hexdigest(), "bytes": file.tell()}

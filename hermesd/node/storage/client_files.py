@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -182,11 +181,10 @@ async def rest(path: Path, offset: int, home: Path) -> AsyncIterator[bytes]:
 
 def _read(path: Path, offset: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with accounts.regular(path) as file:
+            return os.pread(file.fileno(), CHUNK_BYTES, offset)
     except FileNotFoundError:
-        return b""  # nothing was printed yet
-    with open(fd, "rb"):  # what is no file, its program has put there
-        return os.pread(fd, CHUNK_BYTES, offset) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        return b""  # nothing was printed yet, or what is no file, its program has put there
 
 
 def _sayable(name: str) -> str:

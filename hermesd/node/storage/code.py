@@ -17,11 +17,13 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from hermesd.core.trial import CODE
 from hermesd.node import deep_trees
+from hermesd.node.machine import accounts
 from hermesd.node.reasons import Foreseen
 
 # What the packer of a client allows, in bytes and in files.
@@ -197,7 +199,6 @@ def framework_of(folder: Path) -> str | None:
     ):
         if len(text) > _SCAN_LIMIT_BYTES:
             break
-        if os.path.isfile(path):
-            with open(path, "rb") as file:
-                text += file.read(_SCAN_LIMIT_BYTES)
+        with suppress(OSError), accounts.regular(path) as file:
+            text += file.read(_SCAN_LIMIT_BYTES)
     return next((name for name, word in _FRAMEWORKS.items() if word.search(text)), None)

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -349,8 +348,8 @@ def _private(path: Path, mode: str) -> IO[Any]:
 def _regular(path: Path) -> bytes:
     """What is in a file; nothing if there is none. A program may put there what never ends."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+        with accounts.regular(path) as file:
+            return file.read()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return b""
 

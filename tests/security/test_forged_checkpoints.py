@@ -1,0 +1,128 @@
+"""What a program puts in the place of its checkpoints neither stops its node nor misleads it.
+
+The node's daemon reads no more of a checkpoint than its manifest and the sums of its files: what
+frameworks make of those is their programs' matter, under their own accounts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from contextlib import chdir, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd.node.storage import checkpoints
+from hermesd.node.storage.checkpoints import MANIFEST, DamagedCheckpoint
+from tests.security.test_hostile_images import ANYTHING, places
+
+EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+SOUND = {
+    "version": 1,
+    "step": 5,
+    "attempt": 1,
+    "created_utc": "2026-11-26T12:00:00.000+00:00",
+    "form": "image",
+    "why": "no adapter",
+    "gpu": "",
+    "files": {"a/b": {"sha256": EMPTY, "bytes": 0}},
+}
+NAMES = st.text(st.sampled_from("ab./\0\ud800"), max_size=8)
+
+
+def forged(folder: Path, manifest: object) -> Path:
+    """A checkpoint of one empty file that says this."""
+    path = folder / "s5"
+    (path / "a").mkdir(parents=True)
+    (path / "a" / "b").touch()
+    (path / MANIFEST).write_text(json.dumps(manifest))
+    return path
+
+
+@given(st.sampled_from(sorted(places(SOUND))), ANYTHING | NAMES | st.dictionaries(NAMES, ANYTHING))
+def test_whatever_a_manifest_says_it_is_damaged_or_sound(
+    place: tuple[str, ...], said: object
+) -> None:
+    manifest = copy.deepcopy(SOUND)
+    *above, last = place
+    inside: dict[str, object] = manifest
+    for name in above:
+        inside = inside[name]  # type: ignore[assignment]
+    inside[last] = said
+    with tempfile.TemporaryDirectory() as root:
+        path = forged(Path(root), manifest)
+        with suppress(DamagedCheckpoint):
+            found = checkpoints.verified(path)
+            assert (found.size_bytes, type(found.step)) == (0, int)
+            json.dumps(found.frame).encode()
+        assert checkpoints.furthest(Path(root))[0] >= 0
+        assert len(list(checkpoints.newest(Path(root)))) <= 1
+        checkpoints.prune(Path(root))
+
+
+@pytest.mark.parametrize("name", ["a/" * 500_000 + "b", "a" * 300, "\ud800", "a/../b", "a//b"])
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_made_of_it(
+    tmp_path: Path, name: str
+) -> None:
+    path = forged(tmp_path, SOUND | {"files": {name: {"sha256": EMPTY, "bytes": 0}}})
+    with pytest.raises(DamagedCheckpoint, match="names no step and files"):
+        checkpoints.verified(path)
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b/c", "a/b"), ("a", "a!", "a/b")])
+def test_no_file_lies_in_another(tmp_path: Path, names: tuple[str, ...]) -> None:
+    files = {name: {"sha256": EMPTY, "bytes": 0} for name in names}
+    with pytest.raises(DamagedCheckpoint, match="names no step and files"):
+        checkpoints.verified(forged(tmp_path, SOUND | {"files": files}))
+
+
+def test_a_manifest_of_many_deep_names_takes_no_memory_for_their_folders(tmp_path: Path) -> None:
+    deep = {f"{n}/" + "a/" * 2_000 + "b": {"sha256": EMPTY, "bytes": 0} for n in range(2_000)}
+    with pytest.raises(DamagedCheckpoint, match="No such file"):
+        checkpoints.verified(forged(tmp_path, SOUND | {"files": deep}))
+
+
+def _listen(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+
+
+INSTEAD: dict[str, Callable[[str], None]] = {
+    "pipe": os.mkfifo,
+    "socket": _listen,
+    "folder": os.mkdir,
+    "circle": lambda name: os.symlink(name, name),
+    "endless": lambda name: os.symlink("/dev/zero", name),
+    "descriptor": lambda name: os.symlink("/proc/self/fd/0", name),
+}
+
+
+@pytest.mark.parametrize("kind", INSTEAD)
+@pytest.mark.parametrize("place", [MANIFEST, "a/b"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str, kind: str) -> None:
+    path = forged(tmp_path, SOUND)
+    (path / place).unlink()
+    with chdir((path / place).parent):  # a socket's name must be short
+        INSTEAD[kind](Path(place).name)
+    # What is no file may also be a disk's error: the trial waits for itself alone.
+    refused = DamagedCheckpoint if place == MANIFEST else (DamagedCheckpoint, OSError)
+    with pytest.raises(refused, match="s5"):
+        checkpoints.verified(path)
+    assert checkpoints.furthest(tmp_path) == ((0, 0) if place == MANIFEST else (5, 1))
+
+
+@pytest.mark.parametrize("said_bytes", [0, 1 << 46])
+def test_what_would_be_read_for_days_is_not_begun(tmp_path: Path, said_bytes: int) -> None:
+    path = forged(tmp_path, SOUND | {"files": {"a/b": {"sha256": EMPTY, "bytes": said_bytes}}})
+    with suppress(OSError):  # a file system may have none that large
+        os.truncate(path / "a" / "b", 1 << 43)
+    os.truncate(path / "a" / "b", max(1 << 40, os.path.getsize(path / "a" / "b")))
+    with pytest.raises(DamagedCheckpoint, match="s5"):
+        checkpoints.verified(path)
