@@ -8,6 +8,7 @@ starting a trial take their seconds; there is no other delay.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -248,14 +249,14 @@ class Drive:
             self._seconds,
         )
 
-    def play(self) -> tuple[Trial, ...]:
-        """Go on until nothing is left to happen; the trials as they are then.
+    def play(self, until: Time = math.inf) -> tuple[Trial, ...]:
+        """Go on until nothing is left to happen, or a time is over; the trials as they are then.
 
         Raises:
             SimulationStalled: the policy raised.
         """
         self._tell(*self._opening)
-        while self._agenda.step():
+        while self._agenda.now <= until and self._agenda.step():
             pass
         state = self._scheduler.state
         state.check()
