@@ -4,13 +4,13 @@
 1911.10504): 108 step decays of a learning rate, 2 x 2 values and three times 40, 60 or 80 epochs,
 of 200. *Counted* are epochs, with each stage once, against all trials by themselves; for successive
 halving (a third goes on at epochs 16 and 64) over 300 draws of the scores, equal trials in their
-order. *Simulated*
-is the production scheduler under each policy, to the end of all trials; for `successive_halving`
-also to the end of those that it has not held back. `of bound` is what the tree makes of the fewer
-epochs: the ratio of device-seconds over the ratio of epochs. `--live` trains 8 trials of a small
-network on real digits instead, with and without the tree, and compares their last weights bit by
-bit; `--paper` does so with the 108 and a residual network in PyTorch, in half as many epochs, by a
-grid and by successive halving.
+order; and those of the paper's other study, of 8 growing batches. *Simulated* is the production
+scheduler under each policy, to the end of all trials; for `successive_halving` also to the end of
+those that it has not held back; the other study under `fifo` and `asha`, as in the paper. `of
+bound` is what the tree makes of the fewer epochs: the ratio of device-seconds over the ratio of
+epochs. `--live` trains 8 trials of a small network on real digits instead, with and without the
+tree, and compares their last weights bit by bit; `--paper` does so with the 108 and a residual
+network in PyTorch, in half as many epochs, by a grid and by successive halving.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ def specs(root: str = "root") -> list[TrialSpec]:
     return found
 
 
-def batch_sizes() -> list[TrialSpec]:
+def batch_sizes(root: str = "root") -> list[TrialSpec]:
     """The paper's other study: a batch of 128 that grows five times at three epochs."""
     found = []
     for number, lengths in enumerate(product((30, 60), repeat=3)):
         ends = (*accumulate(lengths), None)
         stages = tuple(Stage(end, (("batch", 128 * 5**i),)) for i, end in enumerate(ends))
-        found.append(TrialSpec(f"{STUDY}/{number}", STUDY, number, stages, (), 0, root="root"))
+        found.append(TrialSpec(f"{STUDY}/{number}", STUDY, number, stages, (), 0, root=root))
     return found
 
 
@@ -225,23 +225,28 @@ def losses(trial: TrialSpec, epochs: int) -> tuple[float, ...]:
     return tuple(found)
 
 
-def simulated(devices: int) -> Iterator[list[str | float]]:
+def simulated(
+    devices: int,
+    study: Callable[[str], list[TrialSpec]] = specs,
+    policies: Sequence[str] = POLICIES,
+) -> Iterator[list[str | float]]:
     """A row for each policy."""
-    trials = specs()
+    trials = study("root")
     jobs = [Job(losses(trial, EPOCHS), EPOCH_SECONDS, EPOCHS, 1) for trial in trials]
     order = SubmissionOrder(tuple(jobs), (), LossGoal(0.0, 1.0, 0.0), SWITCH)
     bound = EPOCHS * len(trials) / unique(trials, lambda trial: EPOCHS)[2]
     began = time.monotonic()
-    for name in POLICIES:
+    for name in policies:
         _tell(began, f"{devices} devices: {name}")
         halves = name == "successive_halving"
         settings = (("min_rung", 16.0), ("max_rung", 64.0)) if halves else ()
         plugin = Plugin(name, settings)
         alone, tree = (
             Drive(order, devices, plugin, Plugin("free"), specs=of).run()
-            for of in (specs(root=""), trials)
+            for of in (study(""), trials)
         )
-        yield _row(name, devices, alone, tree, bound)
+        what = name if study is specs else f"{name}, batch sizes"
+        yield _row(what, devices, alone, tree, bound)
         if halves:
             yield _to_the_last_of(order, devices, alone, tree)
 
@@ -418,6 +423,8 @@ def main() -> None:
         return
     publish("stage_tree_counted", COUNTED, counted())
     rows = [row for devices in chosen.devices for row in simulated(devices)]
+    for devices in chosen.devices:
+        rows += simulated(devices, batch_sizes, ("fifo", "asha"))  # those of the paper
     publish("stage_tree_simulated", SIMULATED, rows)
 
 
