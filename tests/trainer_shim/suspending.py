@@ -171,13 +171,7 @@ class Runs:
     def suspended(self, *steps: int) -> Outcome:
         """Ended at each of these boundaries, and begun again from the checkpoint."""
         with self.trial("suspended") as trial:
-            restore = None
-            for step in steps:
-                trial.start(restore=restore, limit=step)
-                assert trial.until("parked")["step"] == step
-                restore = suspend(trial)["checkpoint"]["path"]
-            trial.start(restore=restore)
-            trial.until("completed")
+            complete(trial, *steps)
             return outcome(trial)
 
     def extended(self, epochs: Sequence[str], suspend_at: int | None = None) -> Outcome:
@@ -208,6 +202,17 @@ def suspend(trial: Trial) -> Event:
     event = trial.until("suspended", "checkpoint_failed")
     assert event["kind"] == "suspended", event["reason"]
     return event
+
+
+def complete(trial: Trial, *steps: int) -> None:
+    """Run a trial to its end, ended at each of these boundaries and begun again from there."""
+    restore = None
+    for step in steps:
+        trial.start(restore=restore, limit=step)
+        assert trial.until("parked")["step"] == step
+        restore = suspend(trial)["checkpoint"]["path"]
+    trial.start(restore=restore)
+    trial.until("completed")
 
 
 def outcome(trial: Trial) -> Outcome:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
-from tests.trainer_shim.suspending import suspend
+from tests.trainer_shim.suspending import complete, suspend
 
 TRAINING = """
 import trainer_shim
@@ -55,14 +55,8 @@ LOGGING = """log.write(f"step {step}\\n"); logging.warning("step %d", step)
 
 def run(trial: Trial, *steps: int) -> None:
     """A trial ended at these boundaries, and gone on with."""
-    restore = None
     trial.launch()
-    for step in steps:
-        trial.start(restore=restore, limit=step)
-        assert trial.until("parked")["step"] == step
-        restore = suspend(trial)["checkpoint"]["path"]
-    trial.start(restore=restore)
-    trial.until("completed")
+    complete(trial, *steps)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer_shim import torch_programs
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.suspending import Runs
+from tests.trainer_shim.suspending import Runs, complete
 from tests.trainer_shim.test_bad_moments import is_there
 from tests.trainer_shim.test_side_metrics import curve, points
 from trainer_shim.metrics.files import GrowingFiles
@@ -227,12 +227,5 @@ def test_a_row_after_a_pass_is_of_its_last_step(tmp_path: Path) -> None:
     assert curve(trial, "val_acc").keys() == {7, 14, 21}
     assert all(values["loss"] < 7 for values in whole.values())
     with runs.trial("suspended") as trial:
-        restore = None
-        for step in (7, 10, 14):
-            trial.start(restore=restore, limit=step)
-            trial.until("parked")
-            trial.suspend("checkpoint")
-            restore = trial.until("suspended")["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, 7, 10, 14)
         assert points(trial) == whole

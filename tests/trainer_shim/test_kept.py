@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
-from tests.trainer_shim.suspending import QUIET, fidelity, suspend
+from tests.trainer_shim.suspending import QUIET, complete, fidelity, suspend
 from trainer_shim.rerun import open_writers, workdir_rollback
 from trainer_shim.rerun.workdir_baseline import WorkdirBaseline
 
@@ -104,15 +104,8 @@ def files(trial: Trial) -> dict[str, bytes]:
 
 def run(trial: Trial, *steps: int, zygote: Zygote | None = None) -> dict[str, bytes]:
     """The files of a trial ended at these boundaries, and at the last one a second time."""
-    restore = None
     trial.launch(zygote)
-    for step in steps:
-        trial.start(restore=restore, limit=step)
-        assert trial.until("parked")["step"] == step
-        trial.suspend("checkpoint")
-        restore = trial.until("suspended")["checkpoint"]["path"]
-    trial.start(restore=restore)
-    trial.until("completed")
+    complete(trial, *steps)
     assert not (trial.directory / "kept").exists()
     return files(trial)
 

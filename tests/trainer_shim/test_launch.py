@@ -11,6 +11,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
+from tests.trainer_shim.suspending import complete
 from trainer_shim.host.launch import python_arguments
 from trainer_shim.program import command_line
 
@@ -227,14 +228,7 @@ print("FINAL", sys.prefix, hashlib.sha256(weights).hexdigest())
     outcomes = []
     for argv, steps in ((direct, ()), (asked, (7,))):
         trial = make_trial(program, argv=argv, env=env, seed=3).launch()
-        restore = None
-        for step in steps:
-            trial.start(restore=restore, limit=step)
-            assert trial.until("parked")["step"] == step
-            trial.suspend("checkpoint")
-            restore = trial.until("suspended")["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, *steps)
         said = [event["level"] for event in trial.events if event["kind"] == "fidelity"]
         assert said[-1] == "exact"
         outcomes.append((trial.losses(), trial.output.splitlines()[-1]))

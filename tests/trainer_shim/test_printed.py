@@ -10,7 +10,7 @@ import pytest
 from tests.trainer_shim import keras_programs, torch_programs
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs
+from tests.trainer_shim.suspending import Runs, complete
 from tests.trainer_shim.test_side_metrics import curve, points
 
 FITTED = """
@@ -203,14 +203,7 @@ def test_a_torch_script_is_ranked_by_what_it_prints(tmp_path: Path) -> None:
     assert curve(trial, "Accuracy").keys() == {7, 14, 21}
     assert {name for values in whole.values() for name in values} == {"loss", "Accuracy"}
     with runs.trial("suspended") as trial:
-        restore = None
-        for step in (7, 10, 14):
-            trial.start(restore=restore, limit=step)
-            trial.until("parked")
-            trial.suspend("checkpoint")
-            restore = trial.until("suspended")["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, 7, 10, 14)
         assert points(trial) == whole
         assert trial.output.splitlines()[-1] == runs.plain()
 

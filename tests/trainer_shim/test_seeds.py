@@ -8,6 +8,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
+from tests.trainer_shim.suspending import complete
 
 DRAWING = """
 import importlib.util, random, time
@@ -80,14 +81,7 @@ clock["keras"] = keras.random.normal([], seed=keras.random.SeedGenerator(now()))
 def drawn(trial: Trial, *, anew_after: tuple[int, ...]) -> dict[int, dict[str, float]]:
     """What a trial that was begun again after these steps has reported."""
     trial.launch()
-    restore = None
-    for step in anew_after:
-        trial.start(restore=restore, limit=step)
-        trial.until("parked")
-        trial.suspend("checkpoint")
-        restore = trial.until("suspended")["checkpoint"]["path"]
-    trial.start(restore=restore)
-    trial.until("completed")
+    complete(trial, *anew_after)
     reported = [event for event in trial.events if event["kind"] == "reported"]
     return {step: values for event in reported for step, values in event["points"]}
 

@@ -17,7 +17,7 @@ import trainer_shim
 from tests.trainer_shim import keras_programs, torch_programs
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, Trial, Zygote
-from tests.trainer_shim.suspending import Runs, promised
+from tests.trainer_shim.suspending import Runs, complete, promised
 from tests.trainer_shim.test_api import VALUES
 from tests.trainer_shim.test_reporter import Told, told
 from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, logged
@@ -127,14 +127,7 @@ def test_a_line_in_a_callback_tells_what_the_adapter_does_not(
         doubled
     )
     with runs.trial("suspended") as trial:
-        restore = None
-        for step in (10, 15, 20):
-            trial.start(restore=restore, limit=step)
-            trial.until("parked")
-            trial.suspend("checkpoint")
-            restore = trial.until("suspended")["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, 10, 15, 20)
         assert points(trial) == whole
 
 
@@ -166,14 +159,7 @@ def test_a_torch_loop_tells_its_validation_once(tmp_path: Path) -> None:
     assert all(values["double"] == pytest.approx(2 * values["loss"]) for values in whole.values())
     assert [step for step, values in whole.items() if "val/acc" in values] == [7, 14, 21]
     with runs.trial("suspended") as trial:
-        restore = None
-        for step in (7, 10, 14):
-            trial.start(restore=restore, limit=step)
-            trial.until("parked")
-            trial.suspend("checkpoint")
-            restore = trial.until("suspended")["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, 7, 10, 14)
         assert points(trial) == whole
         assert trial.output.splitlines()[-1] == final == runs.plain()
 

@@ -12,7 +12,14 @@ import pytest
 
 from tests.trainer_shim import tf_programs as programs
 from tests.trainer_shim.driving import Zygote
-from tests.trainer_shim.suspending import Runs, fidelity, outcome, suspend, tensorflow_zygote
+from tests.trainer_shim.suspending import (
+    Runs,
+    complete,
+    fidelity,
+    outcome,
+    suspend,
+    tensorflow_zygote,
+)
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(300)]
 
@@ -78,13 +85,7 @@ def test_what_it_looks_at_may_depend_on_the_clock(zygote: Zygote, tmp_path: Path
     undisturbed = runs.undisturbed()
     steps = (3, 6, 12)
     with runs.trial("clock") as trial:
-        restore = None
-        for step in steps:
-            trial.start(restore=restore, limit=step)
-            assert trial.until("parked")["step"] == step
-            restore = suspend(trial)["checkpoint"]["path"]
-        trial.start(restore=restore)
-        trial.until("completed")
+        complete(trial, *steps)
         assert outcome(trial) == undisturbed
         level, reason = fidelity(trial)
         assert level == "exact-if-deterministic"

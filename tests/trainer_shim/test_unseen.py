@@ -42,22 +42,28 @@ def test_what_it_prints_is_its_metrics(make_trial: MakeTrial) -> None:
     assert (ended["step"], ended["metrics"]["loss"]) == (3, 1.5)
 
 
+def parked_once(make_trial: MakeTrial, script: str, file: str) -> Trial:
+    """A script that has been parked where it had written a file, and goes on from its gate."""
+    trial = make_trial("", argv=["/bin/sh", "-c", script])
+    work = trial.directory / "work"
+    os.mkfifo(work / "gate")
+    trial.launch()
+    trial.start()
+    is_there(work / file)
+    trial.suspend("park")
+    trial.until("parked")
+    trial.resume()
+    (work / "gate").write_text("go\n")
+    return trial
+
+
 def test_rows_that_it_adds_to_a_file_are_its_metrics(make_trial: MakeTrial) -> None:
     script = """
     echo '{"loss": 0.5}' > log.jsonl
     read line < gate
     echo '{"loss": 0.25}' >> log.jsonl
     """
-    trial = make_trial("", argv=["/bin/sh", "-c", script])
-    work = trial.directory / "work"
-    os.mkfifo(work / "gate")
-    trial.launch()
-    trial.start()
-    is_there(work / "log.jsonl")
-    trial.suspend("park")
-    trial.until("parked")
-    trial.resume()
-    (work / "gate").write_text("go\n")
+    trial = parked_once(make_trial, script, "log.jsonl")
     trial.until("completed")
     assert points(trial) == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
 
@@ -89,16 +95,7 @@ def test_what_it_prints_and_writes_to_a_file_as_well_is_one_step(make_trial: Mak
     read line < gate
     echo loss=0.25; echo '{"loss": 0.26, "acc": 0.75}' >> log.jsonl
     """
-    trial = make_trial("", argv=["/bin/sh", "-c", script])
-    work = trial.directory / "work"
-    os.mkfifo(work / "gate")
-    trial.launch()
-    trial.start()
-    is_there(work / "written")
-    trial.suspend("park")
-    trial.until("parked")
-    trial.resume()
-    (work / "gate").write_text("go\n")
+    trial = parked_once(make_trial, script, "written")
     assert trial.until("completed")["step"] == 2
     assert points(trial) == {1: {"loss": 0.5, "acc": 0.25}, 2: {"loss": 0.25, "acc": 0.75}}
 
@@ -149,16 +146,7 @@ def test_no_file_and_no_line_that_cannot_be_read_ends_it(make_trial: MakeTrial) 
     echo "{\\"a\\":$(deep 1900 '[')$(deep 1900 ']')}"
     echo loss=0.5
     """
-    trial = make_trial("", argv=["/bin/sh", "-c", script])
-    work = trial.directory / "work"
-    os.mkfifo(work / "gate")
-    trial.launch()
-    trial.start()
-    is_there(work / "log.csv")
-    trial.suspend("park")
-    trial.until("parked")
-    trial.resume()
-    (work / "gate").write_text("go\n")
+    trial = parked_once(make_trial, script, "log.csv")
     trial.until("completed")
     assert points(trial) == {1: {"loss": 0.5}}
 
