@@ -114,6 +114,8 @@ class Authority:
         self._know()
         with expecting(self._ledger_path, "the certificates that count", _RESTORE):
             self._ledger = _read_ledger(self._ledger_path)
+        # What was written of each: only one changes when all of a cluster renew after each other.
+        self._lines: dict[Identity, tuple[Issued, str]] = {}
         self._server: pem.Files | None = None
         self._server_anew = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
@@ -237,15 +239,23 @@ class Authority:
 
     def _keep(self, ledger: dict[Identity, Issued]) -> None:
         """Have this ledger, once it is on the disk. Raises OSError."""
-        entries = [
-            [identity.role, identity.name,
-             [[key, [str(serial) for serial in serials]] for key, serials in issued.keyed],
-             issued.expires_unix_seconds, issued.grant,
-             [str(serial) for serial in issued.superseded], issued.roots]
-            for identity, issued in ledger.items()
-        ]  # fmt: skip
-        write_private(self._ledger_path, json.dumps(entries, indent=1).encode())
-        self._ledger = ledger
+        lines: dict[Identity, tuple[Issued, str]] = {}
+        for identity, issued in ledger.items():
+            known, line = self._lines.get(identity, (None, ""))
+            lines[identity] = issued, line if known is issued else _line(identity, issued)
+        body = ",\n".join(line for _, line in lines.values())
+        write_private(self._ledger_path, f"[\n{body}\n]\n".encode())
+        self._ledger, self._lines = ledger, lines
+
+
+def _line(identity: Identity, issued: Issued) -> str:
+    """What the ledger has of one identity, in JSON."""
+    return json.dumps([
+        identity.role, identity.name,
+        [[key, [str(serial) for serial in serials]] for key, serials in issued.keyed],
+        issued.expires_unix_seconds, issued.grant,
+        [str(serial) for serial in issued.superseded], issued.roots,
+    ])  # fmt: skip
 
 
 def key_mark(request: x509.CertificateSigningRequest) -> str:
