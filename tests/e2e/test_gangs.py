@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import grpc.aio
@@ -13,6 +14,7 @@ from tests.e2e.cluster import Cluster, running
 from tests.trainer_shim.rank_programs import ALL_REDUCE
 
 STEPS = 150
+FAR = 1_000_000  # by what is left, a move pays however slow the machine is
 SOLE = """
 import time
 import trainer_shim
@@ -34,7 +36,9 @@ def paired(log: Path) -> str:
     return program.replace("    trial.report(step", f"{slow}{notes}    trial.report(step")
 
 
-async def submit(cluster: Cluster, name: str, text: str, trials: int, devices: int) -> str:
+async def submit(
+    cluster: Cluster, name: str, text: str, trials: int, devices: int, **spec: object
+) -> str:
     numbers = [float(number) for number in range(trials)]
     return await cluster.submit(
         name,
@@ -42,6 +46,7 @@ async def submit(cluster: Cluster, name: str, text: str, trials: int, devices: i
         {"number": numbers},
         resources=types_pb2.Resources(devices=devices),
         schedule=types_pb2.Schedule(policy=TURNS),
+        **spec,
     )
 
 
@@ -64,6 +69,59 @@ async def test_trials_of_two_devices_take_turns_with_others_and_train_as_if_alon
         places = {rank: cores for at, rank, cores in lines if at == str(step)}
         assert len(places) == 2
     assert len(lines) == 2 * 2 * STEPS, "a step was lost, or done again"
+
+
+def on_devices(where: Path) -> str:
+    """The program, far from its end. It reads in a file which trials are on a slow device: there
+    each of its steps takes 0.5 s instead of 0.02, and each of its checkpoints a second more."""
+    program = ALL_REDUCE.replace("int(sys.argv[1])", str(FAR))
+    seen = f"    import time\n    with open({str(where)!r}) as file:\n"
+    seen += "        is_slow = os.environ['HERMES_TRIAL'] in json.load(file)\n"
+    seen += "    time.sleep(0.5 if is_slow else 0.02)\n"
+    program = program.replace("def save(folder):", "def save(folder):\n    time.sleep(is_slow)")
+    return program.replace("    trial.report(step", f"{seen}    trial.report(step")
+
+
+@pytest.mark.timeout(180)
+async def test_a_trial_on_a_slow_device_goes_on_on_others_and_why_says_so(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """Of eight devices the fifth is slow, whoever has it; the other trials stay where they are."""
+    where = tmp_path / "slow"
+    where.write_text("[]")
+    async with running(tmp_path_factory.mktemp("g"), slots=8) as cluster:
+        far = types_pb2.Stop(max_steps=FAR)
+        await submit(cluster, "pairs", on_devices(where), 3, 2, stop=far)
+        places: dict[str, list[str]] = {}  # those that each trial has had
+        said: dict[str, None] = {}  # what `why` told of the one that has moved
+
+        async def has_moved() -> bool:
+            trials = {trial.id: trial for trial in (await cluster.study("pairs")).trials}
+            on_it = [name for name, trial in trials.items() if "local/cpu4" in trial.device]
+            partial = where.with_suffix(".new")
+            partial.write_text(json.dumps(on_it))
+            partial.rename(where)
+            for name, trial in trials.items():
+                if trial.device and trial.device not in places.setdefault(name, []):
+                    places[name].append(trial.device)
+            for name in on_it:
+                request = control.ExplainTrialRequest(trial=name)
+                said[(await cluster.stub.ExplainTrial(request)).last_decision] = None
+            return any(len(had) > 1 for had in places.values())
+
+        await cluster.until(has_moved)
+        then = {trial.id: trial.step for trial in (await cluster.study("pairs")).trials}
+
+        async def are_ahead() -> bool:
+            trials = (await cluster.study("pairs")).trials
+            return all(trial.step > then[trial.id] + 50 for trial in trials)
+
+        await cluster.until(are_ahead)
+    slow, *others = sorted(places.values(), key=lambda had: "local/cpu4" not in had[0])
+    assert slow == ["local/cpu4, local/cpu5", "local/cpu6, local/cpu7"]
+    assert others == [["local/cpu0, local/cpu1"], ["local/cpu2, local/cpu3"]]
+    told = "it continues on other devices: on these it is"
+    assert any(told in each and "as fast as is usual, to save" in each for each in said)
 
 
 @pytest.mark.timeout(60)
