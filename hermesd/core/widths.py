@@ -23,9 +23,10 @@ WEIGHT = 0.2
 # Of the speed that is usual, a straggler has less than this part.
 STRAGGLES = 0.5
 # The frameworks whose checkpoints are of any number of devices: what a program writes and reads
-# itself, and DistributedDataParallel. Other adapters put back the program's rank and its share of
-# the data. Which one it is is known once a trial has begun, on as few devices as it may.
-OF_ANY_WIDTH = ("explicit", "torch-ddp")
+# itself, DistributedDataParallel and MultiWorkerMirroredStrategy. Other adapters put back the
+# program's rank and its share of the data, or cannot tell whether what is trained is replicated.
+# Which one it is is known once a trial has begun, on as few devices as it may.
+OF_ANY_WIDTH = ("explicit", "torch-ddp", "tensorflow-multiworker")
 
 
 def is_of_any_width(trial: Trial) -> bool:

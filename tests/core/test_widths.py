@@ -94,9 +94,10 @@ def test_what_an_adapter_restores_is_not_resized() -> None:
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
 
 
-def test_replicas_are_resized_whoever_restores_them() -> None:
+@pytest.mark.parametrize("framework", ["torch-ddp 2.13.0", "tensorflow-multiworker 2.21.0"])
+def test_replicas_are_resized_whoever_restores_them(framework: str) -> None:
     book = elastic()
-    trains(book, "s/0#1", 0, 30, 1.0, framework="torch-ddp 2.13.0").heard()
+    trains(book, "s/0#1", 0, 30, 1.0, framework=framework).heard()
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
 
 

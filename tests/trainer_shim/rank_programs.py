@@ -218,6 +218,44 @@ MULTI_WORKER = textwrap.dedent("""
     print(rank, float(np.abs(weights.numpy()).sum()).hex(), flush=True)
 """)
 
+# A model of Keras in a loop of the program's own, which TensorFlow gives its part of a batch of 24,
+# whatever the number of processes. Prints all of its weights.
+MULTI_WORKER_OF_ANY_WIDTH = textwrap.dedent("""
+    import sys
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras.utils.set_random_seed(7)
+    x = np.random.RandomState(0).randn(96, 8).astype("float32")
+    y = x.sum(1, keepdims=True)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96, seed=3).repeat().batch(24)
+    batches = iter(strategy.experimental_distribute_dataset(data))
+    with strategy.scope():
+        model = keras.Sequential(
+            [keras.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.Adam(0.01)
+        optimizer.build(model.trainable_variables)
+
+    def replica(a, b):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(a, training=True) - b) ** 2) / 24
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(gradients, model.trainable_variables)
+        return loss
+
+    @tf.function
+    def train_step(a, b):
+        losses = strategy.run(replica, args=(a, b))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    for step in range(int(sys.argv[1])):
+        loss = train_step(*next(batches))
+    weights = np.concatenate([each.numpy().ravel() for each in model.trainable_variables])
+    print(*weights.tolist(), flush=True)
+""")
+
 # One process with two replicas of the model, each on a device of its own, and half of each batch.
 MIRRORED_FIT = textwrap.dedent("""
     import sys

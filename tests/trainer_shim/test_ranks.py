@@ -20,6 +20,7 @@ from tests.trainer_shim.rank_programs import (
     DDP_OF_ANY_WIDTH,
     MIRRORED_FIT,
     MULTI_WORKER,
+    MULTI_WORKER_OF_ANY_WIDTH,
 )
 from tests.trainer_shim.suspending import QUIET, warm_zygote
 
@@ -145,7 +146,7 @@ def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
         assert last_words(trial, width) == expected
 
 
-def resized(trial: Trial, width: int) -> None:
+def resized(trial: Trial, width: int, zygote: Zygote | None = None) -> None:
     """Suspend a trial by a checkpoint, and have so many processes go on from it."""
     steps_begin(trial)
     trial.suspend("checkpoint")
@@ -153,7 +154,7 @@ def resized(trial: Trial, width: int) -> None:
     trial.quit()
     spec = json.loads(trial.spec.read_text())
     trial.spec.write_text(json.dumps({**spec, "ranks": [{}] * width}))
-    trial.launch()
+    trial.launch(zygote)
     trial.start(saved)
 
 
@@ -199,6 +200,50 @@ def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(
         trial.until("resumed")
         assert suspended(trial, "checkpoint", 1, random.Random(2)) == 1
         assert last_words(trial, 2) == expected
+
+
+@pytest.mark.tensorflow
+@pytest.mark.in_depth
+@pytest.mark.timeout(300)
+def test_tensorflows_multi_worker_strategy_differs_by_rounding_on_another_number_of_devices(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """An unchanged program, whose batches TensorFlow divides among however many there are."""
+    steps = 400
+    (plain,) = undisturbed(tmp_path / "plain", 1, steps, MULTI_WORKER_OF_ANY_WIDTH, zygote)
+    trial = trial_of(tmp_path / "cut", 2, MULTI_WORKER_OF_ANY_WIDTH, str(steps), seed=1)
+    with ending(trial.launch(zygote)) as trial:
+        trial.start()
+        for width in (1, 2, 3):
+            resized(trial, width, zygote)
+        trial.until("completed")
+        found = last_words(trial, 3)
+        done = list(trial.losses())
+        known = [each["framework"] for each in trial.events if each["kind"] == "fidelity"]
+    assert len(set(found)) == 1, "each has the same weights"
+    weights, expected = (list(map(float, each.split())) for each in (found[0], plain))
+    assert weights == pytest.approx(expected, rel=0, abs=1e-4)
+    assert done == list(range(1, steps + 1))
+    assert known[-1].startswith("tensorflow-multiworker ")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.in_depth
+@pytest.mark.timeout(300)
+def test_a_batch_that_is_not_divided_is_told_when_the_number_of_devices_changes(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """Each of two processes has twelve examples a step, and so has the only one."""
+    trial = trial_of(tmp_path / "t", 2, MULTI_WORKER, "1000000", seed=1)
+    with ending(trial.launch(zygote)) as trial:
+        trial.start()
+        resized(trial, 1, zygote)
+        with pytest.raises(AssertionError):
+            trial.until("completed")
+        failed = trial.events[-1]
+    assert failed["error_kind"] == "restore"
+    told = "a batch of 12 in 1 processes, it was 24 in 2: divide the batch by WORLD_SIZE"
+    assert told in failed["detail"]
 
 
 @pytest.mark.tensorflow

@@ -31,6 +31,8 @@ class LoopFidelity:
         self._agent = agent
         self._capture, self._end = capture, end
         self._level, self._reason = "exact", exact
+        self._framework = ""  # of before it was known whether the processes are replicas
+        self.are_replicas = False
         self.has_begun = False
         self.is_obstructed = False  # whether checkpoints are out of the question
         for reason in (private.untested(), seeds_private.missing()):
@@ -54,6 +56,12 @@ class LoopFidelity:
         """From here on this program can only be parked."""
         self.lower("park-only", reason)
 
+    def replicates(self, are_replicas: bool) -> None:
+        """Whether the checkpoints are of any number of processes, by all that was trained."""
+        before, self.are_replicas = self.are_replicas, are_replicas
+        if self.has_begun and before != are_replicas:
+            self._say()
+
     def begin(self, step: int) -> None:
         """The first step of this process comes next; `step` are done."""
         import tensorflow as tf
@@ -64,6 +72,7 @@ class LoopFidelity:
         agent = self._agent
         if agent.framework == "none":
             agent.hello(private.framework())
+        self._framework = agent.framework
         devices = {device.device_type for device in tf.config.list_logical_devices()}
         determinism = private.find(private.DETERMINISM, "is_op_determinism_enabled")()
         if devices != {"CPU"} and not determinism:
@@ -76,6 +85,7 @@ class LoopFidelity:
         agent = self._agent
         agent.capture = None if self.is_obstructed else self._capture
         agent.end = None if self.is_obstructed else self._end
+        agent.framework = private.framework(True) if self.are_replicas else self._framework
         agent.fidelity(self._level, self._reason)
 
     @contextmanager

@@ -10,6 +10,7 @@ values back. So a replay takes a time linear in the steps, without their computa
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 import threading
@@ -28,6 +29,7 @@ from trainer_shim.adapters.tensorflow.traces import Traces
 from trainer_shim.adapters.tensorflow.variables import Variables
 from trainer_shim.agent import Agent
 from trainer_shim.checkpoint_dir import Builder
+from trainer_shim.saver import OtherProgram
 
 # A traced function as the loop that calls it needs to know it.
 #
@@ -133,6 +135,9 @@ class Loop(ReplayedProgram):
         self._op_error: Any = None
         self._named: dict[str, Any] = {}  # what holds the trained variables
         self._call: Any = None  # TensorFlow's own, of a context's function
+        self._world = int(os.environ.get("WORLD_SIZE", "1"))
+        self._are_replicas = agent.several  # all that is trained, as far as is known
+        self._examples = 0  # the most of them that a step was given
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
@@ -207,6 +212,7 @@ class Loop(ReplayedProgram):
             plan.is_known_as(trains)
             if trains:
                 self._named.update(self._named_objects(plan.written))
+                self._tell_replicas(plan, inputs)
                 self.agent.result = self._result
         plan.is_skipped = plan.trains or not touched.isdisjoint(self.variables.stale)
         plan.changes = self.variables.changes
@@ -225,6 +231,24 @@ class Loop(ReplayedProgram):
     def _named_objects(self, written: set[int]) -> dict[str, Any]:
         caller = sys._getframe()
         return loadable.named_objects(caller, lambda one: self.variables.holds(one, written))
+
+    def _tell_replicas(self, plan: TracedPlan, inputs: Sequence[Any]) -> None:
+        """Say whether the checkpoints are of any number of processes, by all that was trained."""
+        # What exchanges values between the processes writes only a token that keeps their order.
+        writers = plan.definition.writers.items()
+        written = [inputs[at] for at, one in writers if not one.startswith("Collective")]
+        numbers = plan.written.intersection(map(self.variables.number, written))
+        trained = [self.variables.get(number) for number in numbers if self._is_trainable(number)]
+        self._are_replicas = self._are_replicas and all(map(self._is_replica, trained))
+        self.standing.replicates(self._are_replicas)
+
+    def _is_replica(self, variable: Any) -> bool:
+        """Whether TensorFlow keeps a variable the same in each of the processes."""
+        import tensorflow as tf
+
+        strategy = vars(variable).get("_distribute_strategy")
+        is_of_all = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        return is_of_all and strategy.num_replicas_in_sync == self._world
 
     def _hold(self, plan: TracedPlan) -> None:
         """Keep what it writes, though the function of the program that made it may return."""
@@ -309,8 +333,11 @@ class Loop(ReplayedProgram):
         self._last = (plan, inputs)
         self._stepped()
         self.variables.boundary()
+        examples = plan.examples(inputs)
+        if examples > self._examples:
+            self._examples = examples
         if self._position is None:
-            self._boundary(self.traces.loss_of(plan.name, outputs), plan.examples(inputs))
+            self._boundary(self.traces.loss_of(plan.name, outputs), examples)
 
     def _begin(self) -> None:
         self.steps = self.agent.page.step
@@ -381,7 +408,33 @@ class Loop(ReplayedProgram):
     def _last_step(self) -> tuple[str, int | None]:
         assert self._last is not None
         plan, inputs = self._last
-        return plan.label, plan.checksum(inputs) if self.standing.repeats else None
+        repeats = self.standing.repeats and not self._is_elsewhere
+        return plan.label, plan.checksum(inputs) if repeats else None
+
+    def _share(self) -> store.State:
+        return {"world": self._world, "examples": self._examples}
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether it is run again in another number of processes, each with another part of the
+        data."""
+        then = (self._position or {}).get("world", self._world)  # earlier ones do not say
+        return bool(then != self._world)
+
+    def _go_on(self, position: store.State) -> None:
+        if self._is_elsewhere:
+            self._check_batch(position["world"], position["examples"])
+        super()._go_on(position)
+
+    def _check_batch(self, world: int, examples: int) -> None:
+        """Raises OtherProgram if the processes together no longer take as many examples to a step
+        as they did, but for what does not divide."""
+        then, now = examples * world, self._examples * self._world
+        if abs(then - now) >= max(world, self._world):
+            raise OtherProgram(
+                f"a batch of {now} in {self._world} processes, it was {then} in {world}: "
+                f"divide the batch by WORLD_SIZE"
+            )
 
     def _copy_variables(self) -> tuple[list[Any], list[Any]]:
         kinds, arrays = [], []

@@ -85,6 +85,7 @@ NAMES = (
 # Attributes of objects, each by a function that sets it.
 USES = (
     (VARIABLES, "BaseResourceVariable.__init__", "_handle"),
+    (VARIABLES, "BaseResourceVariable.__init__", "_distribute_strategy"),
     (ITERATORS, "OwnedIterator._create_iterator", "_iterator_resource"),
     (SESSION, "BaseSession.__init__", "_closed"),
     (FUNC_GRAPH, "FuncGraph.__init__", "structured_outputs"),
@@ -105,8 +106,9 @@ def untested() -> str | None:
     return first_untested({"tensorflow": tf.__version__})
 
 
-def framework() -> str:
-    """The framework and its version, as a checkpoint names it."""
+def framework(are_replicas: bool = False) -> str:
+    """The framework and its version, as a checkpoint names it; by another name if all that is
+    trained is the same in each of the processes, which may then be any number."""
     import tensorflow as tf
 
-    return f"tensorflow {tf.__version__}"
+    return f"tensorflow{'-multiworker' * are_replicas} {tf.__version__}"

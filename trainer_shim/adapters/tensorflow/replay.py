@@ -57,6 +57,10 @@ class ReplayedProgram(ABC):
     def _put_back(self, kinds: list[Any], arrays: Iterator[bytes]) -> None:
         """Give the variables their values back."""
 
+    def _share(self) -> store.State:
+        """What part each process has in a step, of those that share one."""
+        return {}
+
     # Boundaries.
 
     def _stepped(self) -> None:
@@ -92,7 +96,7 @@ class ReplayedProgram(ABC):
             if not isinstance(found, CannotCaptureNow):
                 self.standing.obstacle(str(found))
             raise found from error
-        state = {"steps": self.steps, "step": label, "data": data}
+        state = {"steps": self.steps, "step": label, "data": data, **self._share()}
         state |= {"rows": rows, "variables": kinds}
         return store.LoopSnapshot(self._name, state, [codes, values, *arrays], beside=2)
 
