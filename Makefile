@@ -2,6 +2,9 @@
 # make test        the tests            make check  linters, types, import contracts, fresh protos
 # make test-frameworks   what needs PyTorch, Lightning, Transformers, JAX or Keras 2, all examples, and
 #                  TensorFlow in depth, in an environment of its own (2 GB); nothing may be skipped there
+# make test-versions TORCH=2.12.0   the few tests that tell most about a framework, with just this version
+#                  of it, in an environment of its own; also TENSORFLOW=, KERAS=, JAX=, LIGHTNING=,
+#                  TRANSFORMERS= and ACCELERATE=, several at once where they need each other
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
@@ -25,6 +28,16 @@ SHARD  ?= 1/1
 WORKERS ?= $(shell expr `nproc` \* 3)
 STAMPS := .venv/.stamps
 FRAMEWORKS := .venv-frameworks
+VERSIONS := .venv-versions
+ASKED = $(foreach name,torch keras jax lightning transformers accelerate,$(call version,$(name),$(name))) \
+	$(call version,tensorflow,tensorflow-cpu)
+version = $(addprefix $(2)==,$($(shell echo $(1) | tr a-z A-Z)))
+TELLING := $(addprefix tests/trainer_shim/,test_private_names.py \
+	test_torch.py::test_parked_at_every_boundary test_torch.py::test_several_suspends_in_one_run \
+	test_trainers.py::test_several_suspends_in_one_run \
+	test_keras.py::test_every_boundary_parked_and_restored \
+	$(if $(KERAS),test_keras_backends.py::test_a_seeded_run_is_the_plain_one) \
+	test_tf_function.py::test_metrics_read_between_steps_and_weights_kept_aside)
 LOCK   := deploy/requirements.lock
 MARKS  := in_depth torch lightning transformers jax tf_keras examples
 space  := $() $()
@@ -32,8 +45,10 @@ space  := $() $()
 # Some containers set it: then every daemon and command that a test starts compiles Hermes and what it
 # imports again. And a program that finds other modules than its zygote is not started from it.
 unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
+# Nor from one that has other variables of its framework.
+unexport TORCH TENSORFLOW KERAS JAX LIGHTNING TRANSFORMERS ACCELERATE
 
-.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm check bench proto client lock audit clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm test-versions check bench proto client lock audit clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -44,6 +59,12 @@ test: $(STAMPS)/dev
 
 test-frameworks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -m '($(subst $(space), or ,$(MARKS))) and not slow' -n auto --no-skips
+
+test-versions:
+	@[ -n "$(strip $(ASKED))" ] || { echo 'make test-versions: expected a version, such as TORCH=2.12.0' >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VERSIONS)
+	$(VERSIONS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(ASKED)
+	$(VERSIONS)/bin/python -m pytest -m 'not slow$(if $(TENSORFLOW),, and not tensorflow)' $(TELLING)
 
 test-exact: $(STAMPS)/dev
 	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \
@@ -111,7 +132,7 @@ install-systemd:
 	systemctl daemon-reload
 
 clean:
-	rm -rf .venv .venv-audit $(FRAMEWORKS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-audit $(FRAMEWORKS) $(VERSIONS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # One environment; each stamp says that the extras it names are installed for the pyproject.toml
 # at hand. uv installs in seconds; where it cannot be had or fails (it does not read pip.conf),
