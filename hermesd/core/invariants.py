@@ -57,6 +57,8 @@ def check(state: Tables) -> None:
     riding = state.riding
     _require(tables.riding_of(state) == riding, "the index of riders")
     state.riding = riding
+    named = tables.names_of(state.requests)
+    _require(named == state.named_requests, "the index of requests")
     for study_id, trials in state.searching.items():
         _require(len(state.members[study_id]) < trials, "{}: has all its trials", study_id)
     for study_id, members in state.members.items():

@@ -306,7 +306,20 @@ def _forget_riding(state: Tables, trial: Trial) -> None:
     riding.moved.pop(trial.id, None)
 
 
+# Which requests are remembered, found by the part of the id that their clients chose.
+
 REQUESTS_KEPT = 10_000
+
+
+def name_of(request_id: str) -> str:
+    """What the client called a request: all before what the head tells like requests apart by."""
+    name, _, told_apart = request_id.rpartition(":")
+    return name or told_apart
+
+
+def names_of(requests: Iterable[str]) -> dict[str, str]:
+    """The index of requests that came without it."""
+    return {name_of(request_id): request_id for request_id in requests}
 
 
 class Rejected(Exception):
@@ -388,6 +401,8 @@ class Tables:
         self.accounts: dict[UserId, Account] = {}
         #: The trials that each of the last requests of clients was about.
         self.requests: dict[str, tuple[TrialId, ...]] = {}
+        #: The last of these of each name.
+        self.named_requests: dict[str, str] = {}
         #: The studies whose policy has raised, and how.
         self.fallen: dict[StudyId, str] = {}
         #: When a trial of each study was last given a quantum.
@@ -527,8 +542,12 @@ class Tables:
         if request_id in self.requests:
             raise Rejected(f"request {request_id!r} was carried out before")
         self.requests[request_id] = tuple(effect)
+        self.named_requests[name_of(request_id)] = request_id
         if len(self.requests) > REQUESTS_KEPT:
-            del self.requests[next(iter(self.requests))]
+            oldest = next(iter(self.requests))
+            del self.requests[oldest]
+            if self.named_requests[name_of(oldest)] == oldest:
+                del self.named_requests[name_of(oldest)]
 
     def trial(self, trial_id: TrialId) -> Trial:
         if trial_id not in self.trials:

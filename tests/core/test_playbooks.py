@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from hermesd.core import tables
 from hermesd.core.commands import Release
 from hermesd.core.events import Cancelled, Extended, NodeSilent, Paused, Removed, Retried, Unpaused
 from hermesd.core.model import Milestone, Phase, Plugin, StopRule
@@ -265,6 +266,19 @@ def test_a_request_has_one_effect() -> None:
     book = play().tell(Paused(("s/0",), "r1"))
     book.refuses(Paused(("s/0",), "r1"), "before")
     assert book.state.requests["r1"] == ("s/0",)
+
+
+def test_only_the_last_requests_are_remembered_and_the_last_of_each_name_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "REQUESTS_KEPT", 3)
+    book = play()
+    for request in ("a:1", "b#1:2", "a:3"):
+        book.tell(Paused(("s/0",), request))
+    assert book.state.named_requests.items() >= {("a", "a:3"), ("b#1", "b#1:2")}
+    book.tell(Paused(("s/0",), "c")).tell(Paused(("s/0",), "d"))
+    assert book.state.named_requests == {"a": "a:3", "c": "c", "d": "d"}
+    book.state.check()
 
 
 def test_a_stopped_trial_is_extended_and_goes_on_from_its_checkpoint() -> None:

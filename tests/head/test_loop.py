@@ -135,14 +135,15 @@ async def test_snapshots_bound_what_a_restart_reads_and_are_saved_one_at_a_time(
 
 
 def test_a_snapshot_leaves_no_table_out() -> None:
-    scalars, indexes = {"now", "half_life_seconds"}, {"copies", "riding"}
+    scalars, indexes = {"now", "half_life_seconds"}, {"copies", "riding", "named_requests"}
     assert set(snapshot.TABLES) == set(vars(State())) - scalars - indexes
 
 
-def test_the_index_of_copies_is_made_anew_from_a_snapshot() -> None:
+def test_the_indexes_are_made_anew_from_a_snapshot() -> None:
     book = play(replicas=1).tell(started("s/0#1"), checkpointed("s/0#1", 9))
     kept = snapshot.read(tuple(snapshot.write(snapshot.taken(book.state))))
     assert kept.copies == book.state.copies
+    assert kept.named_requests == book.state.named_requests != {}
     assert kept.copies.wanting == {"n": {"s/0": None}}
 
 

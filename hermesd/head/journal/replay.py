@@ -33,7 +33,7 @@ from hermesd.core.policy import Facts
 from hermesd.core.sharing import Account, Terms
 from hermesd.core.speeds import Evidence
 from hermesd.core.state import Rejected, State
-from hermesd.core.tables import Members, rebuilt, riding_of
+from hermesd.core.tables import Members, names_of, rebuilt, riding_of
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
 from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
@@ -138,6 +138,7 @@ def read(parts: tuple[str, ...]) -> State:
         getattr(state, table).update(items)
     rebuilt(state)
     riding_of(state)
+    state.named_requests = names_of(state.requests)
     return state
 
 
