@@ -113,8 +113,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str, kind: str
         INSTEAD[kind](Path(place).name)
     # What is no file may also be a disk's error: the trial waits for itself alone.
     refused = DamagedCheckpoint if place == MANIFEST else (DamagedCheckpoint, OSError)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(refused, match="s5"):
         checkpoints.verified(path)
+    assert os.listdir("/proc/self/fd") == before, "nor does it keep a descriptor open"
     assert checkpoints.furthest(tmp_path) == ((0, 0) if place == MANIFEST else (5, 1))
 
 

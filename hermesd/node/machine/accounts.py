@@ -229,11 +229,12 @@ _PLAIN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 def regular(path: Path | str, flags: int = 0) -> BufferedReader:
     """A file of a program to read, and nothing else that the program may have put there: a pipe
     would be waited for, a terminal could become the daemon's. Raises OSError."""
-    file = open(os.open(path, _PLAIN | flags), "rb")  # noqa: SIM115 - it is for the caller
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    descriptor = os.open(path, _PLAIN | flags)
+    # Before `open` sees a folder: it refuses one, but leaves the descriptor to its caller.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise FileNotFoundError(2, "no file", str(path))
-    return file
+    return open(descriptor, "rb")
 
 
 _CREDENTIALS = struct.Struct("iII")  # of a peer: process, user, group
