@@ -276,7 +276,7 @@ def kept_parked(trial: Trial) -> str:
 
 class Prospects(NamedTuple):
     """What is left to be tried: a place where another failure would tell more of whose fault it is,
-    any device but the present one, and more memory; and whether the present one's memory is
+    any device but the present one, and one of more memory; and whether the present one's memory is
     its own, and so a reason why it was too little."""
 
     untried: bool
@@ -305,8 +305,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
     The study's rules come before all that, and one of ours after them: what found a device's own
-    memory full is tried again where there is more, as long as there is such a device, or on one
-    device more where the study allows that. Arguments
+    memory full is tried again where there is more, as long as there is such a device. Arguments
     that the program refused, and code that can't be unpacked, are wrong on every device, and end
     the trial at once. But the same
     error again, on another node than one that a rule has excluded for it, is the program's own. A
@@ -326,7 +325,6 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         ruled(
             (*study.retry_rules, *(OUT_OF_DEVICE_MEMORY if left.owns_memory else ())), event.detail
         ),
-        len(run.devices),
     )
     repeated = bool(event.signature) and any(
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures

@@ -6,7 +6,6 @@ there counted. `homes` and `swap` give each waiting trial a device of its own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
@@ -20,7 +19,6 @@ from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
 from hermesd.core.trial import OUT_OF_MEMORY, Failure, Trial
-from hermesd.core.widths import may_grow
 
 
 def asked_for(study: Study, device: Device) -> bool:
@@ -60,10 +58,8 @@ def failed_near(trial: Trial, device: Device) -> float:
 
 
 def suspected(trial: Trial, device: DeviceId) -> bool:
-    """Whether the trial rather waits than runs there again: a machine's fault may happen once. Of
-    want of memory, `starved` knows more."""
-    full = RetryAction.MORE_MEMORY
-    failures = (each for each in trial.failures if not each.restores and each.ruled is not full)
+    """Whether the trial rather waits than runs there again: a machine's fault may happen once."""
+    failures = (failure for failure in trial.failures if not failure.restores)
     there = [failure for failure in failures if failure.device == device]
     return len(there) > 1 or any(not failure.machines for failure in there)
 
@@ -124,12 +120,10 @@ def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
 
 
 def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:
-    """The failures for want of memory where there was as much as on the device, or less; on as many
-    devices as the trial needs, all of their memory counts."""
+    """The failures for want of memory where there was as much as on the device, or less."""
     for old in trial.failures:
         wanted_more = old.ruled is RetryAction.MORE_MEMORY or old.error_kind == OUT_OF_MEMORY
-        there = device.memory_bytes * state.fewest(trial)
-        if wanted_more and there <= _memory(state, old.device) * old.devices:
+        if wanted_more and device.memory_bytes <= _memory(state, old.device):
             yield old
 
 
@@ -154,20 +148,8 @@ def prospects(state: Tables, trial: Trial) -> Prospects:
     others = [other for other in _alternatives(state, trial, None) if other not in here]
     memory = max((_memory(state, device) for device in here), default=0)
     roomier = any(_memory(state, other) > memory for other in others)
-    roomier = roomier or _grows(state, trial, [*here, *others])
     owns_memory = any(state.slots[device].device.owns_memory for device in here)
     return Prospects(untried(state, trial), bool(others), roomier, owns_memory)
-
-
-def _grows(state: Tables, trial: Trial, devices: Iterable[DeviceId]) -> bool:
-    """Whether the trial could have more devices than it has, all of one node and one kind."""
-    if trial.run is None:
-        return False
-    width = len(trial.run.devices)
-    each = (state.slots[name].device for name in devices)
-    groups = Counter((device.node, device.kind) for device in each)
-    room = max(groups.values(), default=0) > width
-    return room and may_grow(trial, state.studies[trial.spec.study], width)
 
 
 def untried(state: Tables, trial: Trial) -> bool:

@@ -36,7 +36,6 @@ from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial, remembered
-from hermesd.core.widths import fewest_for_memory
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -607,9 +606,7 @@ class Tables:
     def fewest(self, trial: Trial) -> int:
         """How many devices the trial needs."""
         study = self.studies[trial.spec.study]
-        if not study.elastic:
-            return study.devices
-        return self.made_for(trial) or fewest_for_memory(trial, study)
+        return (self.made_for(trial) if study.elastic else 0) or study.devices
 
     def place(self, run: Run) -> Device:
         """The first device of a run, whose node and kind are those of all of its devices."""

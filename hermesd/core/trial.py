@@ -89,8 +89,6 @@ class Failure:
     at: Time
     #: What a rule of the study wanted done about it.
     ruled: RetryAction | None = None
-    #: So many devices the trial had.
-    devices: int = 1
 
     @property
     def machines(self) -> bool:

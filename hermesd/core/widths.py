@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import RetryAction, Study, Tier
+from hermesd.core.model import Study, Tier
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import batch, steps_ahead
 from hermesd.core.trial import Run, Trial
@@ -22,29 +22,6 @@ from hermesd.core.trial import Run, Trial
 WEIGHT = 0.2
 # Of the speed that is usual, a straggler has less than this part.
 STRAGGLES = 0.5
-# The frameworks whose checkpoints are of any number of devices: what a program writes and reads
-# itself, DistributedDataParallel and MultiWorkerMirroredStrategy. Other adapters put back the
-# program's rank and its share of the data, or cannot tell whether what is trained is replicated.
-# Which one it is is known once a trial has begun, on as few devices as it may.
-OF_ANY_WIDTH = ("explicit", "torch-ddp", "tensorflow-multiworker")
-
-
-def is_of_any_width(trial: Trial) -> bool:
-    """Whether its checkpoints are of any number of devices, as far as is known by now."""
-    return trial.framework.partition(" ")[0] in OF_ANY_WIDTH
-
-
-def may_grow(trial: Trial, study: Study, width: int) -> bool:
-    """Whether the trial may have more than so many devices, to have more memory: each then has a
-    smaller part of a batch (as stages have in arXiv 1911.10504)."""
-    return width < study.widest and (trial.checkpoint is None or is_of_any_width(trial))
-
-
-def fewest_for_memory(trial: Trial, study: Study) -> int:
-    """How many devices the trial needs at least: one more than it ran out of memory on."""
-    full = [old.devices for old in trial.failures if old.ruled is RetryAction.MORE_MEMORY]
-    width = max(full, default=0)
-    return max(study.devices, width + 1 if may_grow(trial, study, width) else width)
 
 
 def launched_on(trial: Trial, width: int, kind: str) -> Trial:

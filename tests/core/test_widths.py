@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hermesd.core.decide.resizing import spare_to_first
 from hermesd.core.decide.scheduler import Scheduler
-from hermesd.core.events import FidelityKnown, Paused, RunFailed, TermsSet, Unpaused
-from hermesd.core.model import Fidelity, Phase, Plugin, Quantum, Stage
+from hermesd.core.events import FidelityKnown, Paused, TermsSet, Unpaused
+from hermesd.core.model import Fidelity, Plugin, Quantum, Stage
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
 from hermesd.core.sharing import Terms
@@ -27,17 +27,14 @@ from tests.core.playbook import (
     play,
     quantum_ended,
     reported,
-    run,
     started,
     submitted,
     trial_spec,
     written,
 )
-from tests.core.test_copies import saved
 
 TURNS = Plugin("round_robin", (("quantum_seconds", 30.0),))
 EXACT = Fidelity.EXACT
-FIFO = Plugin("fifo")
 
 
 def elastic(trials: int = 1, devices: int = 4, most: int = 4, **changes: Any) -> Playbook:
@@ -110,10 +107,10 @@ def test_a_resize_that_does_not_pay_is_not_made() -> None:
 def four_wide(**changes: Any) -> Playbook:
     """A trial on all four devices, at step 150."""
     book = elastic(**changes)
-    for seconds, (name, step) in enumerate((("s/0#1", 0), ("s/0#2", 30)), 1):
-        trains(book, name, step, 30 * seconds, 1.0 / seconds)
+    for seconds, (run, step) in enumerate((("s/0#1", 0), ("s/0#2", 30)), 1):
+        trains(book, run, step, 30 * seconds, 1.0 / seconds)
         end = step + 30 * seconds
-        book.at(book.now + 60).tell(quantum_ended(name, 0, end)).tell(written(name, end))
+        book.at(book.now + 60).tell(quantum_ended(run, 0, end)).tell(written(run, end))
     return trains(book, "s/0#3", 90, 60, 0.25)
 
 
@@ -282,45 +279,3 @@ def test_what_is_spare_goes_to_the_first_that_gains(
     for job in known:
         assert job.min <= given_[job.trial] <= job.max
         assert job.speed(given_[job.trial]) >= job.speed(job.min)
-
-
-FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-
-
-def full(name: str, step: int = 0) -> RunFailed:
-    return RunFailed(run(name), "exception", FULL, FULL, step)
-
-
-def test_what_runs_out_of_memory_gets_one_device_more_at_a_time_as_far_as_it_may() -> None:
-    book = elastic(devices=4, most=3, policy=FIFO).expect("launch s/0#1 on n/0 for 60 s")
-    book.tell(full("s/0#1")).expect("launch s/0#2 on n/1, n/2 for 60 s")
-    book.tell(full("s/0#2")).expect("launch s/0#3 on n/0, n/1, n/2 for 60 s")
-    assert "needs 3, as it ran out of memory on fewer" in book.scheduler.explain("s/0", 0).summary
-    book.tell(full("s/0#3")).expect()
-    assert book.trial().reason == f"{FULL} (no other device has more memory for it)"
-    assert book.state.strikes == {}, "no device is to blame"
-
-
-def test_it_gets_no_more_than_a_node_has() -> None:
-    book = elastic(devices=1).tell(joined(1, node="m")).tell(full("s/0#1"))
-    assert book.trial().phase is Phase.FAILED
-
-
-def test_it_goes_on_from_a_checkpoint_that_is_of_any_number_of_devices() -> None:
-    for framework, grows in (("torch-ddp", True), ("torch", False)):
-        book = elastic(devices=2, most=2, policy=FIFO)
-        trains(book, "s/0#1", 0, 3, 1.0, framework=framework).heard()
-        book.tell(saved("s/0#1", 3)).heard()
-        book.tell(full("s/0#1", 4))
-        if grows:
-            book.expect("launch s/0#2 on n/0, n/1 for 60 s from s/0#1@3")
-        else:
-            assert book.trial().phase is Phase.FAILED
-
-
-def test_it_does_not_become_smaller_again_when_others_wait() -> None:
-    book = elastic(trials=2, devices=3, most=3, policy=FIFO, priority=1)
-    book.expect("launch s/0#1 on n/0 for 60 s", "launch s/1#1 on n/1 for 60 s").tell(full("s/0#1"))
-    book.expect("launch s/0#2 on n/0, n/2 for 60 s")
-    trains(book, "s/0#2", 0, 60, 1.0).tell(submitted(2, "t")).heard()
-    book.at(60).tell(quantum_ended("s/0#2", 0, 60)).expect("renew s/0#2.1 for 60 s")

@@ -305,8 +305,6 @@ def _widths(state: State, trial: Trial) -> str:
     if not study.elastic:
         return ""
     words = f"; it may have {study.devices} to {study.widest} devices"
-    if (least := state.fewest(trial)) > study.devices and not state.made_for(trial):
-        words += f", and needs {least}, as it ran out of memory on fewer"
     for width, seconds in sorted(trial.width_seconds.items()):
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:

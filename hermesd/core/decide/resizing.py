@@ -20,7 +20,6 @@ from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.widths import (
-    is_of_any_width,
     narrowed,
     remaining_steps,
     resize_seconds,
@@ -32,6 +31,11 @@ from hermesd.core.widths import (
 WORTH = 5.0
 # A trial that becomes faster by less than this has no use for more devices.
 FASTER = 1.05
+# The frameworks whose checkpoints are of any number of devices: what a program writes and reads
+# itself, DistributedDataParallel and MultiWorkerMirroredStrategy. Other adapters put back the
+# program's rank and its share of the data, or cannot tell whether what is trained is replicated.
+# Which one it is is known once a trial has begun, on as few devices as it may.
+OF_ANY_WIDTH = ("explicit", "torch-ddp", "tensorflow-multiworker")
 
 
 def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId, int]:
@@ -137,7 +141,7 @@ class Resizing:
         is_image = trial.checkpoint is not None and trial.checkpoint.image_of
         if speed is None or is_image or not trial.fidelity.restorable:
             return None
-        if not is_of_any_width(trial):
+        if not _is_of_any_width(trial):
             return None
         least = state.fewest(trial)
         most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
@@ -171,7 +175,7 @@ class Resizing:
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
-        if not is_of_any_width(trial):
+        if not _is_of_any_width(trial):
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
             return least
@@ -183,12 +187,9 @@ class Resizing:
         if job is None or run is None:
             return None
         study, has = self._state.studies[trial.spec.study], len(run.devices)
-        least, most = (
-            self._state.fewest(trial),
-            min(study.widest, max(has, self._room(trial, free))),
-        )
-        wanted = max(least, min(self._wanted.get(trial.id, has), most))
-        width = narrowed(trial, least, wanted)
+        most = min(study.widest, max(has, self._room(trial, free)))
+        wanted = max(study.devices, min(self._wanted.get(trial.id, has), most))
+        width = narrowed(trial, study.devices, wanted)
         if width == has or (width > has and self._crowd):
             return None
         words = f"it continues on {_devices(width)} instead of {has}"
@@ -214,6 +215,11 @@ class Resizing:
                 has = len(trial.run.devices)
                 saved += _seconds(job, has) - _seconds(job, self._wanted.get(job.trial, has))
         return saved
+
+
+def _is_of_any_width(trial: Trial) -> bool:
+    """Whether its checkpoints are of any number of devices, as far as is known by now."""
+    return trial.framework.partition(" ")[0] in OF_ANY_WIDTH
 
 
 def _seconds(job: ElasticJob, width: int) -> float:
