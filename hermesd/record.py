@@ -9,7 +9,7 @@ JSON for every reader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, get_args
@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hermesd.core.commands import Command
-from hermesd.core.events import Event
+from hermesd.core.events import Event, Submitted
+from hermesd.core.model import TrialSpec
 from hermesd.refusal import from_pydantic
 
 Entry: TypeAlias = Event | Command
@@ -67,6 +68,28 @@ def encode(entry: Entry) -> tuple[str, str]:
     """The kind and the body of an entry."""
     kind = type(entry).__name__
     return kind, _form(kind).write(entry)
+
+
+# So many trials are written down at once.
+PIECE = 500
+
+
+def encode_in_pieces(event: Submitted) -> Generator[None, None, tuple[str, str]]:
+    """The same for a study of very many trials, some of them at a time."""
+    bare = Submitted(event.study, (), event.request_id)
+    kind, body = encode(bare)
+    before, name, after = body.rpartition('"trials":[')
+    pieces = []
+    for start in range(0, len(event.trials), PIECE):
+        yield
+        pieces.append(_specs().write(event.trials[start : start + PIECE])[1:-1])
+    yield
+    return kind, "".join((before, name, ",".join(pieces), after))
+
+
+@cache
+def _specs() -> Form[tuple[TrialSpec, ...]]:
+    return Form(tuple[TrialSpec, ...])
 
 
 def decode(kind: str, body: str) -> Entry:

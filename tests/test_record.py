@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.losses import Chunk
 from hermesd.core.model import OnSameFailure, Quantum, RunId, Scalar, StopRule
+from hermesd.head.reader import whole
 from tests.core.playbook import submitted
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -54,6 +56,13 @@ def test_every_entry_comes_back_equal(entry: record.Entry) -> None:
     assert again == entry
     assert type(again) is type(entry)
     assert "\n" not in body
+
+
+@pytest.mark.parametrize("trials", [0, 1, record.PIECE, 2 * record.PIECE + 1])
+def test_a_study_written_in_pieces_is_written_as_in_one(trials: int) -> None:
+    event = submitted(trials, '"trials":[]', owner='"trials":[')
+    event = replace(event, request_id='"trials":[]')
+    assert whole(record.encode_in_pieces(event)) == record.encode(event)
 
 
 @given(st.dictionaries(TEXT, SCALARS))

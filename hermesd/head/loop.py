@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
@@ -38,9 +38,25 @@ INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0
 # Reports alone wait so long for others: a commit costs as much as several of them.
 GATHER_SECONDS = 0.05
+# So many new trials are decided about at once, and then all others have this long before more are.
+AT_ONCE = 1_000
+ARRIVING_SECONDS = 0.01
 
 Said = TypeVar("Said")
-Compose: TypeAlias = Callable[[State, Time], Event]
+Made = TypeVar("Made", bound=Event, covariant=True)
+
+
+class PreparedEvent(NamedTuple, Generic[Made]):
+    """An event about very many trials of which all was made beside the loop that can be."""
+
+    #: When: it is folded and journaled as of that time.
+    at: Time
+    event: Made
+    #: See `record.encode`.
+    encoded: tuple[str, str]
+
+
+Compose: TypeAlias = Callable[[State, Time], Event | PreparedEvent[Event]]
 # The trials that it is about, or why it has no effect.
 Answer: TypeAlias = tuple[TrialId, ...] | Exception
 # Hears that, and what was decided with it, when that is on the disk and before it is carried out.
@@ -73,6 +89,8 @@ class _Batch:
     now: Time
     lines: list[tuple[Time, Entry, str]] = field(default_factory=list)
     points: list[Block] = field(default_factory=list)
+    # The lines that were encoded before, by their place.
+    encoded: dict[int, tuple[str, str]] = field(default_factory=dict)
     answers: list[tuple[_Item, Answer]] = field(default_factory=list)
 
 
@@ -232,6 +250,8 @@ class Head:
         times = [self._checked + CHECK_SECONDS]
         if self.scheduler.deadline is not None:
             times.append(self.scheduler.deadline)
+        if self.scheduler.arriving:
+            times.append(self.clock() + ARRIVING_SECONDS)
         try:
             async with asyncio.timeout(max(0.0, min(times) - self.clock())):
                 await self._wake.wait()
@@ -258,12 +278,12 @@ class Head:
             batch.answers.append((item, before))
             return
         try:
-            event = item.compose(self.state, batch.now)
+            composed = item.compose(self.state, batch.now)
         except Exception as reason:  # composing changes nothing: only the caller is concerned
             batch.answers.append((item, reason))
             return
         try:
-            self._observe(event, batch)
+            self._observe(composed, batch)
         except Rejected as reason:
             self.counters.rejected += 1
             batch.answers.append((item, reason))
@@ -274,12 +294,17 @@ class Head:
             batch.points.append(kept(self.state, item.points))
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
-    def _observe(self, event: Event, batch: _Batch) -> None:
+    def _observe(self, composed: Event | PreparedEvent[Event], batch: _Batch) -> None:
+        prepared = composed if isinstance(composed, PreparedEvent) else None
+        event = composed if not isinstance(composed, PreparedEvent) else composed.event
+        at = batch.now if prepared is None else prepared.at
         touched = outcomes.touched(self.state, event)
         unfinished = outcomes.unfinished(self.state, event)
-        self.scheduler.observe(event, batch.now)
+        self.scheduler.observe(event, at)
         ended = outcomes.ended(self.state, event, unfinished)
-        batch.lines.append((batch.now, event, outcomes.write((*touched, *ended))))
+        if prepared is not None:
+            batch.encoded[len(batch.lines)] = prepared.encoded
+        batch.lines.append((at, event, outcomes.write((*touched, *ended))))
 
     async def _finish(self, batch: _Batch) -> None:
         """Decide, write, answer, act: in this order."""
@@ -312,7 +337,7 @@ class Head:
 
     async def _append(self, batch: _Batch) -> int:
         try:
-            return await self.journal.append(batch.lines, batch.points)
+            return await self.journal.append(batch.lines, batch.points, batch.encoded)
         except JournalBroken as broken:
             # Nobody knows whether it is there: the callers ask again, under the same ids.
             for item, _ in batch.answers:

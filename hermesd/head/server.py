@@ -48,7 +48,7 @@ from hermesd.head.fleet.stream import NodeService
 from hermesd.head.journal import file as journal_file
 from hermesd.head.journal.replay import replay
 from hermesd.head.journal.store import Journal, opened
-from hermesd.head.loop import Head
+from hermesd.head.loop import AT_ONCE, Head
 from hermesd.head.populations import Populations
 from hermesd.head.reader import SWITCH_SECONDS
 from hermesd.head.searching import Searching
@@ -251,6 +251,7 @@ async def _what_decides(
         lease,
         config.strike_half_life_seconds,
         none_lost_before=clock() + leasing.patience_seconds,
+        at_once=AT_ONCE,
     )
     silent_until = max(scheduler.none_lost_before, clock() + lease.silence_seconds)
     path = config.state_dir / "set-back"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +11,12 @@ import grpc
 import pytest
 
 from hermesd import study as submissions
+from hermesd.core.events import Submitted
+from hermesd.head.reader import SMALL
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.core.playbook import tables
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec, value
 
@@ -58,6 +62,47 @@ async def test_a_request_id_is_not_good_for_another_request(head: World) -> None
     stop = pb.StopTrialsRequest(request_id="r1", selection=pb.Selection(study="digits"))
     assert (await status(head.control.StopTrials(stop)))[0] is CODE.ALREADY_EXISTS
     assert len(head.state.studies) == 1
+
+
+LARGE = {"lr": {"min": 0.1, "max": 1.0}}
+
+
+async def test_a_large_study_is_made_beside_the_loop_and_found_again_whole(tmp_path: Path) -> None:
+    large = spec(LARGE, method=types.SEARCH_METHOD_RANDOM, run_cap=SMALL + 1)
+    async with world(tmp_path) as head:
+        made = await head.submit(large, request_id="r1")
+        assert [trial.id for trial in made.trials] == [f"digits/{n}" for n in range(1, SMALL + 2)]
+        state = tables(head.state)
+    async with world(tmp_path) as head:
+        assert tables(head.state) == state
+        head.state.check()
+        assert (await head.submit(large, request_id="r1")).study == "digits"
+        lines = await head.running.head.journal.read(0)
+        (line,) = [line for line in lines if isinstance(line.entry, Submitted)]
+        assert line.entry.study.submitted == line.at  # type: ignore[union-attr]
+
+
+async def test_large_studies_of_one_name_that_are_made_at_once_get_names_of_their_own(
+    head: World,
+) -> None:
+    both = [spec(LARGE, method=types.SEARCH_METHOD_RANDOM, run_cap=SMALL + n) for n in (1, 2)]
+    made = await asyncio.gather(*map(head.submit, both))
+    assert sorted(each.study for each in made) == ["digits", "digits-2"]
+    for each in made:
+        ids = [f"{each.study}/{number}" for number in range(1, len(each.trials) + 1)]
+        assert [trial.id for trial in each.trials] == ids == list(head.state.members[each.study])
+
+
+async def test_of_a_large_study_that_nobody_waits_for_any_more_there_is_all_or_nothing(
+    head: World,
+) -> None:
+    large = spec(LARGE, method=types.SEARCH_METHOD_RANDOM, run_cap=20 * SMALL)
+    call = head.control.SubmitStudy(pb.SubmitStudyRequest(request_id="r1", spec=large))
+    await head.submit()
+    call.cancel()
+    again = await head.submit(large, request_id="r1")
+    assert len(head.state.members[again.study]) == 20 * SMALL
+    assert len(head.state.studies) == 2
 
 
 async def test_the_same_study_is_recognized_unless_it_is_wanted_again(head: World) -> None:

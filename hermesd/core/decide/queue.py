@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from itertools import islice, product
-from operator import itemgetter
+from itertools import filterfalse, islice, product
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from hermesd.core.events import PolicyFailed
@@ -361,8 +361,17 @@ def entry_of(policy: Ranking, trial: Trial) -> QueueEntry:
 class StudyQueue:
     """The candidates of one study, most deserving first."""
 
-    def __init__(self, state: State, study: StudyId, policy: Policy, placement: Placement):
+    def __init__(
+        self,
+        state: State,
+        study: StudyId,
+        policy: Policy,
+        placement: Placement,
+        arriving: Container[TrialId] = (),
+    ):
         self.state = state
+        # Trials that come later, though the study has them.
+        self._arriving = arriving
         self.study = study
         self.policy = policy
         self.placement = placement
@@ -373,14 +382,14 @@ class StudyQueue:
         self._adaptive = policy if isinstance(policy, Adaptive) else None
         self._suited_to: Sequence[Trial] | None = None
         self.members = members = state.members[study]
-        self._places = {trial_id: place for place, trial_id in enumerate(members)}
-        self._noted = {trial_id: state.versions[trial_id] for trial_id in members}
+        self._places = dict(zip(members, range(len(members)), strict=True))
+        self._noted: dict[TrialId, int] = {}
         self._ranked = None if isinstance(policy, Planning) else self._under(policy)
         self._current: Ranking | None = None if self._ranked is None else self._ranked.ranker
         # The ranking that follows, and the place of the first trial that it has not taken.
         self._next: RankedStudy | None = None
         self._taken = 0
-        self._note([state.trials[trial_id] for trial_id in members])
+        self._arrive(members)
 
     @property
     def plans(self) -> bool:
@@ -399,7 +408,7 @@ class StudyQueue:
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
         noted, versions = self._noted, self.state.versions
-        changed = [each for each in trials if noted[each.spec.id] != versions[each.spec.id]]
+        changed = [each for each in trials if noted.get(each.spec.id) != versions[each.spec.id]]
         for trial in changed:
             noted[trial.spec.id] = versions[trial.spec.id]
         if changed:
@@ -413,10 +422,14 @@ class StudyQueue:
         if not begun or self._adaptive is not None or self._planner is not None:
             return False
         self.members = members
-        added = members[had:]
-        self._noted.update((trial_id, self.state.versions[trial_id]) for trial_id in added)
-        self._note([self.state.trials[trial_id] for trial_id in added])
+        self._arrive(members[had:])
         return True
+
+    def _arrive(self, members: Sequence[TrialId]) -> None:
+        """Take in those of the study's trials that are there for decisions."""
+        there = list(filterfalse(self._arriving.__contains__, members))
+        self._noted.update((trial_id, self.state.versions[trial_id]) for trial_id in there)
+        self._note([self.state.trials[trial_id] for trial_id in there])
 
     def _note(self, trials: Sequence[Trial]) -> None:
         """Take in trials as they are."""
@@ -513,7 +526,7 @@ class StudyQueue:
         trials, versions, noted = self.state.trials, self.state.versions, self._noted
         for entry in line.after(front):
             trial = trials.get(entry.trial)
-            current = versions.get(entry.trial) == noted[entry.trial]
+            current = versions.get(entry.trial) == noted.get(entry.trial)
             if trial is not None and current and eligible(trial):
                 yield entry
 
@@ -665,8 +678,10 @@ class Queues:
         state: State,
         make_policy: Callable[[Plugin], Policy],
         make_placement: Callable[[Plugin], Placement],
+        arriving: Container[TrialId],
     ) -> None:
         self.state = state
+        self._arriving = arriving
         self._make_policy = make_policy
         self._make_placement = make_placement
         self._queues: dict[StudyId, StudyQueue] = {}
@@ -699,7 +714,9 @@ class Queues:
         if queue is None or not (queue.members is members or queue.grown(members)):
             policy = self._policy(study_id)
             placement = self.placement(study_id)
-            queue = self._queues[study_id] = StudyQueue(self.state, study_id, policy, placement)
+            queue = self._queues[study_id] = StudyQueue(
+                self.state, study_id, policy, placement, self._arriving
+            )
         return queue
 
     def _policy(self, study_id: StudyId) -> Policy:
@@ -710,7 +727,8 @@ class Queues:
             return policy
         if study_id not in self._earlier:
             self._earlier[study_id] = state.earlier(study_id)
-        specs = [state.trials[each].spec for each in state.members[study_id]]
+        trials = map(state.trials.__getitem__, state.members[study_id])
+        specs = list(map(attrgetter("spec"), trials))
         return policy.remembering(self._earlier[study_id], specs)
 
     def ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, compress, filterfalse, islice, zip_longest
 
 from hermesd.core.commands import (
     Bind,
@@ -251,6 +251,7 @@ class Scheduler:
         lease: LeaseTerms = LeaseTerms(),
         half_life_seconds: float = HALF_LIFE_SECONDS,
         none_lost_before: Time = -math.inf,
+        at_once: int | None = None,
     ) -> None:
         self.state = state
         self.lease = lease
@@ -261,7 +262,11 @@ class Scheduler:
         self._look = True
         # The trials that wait, as of their last change: without any there is little to decide.
         self._waiting: dict[TrialId, None] = {}
-        self._queues = Queues(state, make_policy, make_placement)
+        #: New trials that wait for one of the next decisions: each takes up to `at_once` of them,
+        #: if that is given.
+        self.arriving: dict[TrialId, None] = {}
+        self._at_once = at_once
+        self._queues = Queues(state, make_policy, make_placement, self.arriving)
         self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
         self._later: dict[TrialId, Time] = {}
@@ -353,6 +358,7 @@ class Scheduler:
         if self._judged is not self.state.strikes:
             self._judged = self.state.strikes
             judge(self.state, self.half_life_seconds, now, issue)
+        self._put_off()
         while True:
             changed |= self.state.dirty
             dirty = list(filter(None, map(self.state.trials.get, self.state.dirty)))
@@ -387,6 +393,23 @@ class Scheduler:
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
+
+    def _put_off(self) -> None:
+        """Leave all but some of the new trials to the next decisions: those that nothing has
+        happened to, and that no queue has."""
+        dirty, versions, count = self.state.dirty, self.state.versions, self._at_once
+        if count is None:
+            return
+        if len(dirty) > count:
+            changes = list(map(versions.get, dirty))
+            new = dict.fromkeys(compress(dirty, map((1).__eq__, changes)))
+            rest = dict.fromkeys(filterfalse(new.__contains__, dirty))
+            self.arriving.update(new)
+            dirty.clear()
+            dirty.update(rest)
+        for trial_id in list(islice(self.arriving, count)):
+            del self.arriving[trial_id]
+            dirty[trial_id] = None
 
     def _note_waiting(self, trials: Iterable[Trial]) -> None:
         for trial in trials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import assert_never, cast
 
 from hermesd.core import progress, tables
@@ -103,6 +104,56 @@ def fold_study_event(
             assert_never(event)
 
 
+@dataclass(frozen=True, slots=True)
+class NewTrials:
+    """Trials as a study gets them, by their ids: what the tables are to have of each."""
+
+    trials: dict[TrialId, Trial]
+    versions: dict[TrialId, int]
+    unfinished: dict[TrialId, None]
+    #: None of them has to do with other trials.
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedAhead(Submitted):
+    """A study of very many trials, with all that they come to in the tables at one given time: to
+    fold it then takes milliseconds. The journal has it as `Submitted`."""
+
+    new: NewTrials
+
+
+def submitted_ahead(event: Submitted, now: Time) -> SubmittedAhead:
+    """The same event, to be folded at that time and no other."""
+    new = _made(event.study, event.trials, now)
+    return SubmittedAhead(event.study, event.trials, event.request_id, new)
+
+
+def _made(
+    study: Study,
+    specs: Sequence[TrialSpec],
+    now: Time,
+    forked: Sequence[Checkpoint] = (),
+    counts_on: bool = False,
+) -> NewTrials:
+    up = study.signal_goal is Goal.MAXIMIZE
+    trials = {
+        spec.id: Trial(
+            spec=spec,
+            submitted=now,
+            rested=now,
+            maximized=up,
+            forked=begin,
+            # Of the checkpoints that a node has of a trial, those of later attempts are newer.
+            attempt=begin.attempt if begin is not None and counts_on else 0,
+            paused=study.outside,
+        )
+        for spec, begin in zip(specs, forked or (None,) * len(specs), strict=True)
+    }
+    plain = not forked and not any(spec.root for spec in specs)
+    return NewTrials(trials, dict.fromkeys(trials, 1), dict.fromkeys(trials), plain)
+
+
 def _submit(state: Tables, event: Submitted, now: Time) -> None:
     study = event.study
     if study.id in state.studies:
@@ -114,7 +165,8 @@ def _submit(state: Tables, event: Submitted, now: Time) -> None:
     state.facts[study.id] = Facts()
     if study.searcher is not None:
         state.searching[study.id] = study.searcher.trials
-    _enter(state, study, event.trials, now)
+    ahead = event.new if isinstance(event, SubmittedAhead) else None
+    _enter(state, study, ahead or _made(study, event.trials, now), now)
 
 
 def _add(state: Tables, event: Added, now: Time) -> None:
@@ -126,7 +178,7 @@ def _add(state: Tables, event: Added, now: Time) -> None:
     state.request(event.request_id, (spec.id for spec in specs))
     for loser, spec in zip(losers, specs, strict=False):
         state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-    _enter(state, study, specs, now, event.forked, event.counts_on)
+    _enter(state, study, _made(study, specs, now, event.forked, event.counts_on), now)
 
 
 def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:
@@ -216,7 +268,7 @@ def _extend(state: Tables, event: Extended, now: Time) -> None:
             state.put(replace(trial, spec=spec))
         if trial.phase.final:
             _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
-    _enter(state, study, event.added, now)
+    _enter(state, study, _made(study, event.added, now), now)
     for trial_id, reason in event.ended:
         _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
 
@@ -238,33 +290,19 @@ def _new(state: Tables, study: Study, specs: Sequence[TrialSpec]) -> None:
         raise Rejected(f"trials of another study than {study.id!r}")
 
 
-def _enter(
-    state: Tables,
-    study: Study,
-    specs: Sequence[TrialSpec],
-    now: Time,
-    forked: Sequence[Checkpoint] = (),
-    counts_on: bool = False,
-) -> None:
+def _enter(state: Tables, study: Study, new: NewTrials, now: Time) -> None:
     """The study has these trials from now on, behind those that it has."""
-    state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
-    up = study.signal_goal is Goal.MAXIMIZE
-    begins: Sequence[Checkpoint | None] = forked or [None] * len(specs)
-    for spec, begin in zip(specs, begins, strict=True):
-        state.put(
-            Trial(
-                spec=spec,
-                submitted=now,
-                rested=now,
-                maximized=up,
-                forked=begin,
-                # Of the checkpoints that a node has of a trial, those of later attempts are newer.
-                attempt=begin.attempt if begin is not None and counts_on else 0,
-                paused=study.outside,
-            )
-        )
-        if spec.root:
-            riding.settle(state, now)
+    state.members[study.id] = state.members[study.id].with_more(new.trials)
+    if new.plain:  # There is no more to do than that of trials that are in no index yet.
+        state.trials.update(new.trials)
+        state.versions.update(new.versions)
+        state.dirty.update(new.unfinished)
+        state.active[study.id].update(new.unfinished)
+    else:
+        for trial in new.trials.values():
+            state.put(trial)
+            if trial.spec.root:
+                riding.settle(state, now)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
         state.searching.pop(study.id, None)
 

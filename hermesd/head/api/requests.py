@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from hermesd.core.events import Event
 from hermesd.core.model import Time, TrialId
 from hermesd.core.state import State
-from hermesd.head.loop import Compose, Head, beside
+from hermesd.head.loop import Compose, Head, PreparedEvent, beside
 from hermesd.head.refusals import Reused
 from hermesd.head.security.access import Asker
 from hermesd.refusal import FieldError, Refused, shown
@@ -102,7 +102,7 @@ async def carry_out(head: Head, key: str, compose: Compose) -> tuple[TrialId, ..
     """
     name = key[: -DIGEST_LETTERS - 1]
 
-    def checked(state: State, now: Time) -> Event:
+    def checked(state: State, now: Time) -> Event | PreparedEvent[Event]:
         if name in state.named_requests:
             raise Reused(f"request id {shown(name)} was used for another request")
         return compose(state, now)

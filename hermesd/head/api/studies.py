@@ -21,6 +21,7 @@ from hermesd.core.events import (
     SignalChosen,
     Submitted,
 )
+from hermesd.core.fold.studies import submitted_ahead
 from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -37,13 +38,14 @@ from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
-from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces, in_one, whole
+from hermesd.head.loop import Head, PreparedEvent
+from hermesd.head.reader import SMALL, Pieces, in_one, whole
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
+from hermesd.record import encode_in_pieces
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS
 
@@ -53,6 +55,10 @@ NEXT_UP = 10
 
 class _Grown(Exception):
     """The study has other trials than those that were looked at."""
+
+
+class _NameTaken(Exception):
+    """Another study got the name for which the trials of this one were made."""
 
 
 class _Identical(Exception):
@@ -125,24 +131,8 @@ class StudiesService:
         if request.validate_only:
             return await self._preview(request, draft, identical, notes, suited)
 
-        identity = secrets.token_hex(16)
-
-        def compose(state: State, now: Time) -> Event:
-            submission_checks.check(state, draft.study, who.user)
-            other = self._identical(state, draft.study.fingerprint, who)
-            if other and not request.again:
-                raise _Identical(other)
-            # Again: the last study with this code may have been removed meanwhile, and the code.
-            self._stored(request.code_sha256)
-            study, specs = draft.accepted(self._free_id(request), who.user, now)
-            room_for_study(state, study.owner, len(specs))
-            study = replace(study, identity=identity)
-            self.taken[study.id] = identity
-            self.owners[study.id] = who.user
-            return Submitted(study, specs, key)
-
         try:
-            trials = await carry_out(self.head, key, compose)
+            trials = await self._accept(request, draft, key, who)
         except _Identical as other:
             return pb.SubmitStudyResponse(identical_to=str(other), notes=notes)
         rest = pb.SubmitStudyResponse(
@@ -153,6 +143,42 @@ class StudiesService:
         made = await self._made(trials, who, _submitted)
         rest.study = made.study
         return rest.SerializeToString() + made.trials
+
+    async def _accept(
+        self, request: pb.SubmitStudyRequest, draft: studies.Draft, key: str, who: Asker
+    ) -> tuple[TrialId, ...]:
+        """Have the study accepted; its trials. Raises _Identical, and whatever refuses it."""
+        study = replace(draft.study, identity=secrets.token_hex(16))
+        draft = replace(draft, study=study)
+
+        def compose(
+            ahead: PreparedEvent[Submitted] | None, state: State, now: Time
+        ) -> Event | PreparedEvent[Submitted]:
+            submission_checks.check(state, study, who.user)
+            other = self._identical(state, study.fingerprint, who)
+            if other and not request.again:
+                raise _Identical(other)
+            # Again: the last study with this code may have been removed meanwhile, and the code.
+            self._stored(request.code_sha256)
+            room_for_study(state, who.user, len(draft.argvs))
+            name = self._free_id(request)
+            if ahead is not None and ahead.event.study.id != name:
+                raise _NameTaken
+            self.taken[name] = study.identity
+            self.owners[name] = who.user
+            return ahead or Submitted(*draft.accepted(name, who.user, now), key)
+
+        while True:
+            ahead = None
+            if len(draft.argvs) > SMALL:
+                begin = partial(
+                    _prepared, draft, self._free_id(request), who.user, self.head.clock(), key
+                )
+                ahead = await self.head.reader.do(who.user, begin)
+            try:
+                return await carry_out(self.head, key, partial(compose, ahead))
+            except _NameTaken:
+                continue
 
     async def _made(
         self, trials: Sequence[TrialId], who: Asker, of: Callable[[list[pb.Trial]], Message]
@@ -542,6 +568,16 @@ def _untried(
         policy=submission_checks.policy(state, draft.study),
         placement=submission_checks.placement(state, draft.study),
     )
+
+
+def _prepared(
+    draft: studies.Draft, id: StudyId, owner: str, now: Time, key: str
+) -> Pieces[PreparedEvent[Submitted]]:
+    """What is journaled of a study, and its trials as they are at first."""
+    study, specs = draft.accepted(id, owner, now)
+    yield
+    event = submitted_ahead(Submitted(study, specs, key), now)
+    return PreparedEvent(now, event, (yield from encode_in_pieces(event)))
 
 
 def _trials_of(draft: studies.Draft, id: StudyId, owner: str, now: Time) -> Pieces[bytes]:

@@ -145,9 +145,9 @@ def checksum(seq: int, at: Time, kind: str, body: str, outcome: str) -> int:
     return crc32(f"{seq} {at!r} {kind} {body} {outcome}".encode())
 
 
-def to_row(line: JournalLine) -> PointRow:
-    """The row of an entry."""
-    kind, body = record.encode(line.entry)
+def to_row(line: JournalLine, encoded: tuple[str, str] | None = None) -> PointRow:
+    """The row of an entry, which may have been encoded before."""
+    kind, body = encoded or record.encode(line.entry)
     at = float(line.at)
     crc = checksum(line.seq, at, kind, body, line.outcome)
     return PointRow(line.seq, at, kind, body, line.outcome, crc)

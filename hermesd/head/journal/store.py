@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import aiosqlite
@@ -320,19 +321,26 @@ class Journal:
         self,
         entries: Sequence[tuple[Time, Entry, str]],
         points: Iterable[Block] = (),
+        encoded: Mapping[int, tuple[str, str]] = MappingProxyType({}),
     ) -> int:
         """Write entries (with their outcomes) and points in one transaction; the last number.
 
-        On the disk when this returns. Raises JournalBroken.
+        On the disk when this returns. `encoded` has those that were encoded before, by their place:
+        they are long, and not even their checksum is made here. Raises JournalBroken.
         """
         lines = [
             JournalLine(seq, at, entry, outcome)
             for seq, (at, entry, outcome) in enumerate(entries, self._last + 1)
         ]
         self._last = last = self._last + len(lines)
-        rows = [to_row(line) for line in lines]
-        self.body_bytes += sum(len(row.body) for row in rows)
         statements, moving = self._fresh.take((each for each in points if each.points), last)
+        rows = [
+            await asyncio.to_thread(to_row, line, encoded[place])
+            if place in encoded
+            else to_row(line)
+            for place, line in enumerate(lines)
+        ]
+        self.body_bytes += sum(len(row.body) for row in rows)
         try:
             await self._submit([(schema.INSERT_ENTRY, rows), *statements])
         finally:
