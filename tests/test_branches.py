@@ -101,6 +101,20 @@ model = keras.Sequential([dense(8, "tanh"), keras.layers.Dropout(0.2), dense(1)]
 model.compile(keras.optimizers.SGD(args.learning_rate, momentum=0.9), "mse")
 model.fit(x, x.sum(1), batch_size=20, epochs=5, validation_split=0.5, verbose=0)
 """
+# All that Hermes sets of Keras but the learning rate, in a program that leaves the seed to it.
+SETTINGS = """
+import argparse, keras, numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--momentum", type=float)
+parser.add_argument("--dropout", type=float)
+parser.add_argument("--batch_size", type=int)
+args = parser.parse_args()
+x = np.random.default_rng(4).normal(size=(40, 6)).astype("float32")
+dense = keras.layers.Dense
+model = keras.Sequential([dense(8, "tanh"), keras.layers.Dropout(args.dropout), dense(1)])
+model.compile(keras.optimizers.SGD(0.02, momentum=args.momentum), "mse")
+model.fit(x, x.sum(1), batch_size=args.batch_size, epochs=4, validation_split=0.5, verbose=0)
+"""
 TORCH = """
 import argparse, torch
 from torch import nn
@@ -119,6 +133,16 @@ for epoch in range(5):
         loss.backward()
         optimizer.step()
 """
+CHANGING = """
+program: train.py
+share: tree
+parameters:
+  later: {{values: [0.3, 0.4]}}
+  larger: {{value: 20}}
+  momentum: {{sequence: {{values: [0.9, later], at: [2], steps_per_epoch: {steps}}}}}
+  dropout: {{sequence: {{values: [0.2, later], at: [2], steps_per_epoch: {steps}}}}}
+  batch_size: {{sequence: {{values: [10, larger], at: [2], steps_per_epoch: {steps}}}}}
+"""
 REAL = """
 program: train.py
 share: tree
@@ -129,18 +153,19 @@ parameters:
 
 
 @pytest.mark.parametrize(
-    ("text", "steps"),
+    ("text", "given", "steps"),
     [
         # Where the epoch ends at which two trials part, both tell what was validated.
-        pytest.param(KERAS, 1, marks=pytest.mark.tensorflow, id="keras"),
-        pytest.param(TORCH, 2, marks=pytest.mark.torch, id="torch"),
+        pytest.param(KERAS, REAL, 1, marks=pytest.mark.tensorflow, id="keras"),
+        pytest.param(SETTINGS, CHANGING, 2, marks=pytest.mark.tensorflow, id="settings"),
+        pytest.param(TORCH, REAL, 2, marks=pytest.mark.torch, id="torch"),
     ],
 )
 def test_an_unchanged_program_trains_in_a_tree_what_it_trains_alone(
-    study: Path, text: str, steps: int
+    study: Path, text: str, given: str, steps: int
 ) -> None:
     (study.parent / "train.py").write_text(text)
-    study.write_text(REAL.format(steps=steps))
+    study.write_text(given.format(steps=steps))
     found = certificate(study, "--tree", "2")
     assert [each["from_step"] for each in found["trials"]] == [0, 2 * steps]
     assert [each["verdict"] for each in found["trials"]] == ["equal"] * 2

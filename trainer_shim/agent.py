@@ -41,6 +41,7 @@ __all__ = [
     "Agent",
     "CannotCapture",
     "CannotCaptureNow",
+    "CannotPut",
     "Capture",
     "Change",
     "refused",
@@ -59,10 +60,12 @@ _NOT_IN_EFFECT = (
 )
 
 
-_NOT_TAKEN = (
-    "no optimizer of the program has it. What Hermes sets by itself are the learning rate of Keras"
-    " and what the param_groups of PyTorch have, where the program has no schedule of its own; for"
-    ' another the program says how: trainer_shim.on_change("{}", function)'
+_NOT_TAKEN = "no optimizer of the program has it"
+_WHAT_IS_SET = (
+    ". What Hermes sets by itself are the learning rate of Keras; on TensorFlow its optimizer's"
+    " other settings, dropout and batch_size, too; and what the param_groups of PyTorch have, where"
+    " the program has no schedule of its own; for another the program says how:"
+    ' trainer_shim.on_change("{}", function)'
 )
 _NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"
 
@@ -84,6 +87,10 @@ class _Clock(threading.Timer):
         while not self.finished.wait(self.interval):
             self.interval = min(2 * self.interval, REPORT_SECONDS)
             self.function()
+
+
+class CannotPut(Exception):
+    """Why a value cannot be put into effect where it seems that it could."""
 
 
 class Change(NamedTuple):
@@ -139,7 +146,7 @@ class Agent:
         self._in_force: Mapping[str, Any] | None = None
         self._halt = NO_LIMIT  # where it is to hold, as the other processes of the trial are
         self._nearest = self._turn  # of the two
-        # Puts a value into effect from the next iteration on; says whether it is. Of an adapter.
+        # Puts a value into effect from the next iteration on; whether it is. Raises CannotPut.
         self.put: Callable[[str, Any], bool] | None = None
         # The same by the program itself, by the name of the parameter.
         self.setters: dict[str, Callable[[Any], object]] = {}
@@ -242,6 +249,10 @@ class Agent:
             for name, value in self.parameters.items()
             if name not in self._lengths and (name not in then or then[name] != value)
         }
+
+    def first_values(self) -> dict[str, Any]:
+        """What a trial like this one begins with, wherever it is."""
+        return {**self.parameters, **self._stages.at(0)}
 
     def see_changes(self) -> None:
         """End the process if it would train with other values than it is said to."""
@@ -561,7 +572,7 @@ class Agent:
                 self.setters[name](change.now)
                 del self.changes[name]
             # What the explicit interface is given, the program may have read long before.
-            elif self.framework != "explicit" and self.put and self.put(name, change.now):
+            elif self.framework != "explicit" and self._why_not_put(name, change.now) is None:
                 del self.changes[name]
         self.see_changes()
 
@@ -575,12 +586,26 @@ class Agent:
         for name, value in values.items() if values != self._in_force else ():
             if name in self.setters:
                 self.setters[name](value)
-            elif self.put is None or not self.put(name, value):
-                self._cannot_put(f"{name} to {value} at step {step}", _NOT_TAKEN.format(name))
+            elif (why := self._why_not_put(name, value)) is not None:
+                why += _WHAT_IS_SET.format(name)
+                self._cannot_put(f"{name} to {value} at step {step}", why)
         self._in_force = values
         turn = self._stages.turn(step)
         self._turn = NO_LIMIT if turn is None else turn
         self._nearest = min(self._turn, self._halt)
+
+    def put_again(self, step: int) -> None:
+        """Another part of the program trains from here on: put into effect what is, if anything."""
+        if self._in_force is not None:
+            self._in_force = None
+            self._put(step)
+
+    def _why_not_put(self, name: str, value: Any) -> str | None:
+        """Put a value into effect; why it isn't."""
+        try:
+            return None if self.put is not None and self.put(name, value) else _NOT_TAKEN
+        except CannotPut as error:
+            return str(error)
 
     def _cannot_put(self, what: str, why: str) -> None:
         detail = f"a sequence cannot set {what}: {why}"

@@ -4,12 +4,13 @@ bit for bit, what one computes that sets the values itself."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.trainer_shim import keras_backend_programs, keras_programs, torch_programs
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Event, Zygote, environment
+from tests.trainer_shim.driving import Event, Trial, Zygote, environment
 from tests.trainer_shim.suspending import Outcome, Runs, outcome, warm_zygote
 from trainer_shim.spec import Stages
 
@@ -184,6 +185,108 @@ def test_every_value_of_param_groups_can_change(runs: Runs) -> None:
     assert [step for step in losses if losses[step] != without[step]] == [*range(13, 21)]
 
 
+def saved_at(trial: Trial, step: int, following: int | None) -> str:
+    """The checkpoint of a trial that is to hold at this step, and then at another."""
+    assert trial.until("parked")["step"] == step
+    trial.send("checkpoint", id=f"at-{step}")
+    path: str = trial.until("checkpointed")["path"]
+    trial.resume(limit=following)
+    return path
+
+
+# With --own the program itself sets what changes, from the third epoch of the first of two fits on.
+KERAS_SETTINGS = (
+    _ARGUMENTS
+    + """
+parser.add_argument("--dropout", type=float, default=0.2)
+parser.add_argument("--own")
+args, _ = parser.parse_known_args()
+class Own(callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if args.own and (fold, epoch) in [(0, 2), (1, 0)]:
+            self.model.optimizer.momentum, self.model.layers[1].rate = 0.5, 0.4
+            self.model.make_train_function(force=True)
+
+for fold in range(2):
+    parts = [layers.Dense(5, "tanh"), layers.Dropout(args.dropout), layers.Dropout(0.1)]
+    model = keras.Sequential([layers.Input((6,)), *parts, layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01, momentum=args.momentum), "mse")
+    model.fit(x, y, batch_size=20, epochs=args.epochs, verbose=0, callbacks=[Own()])
+final(model)
+"""
+)
+
+
+@pytest.mark.tensorflow
+def test_keras_has_a_constant_of_its_step_changed(zygote: Zygote, tmp_path: Path) -> None:
+    """As by the program itself, in its later fits, too; and after a resume amid the stage."""
+    runs = Runs(zygote, tmp_path, keras_programs.program(KERAS_SETTINGS, seeded=True))
+    given = {"momentum": 0.9, "dropout": 0.2}
+    changing = [(10, given), (None, {"momentum": 0.5, "dropout": 0.4})]
+    with runs.trial("own", "4", own=1, **given) as own:
+        own.start()
+        own.until("completed")
+        expected = outcome(own)
+    with runs.trial("first", "4", stages=changing, **given) as first:
+        first.start(limit=12)
+        amid = [saved_at(first, 12, 24), saved_at(first, 24, None)]
+        first.until("completed")
+        assert outcome(first) == expected
+    for number, path in enumerate(amid):
+        with runs.trial(f"again-{number}", "4", stages=changing, **given) as again:
+            again.start(restore=path)
+            again.until("completed")
+            assert outcome(again)[1] == expected[1]
+
+
+# With --own the program trains each part by a fit of its own, which Keras counts as one.
+KERAS_BATCHES = (
+    _ARGUMENTS
+    + """
+parser.add_argument("--batch_size", type=int, default=20)
+parser.add_argument("--own", type=int, default=0)
+args, _ = parser.parse_known_args()
+model = keras.Sequential([layers.Input((6,)), layers.Dense(5, activation="tanh"), layers.Dense(1)])
+model.compile(keras.optimizers.Adam(0.01), "mse")
+given = dict(shuffle=False, verbose=0, validation_split=0.1)
+if args.own:
+    model.fit(x, y, batch_size=20, epochs=2, **given)
+    model.fit(x, y, batch_size=args.own, initial_epoch=2, epochs=args.epochs, **given)
+else:
+    model.fit(x, y, batch_size=args.batch_size, epochs=args.epochs, **given)
+final(model)
+"""
+)
+
+
+@pytest.mark.tensorflow
+def test_keras_reads_other_batches_from_the_next_epoch_on(zygote: Zygote, tmp_path: Path) -> None:
+    """5 batches of 20 examples in each of two epochs, then 3 of 40; what is due amid an epoch waits
+    for the next one, also after a resume. Progress is counted with what is read."""
+    runs = Runs(zygote, tmp_path, keras_programs.program(KERAS_BATCHES, seeded=True))
+    changing = [(7, {"batch_size": 20}), (None, {"batch_size": 40})]
+    with runs.trial("own", "4", own=40) as own:
+        own.start()
+        own.until("completed")
+        expected = outcome(own)
+    assert list(expected[0]) == [*range(1, 17)]
+    amid = {}
+    with runs.trial("first", "4", stages=changing, batch_size=20) as first:
+        first.start(limit=8)
+        for step, following in ((8, 10), (10, 12), (12, None)):
+            amid[step] = saved_at(first, step, following)
+        first.until("completed")
+        assert outcome(first) == expected
+        assert [one["steps"] for one in first.events if one["kind"] == "planned"] == [20, 16]
+    for step, path in amid.items():
+        with runs.trial(f"from-{step}", "4", stages=changing, batch_size=20) as second:
+            second.start(restore=path)
+            second.until("completed")
+            losses, final = outcome(second)
+        assert final == expected[1]
+        assert losses == {at: loss for at, loss in expected[0].items() if at > step}
+
+
 def failed(runs: Runs, name: str, **parameters: object) -> Event:
     """How a trial ends of which this is to change."""
     changing = [(3, {name: 0.1}), (None, {name: 0.2})]
@@ -200,6 +303,14 @@ def test_what_cannot_be_set_ends_the_trial_by_its_name_with_its_first_iteration(
     assert 'trainer_shim.on_change("depth", function)' in end["detail"]
     # A schedule of the program's own would set the rate as well.
     assert failed(runs, "learning_rate", rate_of_its_own=1)["kind"] == "failed"
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("runs", ["keras"], indirect=True)
+def test_why_keras_cannot_take_a_value_is_said(runs: Runs) -> None:
+    assert "the step cannot be computed with it" in failed(runs, "momentum", momentum=0)["detail"]
+    assert "no Dropout layer of the model has the rate 0.1" in failed(runs, "dropout")["detail"]
+    assert "a whole number of examples, not 0.1" in failed(runs, "batch_size")["detail"]
 
 
 EXPLICIT = """

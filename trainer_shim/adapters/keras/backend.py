@@ -58,6 +58,13 @@ class DataSource(Protocol):
     def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
         """This is the iterator over the training data, for so many epochs."""
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether it can `batch_again`, between two epochs."""
+
+    def batch_again(self, size: int, model: Any) -> None:
+        """Have Keras' iterator be one that was asked for this batch size."""
+
     def epoch_begins(self) -> None:
         """An epoch's first batch will be asked for."""
 
@@ -99,6 +106,9 @@ class StepFunction:
         self.compiled: Any = None  # None for a function that the model makes itself
         self.draws = False  # whether a trace of it has drawn Python's or NumPy's random numbers
 
+    def replaces(self, old: Any) -> None:
+        """Be what `old` is, the last function for the same steps, but for what these compute."""
+
     def retrace(self, spec: Any, drew: bool) -> None:
         """Compile as when it was first called with data of this kind; whether that `drew` random
         numbers then, as it does now."""
@@ -107,6 +117,7 @@ class StepFunction:
 class Backend(Protocol):
     """One of the frameworks that Keras computes with."""
 
+    compiles_again: bool  # a step whose constants have changed: see `StepFunction.replaces`
     needs_a_step: bool  # Keras fails in an epoch that does none, as there may be after a restore
 
     def hook(self, session: FitSession) -> None:

@@ -22,9 +22,17 @@ from trainer_shim.adapters.keras.callbacks import KeptAttributes, Uncopyable
 from trainer_shim.adapters.keras.data import is_pipeline
 from trainer_shim.adapters.keras.python_data import PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
+from trainer_shim.adapters.keras.settings import RATE, Settings, made
 from trainer_shim.adapters.keras.state import State
 from trainer_shim.adapters.keras.tensorflow_pipeline import are_ours, draw_again, order_of
-from trainer_shim.agent import NOT_FURTHER, Agent, CannotCapture, CannotCaptureNow, refused
+from trainer_shim.agent import (
+    NOT_FURTHER,
+    Agent,
+    CannotCapture,
+    CannotCaptureNow,
+    CannotPut,
+    refused,
+)
 from trainer_shim.saver import OtherProgram
 
 if TYPE_CHECKING:
@@ -171,7 +179,9 @@ class Validation:
 # the callbacks of the step. A fit that had ended before the checkpoint is not run again: its
 # loop is empty and its outcome is put in place.
 
-_RATE = "learning_rate"
+_OWN_FUNCTION = "the model makes its train function itself"
+_DRAWS = "its step draws random numbers while it is compiled, and would have to be compiled again"
+_NOT_BATCHED = "the fit is given no arrays, of which Hermes can make batches, or steps_per_epoch"
 _NO_LOSS = {"loss": float("nan")}
 
 
@@ -201,7 +211,7 @@ class Fit:
         self.callbacks: Any = None
         self._kept = KeptAttributes([], model, session.doubt)
         self.traces: list[tuple[str, Any]] = []
-        self._made = _made(model)
+        self._made = made(model)
         self.end: state.State | None = None  # its last batch, from where more epochs would go on
         self.not_kept: str | None = None  # why there is none
         self._session = session
@@ -210,8 +220,18 @@ class Fit:
         self._epoch = 0
         self._batch = 0  # executions of the train function in this epoch
         self._broke = False  # the loop was left before its data ended
+        self._is_planned = False  # how many steps there will be has been told
+        self._first_size = 0  # of the batches that the program asked for
+        self._next_size: int | None = None  # of those of the next epoch, if that was set
         self._watched = StepFunction("train")
         self._logs: dict[str, Any] | None = None  # those of before the checkpoint
+
+    def reads(self, iterator: Any) -> None:
+        """This is Keras' iterator over the training data."""
+        self.source.adopt(iterator, self.model.steps_per_execution, self.epochs)
+        size = iterator.data_adapter.batch_size or 0
+        self._first_size = self._first_size or size
+        self._session.batch_size = size
 
     def validates_by(self, iterator: Any) -> bool:
         """Whether this is the iterator over the validation data."""
@@ -258,17 +278,19 @@ class Fit:
 
     def _begin_loop(self, total: int | None) -> None:
         if self._watched.compiled is None:
-            self._session.obstacle("the model makes its train function itself")
+            self._session.obstacle(_OWN_FUNCTION)
         self._session.judge()
         if not self._agent.page.looping:
             self._agent.page.step = self._session.steps
             self._agent.loop(True)
-            if total is not None:
-                begun = self._batch * self.model.steps_per_execution
-                left = (self.epochs - self._epoch) * total - min(begun, total)
-                self._agent.planned(self._session.steps + left)
+            self._is_planned = False
         else:
             self._agent.begins_pass()
+        is_planned, self._is_planned = self._is_planned, True
+        if total is not None and not is_planned:
+            begun = self._batch * self.model.steps_per_execution
+            left = (self.epochs - self._epoch) * total - min(begun, total)
+            self._agent.planned(self._session.steps + left)
 
     @property
     def _is_last_epoch(self) -> bool:
@@ -348,14 +370,40 @@ class Fit:
         self._kept.begun()
         if self.position is not None:
             self.model._initial_epoch = self.position["epoch"]
+        elif self.number:  # what was put into a fit before it holds for this one, too
+            self._agent.put_again(self._session.steps)
 
     def epoch_begins(self, epoch: int) -> bool:
         """False if the callbacks' on_epoch_begin was before the checkpoint."""
         self._epoch = epoch
-        if self.position is None:
+        position = self.position
+        size = self._next_size if position is None else position.get("batch_size")
+        if size not in (None, self._session.batch_size):
+            self._read_batches_of(size)
+        if position is None:
             return True
-        self.model._initial_epoch = self.position["initial_epoch"]
+        self.model._initial_epoch = position["initial_epoch"]
         return False
+
+    def next_batches_of(self, size: int, first: Any) -> None:
+        """From the next epoch on the data come in batches of this size, as they do of the `first`
+        one in those before. Raises CannotPut."""
+        if not self.source.is_batched:
+            raise CannotPut(_NOT_BATCHED)
+        if self._first_size != first:
+            raise CannotPut(f"the fit began with batches of {self._first_size}, not of {first}")
+        self._next_size = size
+
+    def _read_batches_of(self, size: int) -> None:
+        import keras
+
+        self.source.batch_again(size, self.model)
+        self._session.batch_size, self._is_planned = size, False
+        for callback in self.callbacks.callbacks:
+            if callback.params:
+                callback.params["steps"] = self.source.iterator.num_batches
+            if isinstance(callback, keras.callbacks.ProgbarLogger):
+                callback.target = self.source.iterator.num_batches
 
     def epoch_ended(self, logs: dict[str, Any] | None) -> None:
         """Report what Keras computes over an epoch; its mean loss under a name of its own."""
@@ -431,7 +479,7 @@ class Fit:
         self._kept.forget_rows(position["callbacks"])
         return last
 
-    def _put_into_effect(self, made: dict[str, Any] | None) -> None:
+    def _put_into_effect(self, then: dict[str, Any] | None) -> None:
         """Have the optimizer train with what the program was given anew since the checkpoint.
 
         All but the learning rate is Python's, and part of the graph that was just traced; that is a
@@ -439,11 +487,11 @@ class Fit:
         """
         changes, optimizer = self._session.agent.changes, self.model.optimizer
         names = {
-            change: changed.found(change, self._made, made) for change in list(changes.values())
+            change: changed.found(change, self._made, then) for change in list(changes.values())
         }
-        if any(_RATE in found for found in names.values()):
-            optimizer.learning_rate = self._made[_RATE]
-        now = _made(self.model)
+        if any(RATE in found for found in names.values()):
+            optimizer.learning_rate = self._made[RATE]
+        now = made(self.model)
         for change, found in names.items():
             if found and all(changed.equal(now[name], change.now) for name in found):
                 del changes[change.name]
@@ -457,22 +505,29 @@ class Fit:
             getattr(self.model, f"{kind}_function").watched.retrace(spec, drew)
             self.traces.append((kind, spec))
 
+    def compile_again(self) -> None:
+        """Have the next step computed with what layers and the optimizer are by now.
+
+        Raises CannotPut.
+        """
+        old = getattr(self.model.train_function, "watched", None)
+        if old is None or old.compiled is None:
+            raise CannotPut(_OWN_FUNCTION)
+        if old.draws:
+            raise CannotPut(_DRAWS)
+        self.model.make_train_function(force=True)
+        self._watched = self.model.train_function.watched
+        try:
+            self._watched.replaces(old)
+        except Exception as error:  # whatever the framework and the program raise
+            why = files.in_a_line(error)
+            raise CannotPut(f"the step cannot be computed with it: {why}") from error
+
     def _variables(self) -> list[Any]:
         functions = (self.model.train_function, self.model.test_function)
         watched = [getattr(function, "watched", None) for function in functions]
         extra = [variable for one in watched if one is not None for variable in one.variables]
         return state.variables_of(self.model, extra)
-
-
-def _made(model: Any) -> dict[str, Any]:
-    """What the optimizer of a model was made with, in plain values."""
-    try:
-        found = dict(changed.flat(model.optimizer.get_config()))
-    except Exception:  # whatever an optimizer of the program's own raises, or there is none
-        return {}
-    found.pop("name", None)
-    inner = "inner_optimizer.config."  # of one that scales the loss
-    return {name.removeprefix(inner): value for name, value in found.items()}
 
 
 def _told(error: OtherProgram, changes: dict[str, Change]) -> OtherProgram:
@@ -521,7 +576,7 @@ class KerasSession:
         untested = private.untested()
         if untested is not None:
             self.obstacle(untested)
-        agent.put = self._put
+        agent.put, self._settings = self._put, Settings(agent.first_values())
         if agent.restore is not None:
             with self.restoring():
                 past = files.load(agent.restore)
@@ -692,17 +747,9 @@ class KerasSession:
     # -- restoring
 
     def _put(self, name: str, value: Any) -> bool:
-        """Have the fit under way train with a learning rate, which is a variable; all else is part
-        of the graph."""
-        model: Any = None if self.fit is None else self.fit.model
-        if model is None or not changed.same_name(name, _RATE):
-            return False
-        here().settle(model)
-        if _RATE not in _made(model):  # it is a schedule of the program's own
-            return False
-        optimizer = model.optimizer
-        optimizer.learning_rate = value
-        return changed.equal(float(optimizer.learning_rate), float(value))
+        """Have the fit under way train with this value, or else the one that begins next: that
+        puts it again. Raises CannotPut."""
+        return self.fit is None or self._settings.put(self.fit, name, value)
 
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""

@@ -83,8 +83,7 @@ def _hook_data(session: KerasSession) -> None:
             fit.validation.may_be_made()
         original(iterator, *args, **kwargs)
         if fit is not None and fit.source.iterator is None:
-            fit.source.adopt(iterator, fit.model.steps_per_execution, fit.epochs)
-            session.batch_size = iterator.data_adapter.batch_size or 0
+            fit.reads(iterator)
 
     def get_iterator(original: Any, iterator: Any) -> Any:
         data = original(iterator)

@@ -78,6 +78,7 @@ class Iterated:
     def __init__(self, session: FitSession) -> None:
         self.iterator: Any = None
         self.is_read_on = False
+        self.is_batched = False
         self._session = session
         self._batches: Any = None
         self._then: State | None = None  # how the next iterator is to be begun
@@ -89,6 +90,9 @@ class Iterated:
     def lost(self, was_stopped: bool) -> str | None:
         """Nothing is read ahead."""
         return None
+
+    def batch_again(self, size: int, model: Any) -> None:
+        """It never is."""
 
     def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
         """This is the iterator over the training data."""

@@ -82,6 +82,31 @@ class TensorFlowData:
         if steps_per_execution > 1 and iterator.num_batches is None:
             self._session.obstacle("steps_per_execution > 1 over data of unknown length")
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether they are arrays, of which each epoch makes batches anew."""
+        return self._is_array and self.iterator.steps_per_epoch is None
+
+    def batch_again(self, size: int, model: Any) -> None:
+        """Have Keras' iterator be, between two epochs, one that was asked for this batch size."""
+        import keras
+
+        iterator = self.iterator
+        adapter = iterator.data_adapter
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(adapter._inputs)
+        self.iterator = None  # until it is there: what is made now is what this fit reads
+        made = type(iterator)(
+            distribute_strategy=model.distribute_strategy,
+            x=x,
+            y=y,
+            sample_weight=sample_weight,
+            batch_size=size,
+            shuffle=adapter._shuffle,
+            steps_per_execution=iterator.steps_per_execution,
+        )
+        vars(iterator).update(vars(made))
+        self.iterator = iterator
+
     def _look_at(self, dataset: Any, iterator: Any, epochs: int) -> None:
         """Whether the order of a pipeline could be had again."""
         order = self._order = order_of(dataset)
@@ -166,6 +191,7 @@ class TensorFlowData:
         reading = None if self.reading is None else self.reading.copy()
         return {
             "seen": self.iterator._steps_seen,
+            "batch_size": self.iterator.data_adapter.batch_size if self.is_batched else None,
             "reading": reading,
             "iterators": self._iterators,
             "read_iterators": self._read_iterators,

@@ -7,12 +7,12 @@ same graph.
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.adapters.keras import losses, private
 from trainer_shim.adapters.keras.backend import StepFunction
 from trainer_shim.adapters.keras.random import copy_random, same_random
+from trainer_shim.adapters.keras.state import variables_of
 
 # Stateful operations whose state is in variables, or which have none that outlives a step.
 _HARMLESS = (
@@ -27,27 +27,41 @@ _CALLED = ("call", "compute_loss", "compute_metrics", "train_step")
 
 
 class Compiled(StepFunction):
-    """One compiled function of a model; `build(element_spec)` is to be called before it is
-    traced for a resume."""
+    """One compiled function of a model."""
 
-    def __init__(self, kind: str, build: Callable[[Any], None]) -> None:
+    def __init__(self, kind: str, model: Any) -> None:
         super().__init__(kind)
-        self._build = build
+        self._model = model
+        self.specs: list[Any] = []  # of the data that it was traced for, in order
         self.fresh = False  # traced, and not yet looked at
         self._spec: Any = None  # of the latest step's outcome
         self._flat: _Flat | None = None
 
     def retrace(self, spec: Any, drew: bool) -> None:
         """Trace as the function did when it was first called with data of this kind."""
+        if not drew:  # or the numbers in the graph would be those of the first trace of two
+            _build(self._model, self.kind, spec)
+        self._trace(spec)
+
+    def replaces(self, old: Any) -> None:
+        """Be traced for what the function before it was, which knows of no variable less."""
+        self.logs, self.variables = old.logs, list(old.variables)
+        for spec in old.specs:
+            self._trace(spec)
+        known = {variable.ref() for variable in variables_of(self._model, old.variables)}
+        for variable in self.variables:
+            if variable.ref() not in known:
+                raise ValueError(f"it needs {variable.name}, which is not there without")
+
+    def _trace(self, spec: Any) -> None:
         import tensorflow as tf
 
-        if not drew:  # or the numbers in the graph would be those of the first trace of two
-            self._build(spec)
-        self.look_at(self.compiled.get_concrete_function(tf.data.IteratorSpec(spec)))
+        self.look_at(self.compiled.get_concrete_function(tf.data.IteratorSpec(spec)), spec)
 
-    def look_at(self, concrete: Any) -> None:
+    def look_at(self, concrete: Any, spec: Any) -> None:
         """Note which state the graph has beyond what Keras lists."""
         self.fresh = False
+        self.specs.append(spec)
         self.variables.extend(_in_order(concrete))
         self.obstacle = self.obstacle or stateful_operation(concrete.graph)
 
@@ -115,7 +129,7 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
     """
     import tensorflow as tf
 
-    watched = Compiled(kind, functools.partial(_build, model, kind))
+    watched = Compiled(kind, model)
 
     def one_step(data: Any) -> Any:
         watched.fresh = not tf.executing_eagerly()
@@ -144,7 +158,8 @@ def watch(make: Any, model: Any, step: Any, kind: str, seen: TraceSeen) -> Any:
         if watched.fresh:
             watched.fresh = False
             if isinstance(iterator, tf.data.Iterator):
-                watched.look_at(watched.compiled.get_concrete_function(iterator))
+                concrete = watched.compiled.get_concrete_function(iterator)
+                watched.look_at(concrete, iterator.element_spec)
                 seen(watched, iterator.element_spec)
         return logs
 

@@ -1,0 +1,140 @@
+"""The hyper-parameters that a fit goes on with from a given step on, without the program's help.
+
+The learning rate is a variable. A batch size is the data's, which are read anew in each epoch.
+All else is a constant in the compiled step, which is therefore compiled again; it is then traced
+for all that the last one was traced for, in that order, so that a trial that goes on from a
+checkpoint comes to the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from trainer_shim.adapters import changes
+from trainer_shim.adapters.keras.backend import here
+from trainer_shim.agent import CannotPut
+
+RATE = "learning_rate"
+DROPOUT = ("dropout", "dropout_rate")
+BATCH_SIZE = "batch_size"
+
+
+class SettableFit(Protocol):
+    """The fit under way, as far as it is set: see `fit`."""
+
+    model: Any
+
+    def compile_again(self) -> None:
+        """Have the next step computed with what layers and the optimizer are by now."""
+
+    def next_batches_of(self, size: int, first: Any) -> None:
+        """From the next epoch on the data come in batches of this size."""
+
+
+def made(model: Any) -> dict[str, Any]:
+    """What the optimizer of a model is made with, in plain values."""
+    try:
+        found = dict(changes.flat(model.optimizer.get_config()))
+    except Exception:  # whatever an optimizer of the program's own raises, or there is none
+        return {}
+    found.pop("name", None)
+    inner = "inner_optimizer.config."  # of one that scales the loss
+    return {name.removeprefix(inner): value for name, value in found.items()}
+
+
+class Settings:
+    """What has been set in this process, which began with these values."""
+
+    def __init__(self, first_values: Mapping[str, Any]) -> None:
+        self._first_values = first_values
+        # By the name of the parameter: a model, and the layers of it that have its rate.
+        self._layers: dict[str, tuple[Any, list[Any]]] = {}
+
+    def put(self, fit: SettableFit, name: str, value: Any) -> bool:
+        """Have a fit go on with this value; whether there is anything that takes it.
+
+        Raises CannotPut.
+        """
+        if changes.same_name(name, RATE):
+            here().settle(fit.model)
+            return _put_rate(fit.model, value)
+        if not here().compiles_again:
+            return False
+        if name == BATCH_SIZE:
+            fit.next_batches_of(_whole(value), self._first_values.get(name))
+            return True
+        if name in DROPOUT:
+            return self._put_dropout(fit, name, value)
+        return _put_into_optimizer(fit, name, value)
+
+    def _put_dropout(self, fit: SettableFit, name: str, value: Any) -> bool:
+        model, layers = self._layers.get(name, (None, []))
+        if model is not fit.model:
+            layers = _dropout_layers(fit.model, self._first_values.get(name))
+            self._layers[name] = fit.model, layers
+        if not layers:
+            rate = self._first_values.get(name)
+            raise CannotPut(f"no Dropout layer of the model has the rate {rate}")
+        _put_constant(fit, layers, "rate", value)
+        return True
+
+
+def _whole(size: Any) -> int:
+    if isinstance(size, bool) or not isinstance(size, (int, float)) or size < 1 or size % 1:
+        raise CannotPut(f"a batch has a whole number of examples, not {size}")
+    return int(size)
+
+
+def _put_rate(model: Any, value: Any) -> bool:
+    if RATE not in made(model):  # it is a schedule of the program's own
+        return False
+    model.optimizer.learning_rate = value
+    return changes.equal(float(model.optimizer.learning_rate), float(value))
+
+
+def _put_into_optimizer(fit: SettableFit, name: str, value: Any) -> bool:
+    optimizer = getattr(fit.model.optimizer, "inner_optimizer", fit.model.optimizer)
+    found = [one for one in made(fit.model) if changes.same_name(one, name) and "." not in one]
+    for attribute in found:
+        if not hasattr(optimizer, attribute):
+            raise CannotPut(f"its optimizer keeps no {attribute} that could be set")
+        _put_constant(fit, [optimizer], attribute, value)
+        if made(fit.model)[attribute] != value:
+            raise CannotPut(f"its optimizer makes another value of {attribute}")
+    return bool(found)
+
+
+def _put_constant(fit: SettableFit, owners: list[Any], attribute: str, value: Any) -> None:
+    """Set an attribute that is a constant in the compiled step. Raises CannotPut."""
+    before = [getattr(one, attribute) for one in owners]
+    if all(one == value for one in before):
+        return
+    for one in owners:
+        setattr(one, attribute, value)
+    fit.compile_again()
+
+
+def _dropout_layers(model: Any, rate: Any) -> list[Any]:
+    """The layers of a model that drop out at this rate. Raises CannotPut if others might."""
+    layers = list(model._flatten_layers())
+    found = [one for one in layers if _is_dropout(one) and one.rate == rate]
+    for layer in layers:
+        if _is_dropout(layer) or any(one in found for one in layer._flatten_layers()):
+            continue
+        for name in _like_dropout(layer, rate):
+            raise CannotPut(f"{name} of the layer {layer.name} is {rate} as well, and is not known")
+    return found
+
+
+def _is_dropout(layer: Any) -> bool:
+    from keras import layers
+
+    return isinstance(layer, (layers.Dropout, layers.GaussianDropout, layers.AlphaDropout))
+
+
+def _like_dropout(layer: Any, rate: Any) -> Iterator[str]:
+    for name, value in vars(layer).items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if "dropout" in name and is_number and value == rate:
+            yield name
