@@ -687,7 +687,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         for trial in waiting:
             study = self.state.studies[trial.spec.study]
             plans = isinstance(self.make_policy(self.state.policy_of(study.id)), Planning)
-            if plans or not trial.candidate or DeviceQuotas(self.state).full(trial):
+            if plans or not trial.candidate:
+                continue
+            if DeviceQuotas(self.state).left(trial) < self.state.fewest(trial):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue
