@@ -202,6 +202,17 @@ class PolicySample:
         self._field: Field | None = None
         self._adapted: Adapted | None = None
 
+    def grow(self, members: Sequence[TrialId]) -> None:
+        """The study has further trials, which have shown nothing so far."""
+        self._members = members
+        self._levels += [math.inf] * (len(members) - len(self._levels))
+        if len(members) > 4 * self._block**2:
+            self._block = math.isqrt(len(members)) + 1
+            self._least = []
+        blocks = -(-len(members) // self._block)
+        self._changed.update(range(len(self._least), blocks))
+        self._least += [math.inf] * (blocks - len(self._least))
+
     def note(self, trial: Trial) -> None:
         """Take note of a trial that changed."""
         place, chosen = self._place[trial.spec.id], self._chosen
@@ -368,8 +379,11 @@ class StudyQueue:
         policy: Policy,
         placement: Placement,
         arriving: Container[TrialId] = (),
+        recalls: bool = False,
     ):
         self.state = state
+        # Its policy may have learned from earlier studies what to expect of these trials.
+        self._recalls = recalls
         # Trials that come later, though the study has them.
         self._arriving = arriving
         self.study = study
@@ -416,12 +430,16 @@ class StudyQueue:
 
     def grown(self, members: Members) -> bool:
         """Take in the trials that its study has in addition; False if the queue has to be made
-        anew: a policy that compares trials may look at parts of the study."""
+        anew: a policy that plans, or foretells, has looked at all of the study."""
         had = len(self.members)
         begun = 0 < had < len(members) and members[had - 1] is self.members[-1]
-        if not begun or self._adaptive is not None or self._planner is not None:
+        if not begun or self._recalls or self._planner is not None:
             return False
         self.members = members
+        self._places.update(zip(members[had:], range(had, len(members)), strict=True))
+        for ranked in (self._ranked, self._next):
+            if ranked is not None and ranked.scouting is not None:
+                ranked.scouting.grow(members)
         self._arrive(members[had:])
         return True
 
@@ -715,7 +733,12 @@ class Queues:
             policy = self._policy(study_id)
             placement = self.placement(study_id)
             queue = self._queues[study_id] = StudyQueue(
-                self.state, study_id, policy, placement, self._arriving
+                self.state,
+                study_id,
+                policy,
+                placement,
+                self._arriving,
+                recalls=bool(self._earlier.get(study_id)),
             )
         return queue
 
