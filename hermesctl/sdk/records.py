@@ -215,6 +215,8 @@ class Checkpoint:
     is_fork: bool = False
     #: Why it has this form; may be empty.
     why: str = ""
+    #: On how many devices it was made; 0: that is not known.
+    devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)

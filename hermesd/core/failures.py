@@ -38,6 +38,7 @@ from hermesd.core.trial import (
     Strike,
     Trial,
 )
+from hermesd.core.widths import failed_to_resize
 
 # The ledger of failures by place, and how much they weigh: pure functions of it and of a
 # time.
@@ -330,6 +331,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if failure.restores and failed_to_resize(trial, study):
+        trial = replace(trial, keeps_width=True)
     if study.failure_rule is FailureRule.HOPS and not failure.restores:
         return _ended_if(trial, strict_failures(trial) >= STRICT_TRIES, event.detail, STRICT_RULE)
     if trial.extending and not failure.machines:

@@ -343,6 +343,8 @@ class Checkpoint:
     image_device: DeviceId = ""
     #: Whether it was written where other trials part from this one, for them to go on from.
     is_fork: bool = False
+    #: On how many devices it was made; 0: that is not known.
+    devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)

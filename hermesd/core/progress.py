@@ -382,7 +382,8 @@ def with_checkpoint(trial: Trial, checkpoint: Checkpoint | None) -> Trial:
     misfortunes = 0 if checkpoint.step > before else trial.misfortunes
     if (known := trial.checkpoint) is not None and known.id == checkpoint.id:  # said twice
         places = tuple(dict.fromkeys((*known.nodes, *checkpoint.nodes)))
-        return replace(trial, checkpoint=replace(checkpoint, nodes=places))
+        devices = checkpoint.devices or known.devices
+        return replace(trial, checkpoint=replace(checkpoint, nodes=places, devices=devices))
     older = known if known is not None and not known.image_of else trial.before_image
     return replace(
         trial,

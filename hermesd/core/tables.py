@@ -596,12 +596,14 @@ class Tables:
         return self.place(trial.run).node
 
     def made_for(self, trial: Trial) -> int:
-        """How many devices the processes that it goes on with are for, parked or as an image; 0: it
-        begins from a checkpoint, or anew."""
+        """How many devices what it goes on from is for: parked processes, an image of some, or a
+        checkpoint that could not be used on another number; 0: it may have any."""
         kept, saved = trial.kept, trial.checkpoint
         if kept is not None and kept.tier.in_process:
             return kept.width
-        return trial.width if saved is not None and saved.image_of else 0
+        if saved is None:
+            return 0
+        return (saved.devices if trial.keeps_width else 0) or (trial.width if saved.image_of else 0)
 
     def fewest(self, trial: Trial) -> int:
         """How many devices the trial needs."""

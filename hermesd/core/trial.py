@@ -384,6 +384,8 @@ class Trial:
     aim: int = 0
     #: The devices on which it was last too slow: it has others as soon, if there are any.
     shunned: tuple[DeviceId, ...] = ()
+    #: Its checkpoint could not be used on another number of them: it keeps to those that it has.
+    keeps_width: bool = False
     #: How often it had another number of them than before.
     resizes: int = 0
     #: Seconds of an iteration, by the number of devices.

@@ -154,10 +154,11 @@ def milestone(name: str, percent: float, loss: float, step: int) -> MilestonePas
     return MilestonePassed(run(name), percent, loss, step)
 
 
-def checkpoint(name: str, step: int) -> Checkpoint:
+def checkpoint(name: str, step: int, devices: int = 0) -> Checkpoint:
     """The checkpoint that a run took at a step, on its node."""
     stay = run(name)
-    return Checkpoint(f"{name}@{step}", stay.trial, stay.attempt, step, "5ha", 1, ("n",))
+    id = f"{name}@{step}"
+    return Checkpoint(id, stay.trial, stay.attempt, step, "5ha", 1, ("n",), devices=devices)
 
 
 def checkpointed(name: str, step: int) -> Checkpointed:
@@ -168,9 +169,9 @@ def parked(name: str, step: int = 0) -> RunSuspended:
     return RunSuspended(run(name), Tier.PARK, step, None, 0.01)
 
 
-def written(name: str, step: int) -> RunSuspended:
+def written(name: str, step: int, devices: int = 0) -> RunSuspended:
     """Suspended by way of a checkpoint."""
-    return RunSuspended(run(name), Tier.CHECKPOINT, step, checkpoint(name, step), 0.5)
+    return RunSuspended(run(name), Tier.CHECKPOINT, step, checkpoint(name, step, devices), 0.5)
 
 
 def killed(name: str, step: int = 0, kept: Checkpoint | None = None) -> RunSuspended:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from hermesd.core.decide.resizing import spare_to_first
 from hermesd.core.decide.scheduler import Scheduler
-from hermesd.core.events import FidelityKnown, Paused, TermsSet, Unpaused
+from hermesd.core.events import FidelityKnown, Paused, RunFailed, TermsSet, Unpaused
 from hermesd.core.model import Fidelity, Plugin, Quantum, Stage
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
 from hermesd.core.sharing import Terms
-from hermesd.core.trial import Trial
+from hermesd.core.trial import RESTORE, Trial
 from hermesd.core.widths import learned, narrowed, speed_of
 from tests.core.playbook import (
     LEASE,
@@ -27,6 +27,7 @@ from tests.core.playbook import (
     play,
     quantum_ended,
     reported,
+    run,
     started,
     submitted,
     trial_spec,
@@ -96,6 +97,42 @@ def test_replicas_are_resized_whoever_restores_them(framework: str) -> None:
     book = elastic()
     trains(book, "s/0#1", 0, 30, 1.0, framework=framework).heard()
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
+
+
+def unrestored(name: str) -> RunFailed:
+    return RunFailed(run(name), RESTORE, "a batch of 48 in 2, it was 24 in 1", "OtherProgram", 30)
+
+
+def test_what_cannot_be_resized_goes_on_as_wide_as_its_checkpoint_and_stays_so() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 1.0, framework="tensorflow-multiworker 2.21.0").heard()
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
+    book.tell(written("s/0#1", 30, 1)).expect("launch s/0#2 on n/0, n/1 for 30 s from s/0#1@30")
+    book.tell(unrestored("s/0#2")).expect("launch s/0#3 on n/0 for 30 s from s/0#1@30")
+    trains(book, "s/0#3", 30, 30, 1.0, framework="tensorflow-multiworker 2.21.0")
+    book.at(60).tell(quantum_ended("s/0#3", 0, 60)).expect("renew s/0#3.1 for 30 s")
+    why = "keeps its number, as its checkpoint could not be used on another"
+    assert why in book.scheduler.explain("s/0", 0).summary
+
+
+def test_what_cannot_become_smaller_waits_for_as_many_devices_as_it_had() -> None:
+    book = wide(2)
+    book.tell(submitted(1, "t", policy=TURNS)).at(60).tell(quantum_ended("s/0#2", 0, 90))
+    book.tell(written("s/0#2", 90, 2)).heard()
+    book.tell(started("t/0#1"), unrestored("s/0#3")).expect("gather n/0, n/1 for s/0")
+    book.at(90).tell(quantum_ended("t/0#1")).expect("suspend t/0#1")
+    book.tell(parked("t/0#1")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
+
+
+def test_a_checkpoint_of_as_many_devices_or_of_a_number_that_cannot_be_tells_nothing() -> None:
+    for devices in (0, 2, 99):
+        book = wide()
+        book.tell(Paused(("s/0",), "r")).tell(written("s/0#2", 90, devices))
+        book.tell(Unpaused(("s/0",), "u")).heard()
+        width = len(book.trial().run.devices)
+        assert width == 2
+        book.tell(unrestored("s/0#3"))
+        assert not book.trial().keeps_width
 
 
 def test_a_resize_that_does_not_pay_is_not_made() -> None:

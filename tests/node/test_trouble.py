@@ -300,6 +300,21 @@ async def test_what_was_won_is_there_for_the_next_try_and_nothing_begins_anew(
     assert lost.detail.startswith("the checkpoint of its result cannot be used: ")
 
 
+async def test_a_checkpoint_that_another_number_of_devices_cannot_use_is_not_set_aside(
+    head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
+) -> None:
+    kept = (await suspended(await running(program=EITHER), Tier.CHECKPOINT)).checkpoint
+    assert kept is not None
+    assert kept.devices == 1
+    other = ("python", "train.py", "other")
+    for attempt in (2, 3):
+        of_two = replace(kept, devices=2)
+        run = launch(attempt=attempt, program=EITHER, argv=other, checkpoint=of_two)
+        assert (await head.hears(RunFailed, run)).error_kind == "restore"
+    run = launch(attempt=4, program=EITHER, checkpoint=kept)
+    assert (await head.hears(RunStarted, run)).step == kept.step
+
+
 async def test_no_run_goes_on_from_a_checkpoint_that_is_further_than_its_head_knows(
     head: Head, node: Node, launch: Launch, running: Running, suspended: Suspended
 ) -> None:

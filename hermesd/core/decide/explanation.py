@@ -305,6 +305,8 @@ def _widths(state: State, trial: Trial) -> str:
     if not study.elastic:
         return ""
     words = f"; it may have {study.devices} to {study.widest} devices"
+    if trial.keeps_width:
+        words += ", and keeps its number, as its checkpoint could not be used on another"
     for width, seconds in sorted(trial.width_seconds.items()):
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:

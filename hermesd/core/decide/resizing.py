@@ -219,7 +219,7 @@ class Resizing:
 
 def _is_of_any_width(trial: Trial) -> bool:
     """Whether its checkpoints are of any number of devices, as far as is known by now."""
-    return trial.framework.partition(" ")[0] in OF_ANY_WIDTH
+    return not trial.keeps_width and trial.framework.partition(" ")[0] in OF_ANY_WIDTH
 
 
 def _seconds(job: ElasticJob, width: int) -> float:

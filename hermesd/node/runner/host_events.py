@@ -53,11 +53,16 @@ from hermesd.node.storage.trial_folder import TrialFolder
 
 
 def fact_of(
-    frame: Frame, trial: str, goal: Goal, signal: str, node: NodeId, device: DeviceId = ""
+    frame: Frame,
+    trial: str,
+    goal: Goal,
+    signal: str,
+    node: NodeId,
+    devices: Sequence[DeviceId] = (),
 ) -> HostFact | None:
     """The fact that a host's event states; None for kinds that state none.
 
-    `device` is the first that the run has. Raises KeyError, TypeError, ValueError or OverflowError
+    `devices` are those that the run has. Raises KeyError, TypeError, ValueError or OverflowError
     when a field is missing or of the wrong kind.
     """
     run = RunId(trial, int(frame["attempt"]))
@@ -83,19 +88,19 @@ def fact_of(
             demoting = bool(frame.get("is_being_written", False))
             return Parked(run, _count(frame["step"]), memory, cause, waited, midway, demoting)
         case "checkpointed":
-            return CheckpointWritten(run, checkpoint_of(frame, run, node, device))
+            return CheckpointWritten(run, checkpoint_of(frame, run, node, devices))
         case "suspended":
             kept = frame.get("checkpoint")
             return LeftDevice(
                 run,
                 Tier(frame["tier"]),
                 _count(frame["step"]),
-                checkpoint_of(kept, run, node, device) if kept else None,
+                checkpoint_of(kept, run, node, devices) if kept else None,
                 str(frame.get("cause") or ""),
             )
         case "completed":
             kept = frame.get("checkpoint")
-            final = checkpoint_of(kept, run, node, device) if kept else None
+            final = checkpoint_of(kept, run, node, devices) if kept else None
             return Completed(run, _count(frame["step"]), final)
         case "failed":
             return Failed(
@@ -117,7 +122,9 @@ def _count(value: Any) -> int:
     return number
 
 
-def checkpoint_of(frame: Frame, run: RunId, node: NodeId, device: DeviceId = "") -> Checkpoint:
+def checkpoint_of(
+    frame: Frame, run: RunId, node: NodeId, devices: Sequence[DeviceId] = ()
+) -> Checkpoint:
     """A checkpoint by its global name: the trial's, then that of its directory."""
     return Checkpoint(
         f"{run.trial}@{frame['id']}",
@@ -129,8 +136,9 @@ def checkpoint_of(frame: Frame, run: RunId, node: NodeId, device: DeviceId = "")
         (node,),
         node if frame.get("form") == "image" else "",
         str(frame.get("why") or ""),
-        device if frame.get("gpu") else "",
+        devices[0] if devices and frame.get("gpu") else "",
         bool(frame.get("is_fork")),
+        len(devices),
     )
 
 
@@ -393,20 +401,22 @@ class HostEvents:
 
     def _fact(self, frame: Frame) -> HostFact | None:
         work, trial, node = self.assignment.work, self._folder.trial, self._context.node
-        return fact_of(frame, trial, work.signal_goal, work.signal, node, self._device)
-
-    @property
-    def _device(self) -> DeviceId:
-        return self.assignment.launch.devices[0]
+        devices = self.assignment.launch.devices
+        return fact_of(frame, trial, work.signal_goal, work.signal, node, devices)
 
     def _checkpoint(self, found: checkpoints.FoundCheckpoint) -> Checkpoint:
-        run = self.assignment.run
-        return checkpoint_of(found.frame, run, self._context.node, self._device)
+        run, launch = self.assignment.run, self.assignment.launch
+        told = checkpoint_of(found.frame, run, self._context.node, launch.devices)
+        # An earlier run may have had another number of devices.
+        return told if found.attempt == run.attempt else replace(told, devices=0)
 
     async def _refuse(self, frame: Frame) -> None:
         """The next attempt is not to fail of the same checkpoint for ever. That of a result stays:
-        the program was asked for something else than it came to."""
-        last = bool(self.assignment.kept_parked)
+        the program was asked for something else than it came to. So does one of another number of
+        devices: the next attempt has as many as then."""
+        last, wanted = bool(self.assignment.kept_parked), self.assignment.checkpoint
+        if wanted is not None and wanted.devices not in (0, len(self.assignment.launch.devices)):
+            return
         name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
         if Path(name).name == self._held:
             return

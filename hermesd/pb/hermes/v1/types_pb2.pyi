@@ -559,7 +559,7 @@ class Milestone(_message.Message):
     def __init__(self, percent: _Optional[float] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes", "image_of", "why", "image_device", "is_fork")
+    __slots__ = ("id", "trial", "attempt", "step", "sha256", "size_bytes", "nodes", "image_of", "why", "image_device", "is_fork", "devices")
     ID_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -571,6 +571,7 @@ class Checkpoint(_message.Message):
     WHY_FIELD_NUMBER: _ClassVar[int]
     IMAGE_DEVICE_FIELD_NUMBER: _ClassVar[int]
     IS_FORK_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
     id: str
     trial: str
     attempt: int
@@ -582,7 +583,8 @@ class Checkpoint(_message.Message):
     why: str
     image_device: str
     is_fork: bool
-    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ..., image_device: _Optional[str] = ..., is_fork: bool = ...) -> None: ...
+    devices: int
+    def __init__(self, id: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., nodes: _Optional[_Iterable[str]] = ..., image_of: _Optional[str] = ..., why: _Optional[str] = ..., image_device: _Optional[str] = ..., is_fork: bool = ..., devices: _Optional[int] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("id", "node", "kind", "memory_bytes", "cores", "seat")
