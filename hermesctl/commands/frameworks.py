@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hermesctl
-from hermesctl.errors import UsageError
 from hermesctl.study_file.script_options import imported
 from hermesctl.study_file.submission import interpreter
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -41,10 +40,12 @@ class NoInterpreter(Exception):
 
 
 async def frameworks(python: str) -> list[InstalledFramework]:
-    """Those that the interpreter `python` has. Raises NoInterpreter."""
+    """Those that the interpreter at the absolute path `python`, which is run, has. Raises
+    NoInterpreter."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(python, "-"),
+            cwd="/",  # Python would import first what lies in the current folder
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -69,14 +70,15 @@ async def frameworks(python: str) -> list[InstalledFramework]:
 
 
 async def untested(spec: StudySpec, directory: Path) -> list[str]:
-    """What to say of the frameworks that a program imports, as its interpreter, which is on this
-    machine, has them."""
-    used = imported(directory / spec.program) if spec.program.endswith(".py") else set()
+    """What to say of the frameworks that a program imports, as the submitter's own Python has them;
+    one that the study names is not run to look at the study."""
+    is_script = spec.program.endswith(".py") and not spec.python
+    used = imported(directory / spec.program) if is_script else set()
     if not used & _SEEN_INTO:
         return []
     try:
-        found = await frameworks(interpreter(spec.python, directory, here=True))
-    except (NoInterpreter, UsageError):
+        found = await frameworks(interpreter("", directory, here=True))
+    except NoInterpreter:
         return []  # a trial's failure says more
     names = {*used, "python"} if "torch" in used else used
     doubts = [each.doubt for each in found if each.doubt and each.package in names]

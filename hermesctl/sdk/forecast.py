@@ -7,7 +7,6 @@ time, the words say so, and the preview is shown without it.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 from hermesctl.errors import HermesError
 from hermesctl.sdk.likeness import Wanted, nearest
+from hermesctl.sdk.local import HERMESD
 from hermesctl.sdk.records import DEFAULT_POOL, Study, Submission
 from hermesctl.sdk.simulation import simulated
 from hermesctl.study_file.submission import Prepared, program_sha256
@@ -29,7 +29,7 @@ from hermesd.pb.hermes.v1.types_pb2 import Plugin
 # process. What this environment lacks, the head alone can know.
 
 GROUP = "hermes.policies"
-COMMAND = (sys.executable, "-m", "hermesd.cli", "policy", "check")
+COMMAND = (*HERMESD, "policy", "check")
 PATIENCE_SECONDS = 20.0
 
 

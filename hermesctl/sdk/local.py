@@ -27,7 +27,9 @@ from hermesctl.sdk.connection import Connection, problems_of
 from hermesctl.text import printable, size
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
-COMMAND = (sys.executable, "-m", "hermesd.cli", "local")
+# Without -P, Python would import first what lies in the current folder.
+HERMESD = (sys.executable, "-P", "-m", "hermesd.cli")
+COMMAND = (*HERMESD, "local")
 # The first start compiles every module; a stop lets trainings reach a checkpoint.
 START_SECONDS = 60.0
 # With less than this on the disk nothing would last for long.
@@ -262,7 +264,7 @@ def _logged(state: Path, after_bytes: int) -> str:
     return "\n".join(f"  {printable(line)}" for line in (refusals or lines)[-_LOG_LINES_SHOWN:])
 
 
-_EXPAND = (sys.executable, "-m", "hermesd.cli", "expand")
+_EXPAND = (*HERMESD, "expand")
 
 
 async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:

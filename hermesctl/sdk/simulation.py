@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import HermesError, UsageError
+from hermesctl.sdk.local import HERMESD
 from hermesctl.sdk.transfer import write_file
 from hermesctl.text import printable
 
-COMMAND = (sys.executable, "-m", "hermesd.cli")
 _REFUSED = 2
 
 
@@ -31,7 +30,7 @@ async def simulated(study: str, export: AsyncIterator[bytes], verb: str, *flags:
         file = Path(folder) / "study.jsonl"
         await write_file(export, file, force=True)
         process = await asyncio.create_subprocess_exec(
-            *COMMAND,
+            *HERMESD,
             verb,
             str(file),
             *flags,

@@ -206,6 +206,15 @@ def test_a_preview_needs_no_head(state: Path, project: Path) -> None:
     assert "did you mean fifo?" in wrong.stderr
 
 
+def test_a_preview_imports_nothing_of_the_current_folder(
+    state: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "hermesd.py").write_text("raise SystemExit('imported')\n")
+    told = hermesctl("preview", "study.yaml")
+    assert told.exit_code == 0, told.output
+
+
 def test_a_dry_run_needs_no_head(state: Path, project: Path) -> None:
     file = str(project / "study.yaml")
     told = hermesctl("submit", file, "--dry-run", "--follow")

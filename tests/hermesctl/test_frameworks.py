@@ -28,6 +28,12 @@ def python(tmp_path: Path) -> Path:
     return folder / "bin" / "python"
 
 
+def _executable(path: Path, text: str) -> Path:
+    path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
 def test_untested_versions_are_told_by_doctor(
     head: FakeHead, python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,10 +49,13 @@ def test_untested_versions_are_told_by_doctor(
 
 
 def test_preview_tells_it_of_what_the_script_imports(
-    head: FakeHead, python: Path, tmp_path: Path
+    head: FakeHead, python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    mine = _executable(python.parent / "hermesctl", "")  # beside it on PATH is the submitter's
+    monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "argv", [str(mine)])
     script = tmp_path / "train.py"
-    flags = ["preview", str(script), "--grid", "lr=1", "--set", f"python={python}"]
+    flags = ["preview", str(script), "--grid", "lr=1"]
     script.write_text("import torch.nn as nn\n")
     told = hermesctl(*flags).stderr
     assert "note: resuming is tested with torch 2.6 to " in told
@@ -55,18 +64,36 @@ def test_preview_tells_it_of_what_the_script_imports(
     assert "resuming is tested" not in hermesctl(*flags).stderr
 
 
+def test_preview_runs_no_interpreter_that_the_study_names(head: FakeHead, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    _executable(tmp_path / "python", f"touch {ran}")
+    (tmp_path / "train.py").write_text("import torch\n")
+    study = tmp_path / "study.yaml"
+    study.write_text("program: train.py\npython: ./python\nparameters: {lr: {values: [1]}}\n")
+    assert hermesctl("preview", str(study)).exit_code == 0
+    assert not ran.exists()
+
+
+async def test_nothing_of_the_current_folder_is_imported(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "email.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ":")  # an empty entry means the current folder, too
+    found = await frameworks(str(python))
+    assert "torch" in [each.package for each in found]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("#!/bin/sh\necho broken >&2; exit 1", "broken"),
-        ("#!/bin/sh\nexit 3", "exit code 3"),
-        ("#!/bin/sh\ncat > /dev/null; echo 2.13", "it is no Python"),
+        ("echo broken >&2; exit 1", "broken"),
+        ("exit 3", "exit code 3"),
+        ("cat > /dev/null; echo 2.13", "it is no Python"),
         ("#!/no/such/interpreter", "No such file or directory"),
     ],
 )
 async def test_what_is_no_interpreter_says_so(text: str, why: str, tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"{text}\n")
-    os.chmod(program, 0o755)
+    program = _executable(tmp_path / "python", text)
     with pytest.raises(NoInterpreter, match=why):
         await frameworks(str(program))
