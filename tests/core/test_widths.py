@@ -144,10 +144,10 @@ def test_a_resize_that_does_not_pay_is_not_made() -> None:
 def four_wide(**changes: Any) -> Playbook:
     """A trial on all four devices, at step 150."""
     book = elastic(**changes)
-    for seconds, (run, step) in enumerate((("s/0#1", 0), ("s/0#2", 30)), 1):
-        trains(book, run, step, 30 * seconds, 1.0 / seconds)
+    for seconds, (name, step) in enumerate((("s/0#1", 0), ("s/0#2", 30)), 1):
+        trains(book, name, step, 30 * seconds, 1.0 / seconds)
         end = step + 30 * seconds
-        book.at(book.now + 60).tell(quantum_ended(run, 0, end)).tell(written(run, end))
+        book.at(book.now + 60).tell(quantum_ended(name, 0, end)).tell(written(name, end))
     return trains(book, "s/0#3", 90, 60, 0.25)
 
 
