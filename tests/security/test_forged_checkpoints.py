@@ -101,30 +101,35 @@ INSTEAD: dict[str, Callable[[str], None]] = {
     "circle": lambda name: os.symlink(name, name),
     "endless": lambda name: os.symlink("/dev/zero", name),
     "descriptor": lambda name: os.symlink("/proc/self/fd/0", name),
+    "long": lambda name: os.symlink("a" * 300, name),
 }
 
 
 @pytest.mark.parametrize("kind", INSTEAD)
 @pytest.mark.parametrize("place", [MANIFEST, "a/b"])
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, place: str, kind: str) -> None:
+    forged(tmp_path, SOUND | {"step": 4}).rename(tmp_path / "s4")
     path = forged(tmp_path, SOUND)
     (path / place).unlink()
     with chdir((path / place).parent):  # a socket's name must be short
         INSTEAD[kind](Path(place).name)
-    # What is no file may also be a disk's error: the trial waits for itself alone.
-    refused = DamagedCheckpoint if place == MANIFEST else (DamagedCheckpoint, OSError)
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(refused, match="s5"):
+    with pytest.raises(DamagedCheckpoint, match="s5"):
         checkpoints.verified(path)
     assert os.listdir("/proc/self/fd") == before, "nor does it keep a descriptor open"
-    assert checkpoints.furthest(tmp_path) == ((0, 0) if place == MANIFEST else (5, 1))
+    assert checkpoints.furthest(tmp_path) == ((4, 1) if place == MANIFEST else (5, 1))
+    assert [found.step for found in checkpoints.newest(tmp_path)] == [4], "the one before counts"
 
 
-@pytest.mark.parametrize("said_bytes", [0, 1 << 46])
-def test_what_would_be_read_for_days_is_not_begun(tmp_path: Path, said_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("said_bytes", "why"), [(0, "its manifest says {'sha256'"), (1 << 46, "the disk has")]
+)
+def test_what_would_be_read_for_days_is_not_begun(
+    tmp_path: Path, said_bytes: int, why: str
+) -> None:
     path = forged(tmp_path, SOUND | {"files": {"a/b": {"sha256": EMPTY, "bytes": said_bytes}}})
     with suppress(OSError):  # a file system may have none that large
         os.truncate(path / "a" / "b", 1 << 43)
     os.truncate(path / "a" / "b", max(1 << 40, os.path.getsize(path / "a" / "b")))
-    with pytest.raises(DamagedCheckpoint, match="s5"):
+    with pytest.raises(DamagedCheckpoint, match=why):
         checkpoints.verified(path)

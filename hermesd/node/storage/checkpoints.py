@@ -36,8 +36,8 @@ MANIFEST_LIMIT_BYTES = 16 << 20
 KEPT = 2
 # What the system says of a file that is not there; whatever else it says may be over soon.
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-# And of a manifest that a program has made into what nobody can read: the others count.
-_FORGED = (errno.EACCES, errno.ELOOP, errno.ENXIO, errno.ENODEV)
+# And of one that a program has made into what nobody can read: the other checkpoints count.
+_FORGED = (errno.EACCES, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENAMETOOLONG)
 _REFUSED = ".refused"  # in a checkpoint that a program could not go on from once
 LENT = ".lent"  # in the checkpoint that another node asked for last
 MARKS = (_REFUSED, LENT)  # a node's own notes on a checkpoint, beside what was saved
@@ -105,11 +105,13 @@ def verified(path: Path) -> FoundCheckpoint:
         raise DamagedCheckpoint(f"{path}: its manifest says {size} bytes, the disk has {whole}")
     for name, expected in files.items():
         file = path / name
-        if not lies_within(file, path):
-            raise DamagedCheckpoint(f"{path}: {name} lies outside")
         try:
+            if not lies_within(file, path):
+                raise DamagedCheckpoint(f"{path}: {name} lies outside")
             found = _measure(file, expected["bytes"])
-        except _MISSING as error:
+        except OSError as error:
+            if not _is_lasting(error):
+                raise
             raise DamagedCheckpoint(f"{path}: {name}: {error.strerror}") from None
         if found != expected:
             raise DamagedCheckpoint(f"{path}: {name} is {found}, its manifest says {expected}")
@@ -336,10 +338,8 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
         with regular(path / MANIFEST) as file:
             body = file.read(MANIFEST_LIMIT_BYTES)
         manifest = json.loads(body)
-    except (*_MISSING, ValueError, RecursionError) as error:
-        raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
-    except OSError as error:
-        if error.errno not in _FORGED:
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, OSError) and not _is_lasting(error):
             raise
         raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
     if not isinstance(manifest, dict) or not _is_sound(manifest):
@@ -347,6 +347,11 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
     if SUM in manifest and manifest[SUM] != _sum_of(manifest):  # earlier ones have none
         raise DamagedCheckpoint(f"{path}: its manifest is not what was written")
     return manifest, hashlib.sha256(body).hexdigest()
+
+
+def _is_lasting(error: OSError) -> bool:
+    """Whether a file that could not be read will not be readable later, either."""
+    return isinstance(error, _MISSING) or error.errno in _FORGED
 
 
 def _sum_of(manifest: Mapping[str, Any]) -> str:
