@@ -440,7 +440,7 @@ class Study(RunTerms):
     code_identity_sha256: str = ""
     #: A person has chosen the metric since, over what `source` says.
     metric_chosen: bool = False
-    #: So for the signal.
+    #: So for the signal, or the head has.
     signal_chosen: bool = False
     #: What is submitted today stops (the study file's default); studies of older journals went on.
     on_same_failure: OnSameFailure = OnSameFailure.GO_ON

@@ -35,6 +35,7 @@ from hermesd.head.api.asking import AskingService
 from hermesd.head.api.enrol import EnrolService, Invitations
 from hermesd.head.api.files import FilesService
 from hermesd.head.api.nodes import NodesService
+from hermesd.head.api.signals import Signals
 from hermesd.head.api.studies import StudiesService
 from hermesd.head.api.trials import TrialsService
 from hermesd.head.api.users import AuditService, UsersService, changed_terms
@@ -57,7 +58,6 @@ from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
 from hermesd.head.security.tokens import Tokens
-from hermesd.head.signals import Signals
 from hermesd.head.statedir import expecting, owned
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import (

@@ -253,6 +253,27 @@ async def test_a_signal_that_the_very_same_program_never_reported_is_told_before
     assert await foretold(head, "", "losss") == []
 
 
+async def test_what_policies_will_read_instead_of_a_loss_is_told_before_it_runs(
+    head: World,
+    node: Node,
+) -> None:
+    script = "a" * 64
+    await head.submit(spec(ONE), program_sha256=script)
+    launch = await node.start()
+    points = wire.points_to_proto(Series(name, [1], [0.5]) for name in ("acc", "train_loss"))
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(report=node_pb2.Report(**run, step=1, points=points))
+    await node.complete(launch, 1)
+    await node.settle()
+    told = (
+        "signal loss was never reported by this program (digits): policies will read {0} once a"
+        " trial has had a quantum or ended; `--set signal.name={0}` has them read it from the"
+        " first step"
+    )
+    assert await foretold(head, script) == [told.format("train_loss")]
+    assert await foretold(head, script, metric="acc") == [told.format("acc")]
+
+
 OTHER = "policies read loss, as the study names no signal; val_loss "
 ADVICE = ": `--set signal.name=val_loss` makes them read it"
 ADVICE_NOW = ": `hermesctl study signal digits val_loss` makes them read it"

@@ -5,7 +5,7 @@ Pure; each is derived here alone, and said wherever the study is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from hermesd.config.policy_line import label_of
@@ -16,7 +16,7 @@ from hermesd.core.failures import one_line
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head.api.ranking import VALIDATION_LOSS, measure
+from hermesd.head.api.ranking import VALIDATION_LOSS, measure, names_its_metric
 from hermesd.head.reader import Pieces, whole
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.refusal import nearest
@@ -26,6 +26,11 @@ NAMED = 3
 SOON_SECONDS = 60.0
 # What frameworks report at the end of an epoch: the metrics of a whole one are known by then.
 OF_AN_EPOCH = ("epoch_", "val_")
+# What can be meant by a loss, if no other is reported.
+USUAL_LOSSES = (
+    "val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "train_loss",
+    "training_loss",
+)  # fmt: skip
 
 
 def notices(scheduler: Scheduler, study: Study, now: Time) -> list[str]:
@@ -108,6 +113,10 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     wanted = ranking.metric
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
+    elif (chosen := meant(state, study, names)) is not None:
+        soon = f"policies will read {chosen[0]} once a trial has had a quantum or ended"
+        advice = f"{_advice(study, *chosen, is_to_come=True)} has them read it from the first step"
+        found += [f"signal {study.signal} {never}: {soon}; {advice}"]
     elif wanted in names and not chooses_its_signal(study):
         advice = (
             f"{_advice(study, wanted, ranking.goal, is_to_come=True)} has policies read {wanted}"
@@ -145,6 +154,24 @@ def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> 
     if is_to_come:
         return f"`--set signal.name={metric}{' --set signal.goal=maximize' if maximized else ''}`"
     return f"`hermesctl study signal {study.id} {metric}{' --goal maximize' if maximized else ''}`"
+
+
+def meant(state: State, study: Study, names: Collection[str]) -> tuple[str, Goal] | None:
+    """The metric that policies are to read, and its goal, where trials report these and nobody has
+    said which: the one that the study names, or the only loss, if it has a usual name.
+
+    None if they report what policies read anyway, if nothing can be told, and where the study or
+    its policy has a target, which means nothing for another metric."""
+    pool = state.pools.get(study.pool)
+    policy = (pool.policy if pool else None) or study.policy
+    has_target = study.stop.target is not None or "target" in dict(policy.settings)
+    if study.signal in names or chooses_its_signal(study) or has_target:
+        return None
+    if names_its_metric(study):
+        return (study.metric, study.goal) if study.metric in names else None
+    losses = [name for name in names if "loss" in name.lower()]
+    is_clear = len(losses) == 1 and losses[0] in USUAL_LOSSES
+    return (losses[0], Goal.MINIMIZE) if is_clear else None
 
 
 def chooses_its_signal(study: Study) -> bool:

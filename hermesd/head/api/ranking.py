@@ -38,7 +38,7 @@ TELLING = (
     ("epoch_loss", "the study names no metric: the mean loss of an epoch"),
 )
 LAST_RESORT = "the study names no metric: the last loss that was reported"
-SMOOTHED_SIGNAL = "the study names no metric: the mean of the last tenth of what policies read"
+SIGNAL = "the study names no metric: what policies read"
 SMOOTHED = "the study names no metric: the mean of the last tenth of the losses so far"
 
 
@@ -214,11 +214,9 @@ def _measure(study: Study, trials: Iterable[Trial]) -> Measure:
     for metric, reason in TELLING:
         if any(metric in trial.metrics for trial in known):
             return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
-    reads_another = study.signal_chosen and not any(study.metric in t.metrics for t in known)
-    if reads_another and study.mode is MetricMode.LAST:
-        return Measure(
-            study.signal, study.signal_goal, MetricMode.SMOOTHED, SMOOTHED_SIGNAL, on_nan
-        )
+    smoothed = MetricMode.SMOOTHED if study.mode is MetricMode.LAST else study.mode
+    if study.signal_chosen and not any(study.metric in trial.metrics for trial in known):
+        return Measure(study.signal, study.signal_goal, smoothed, SIGNAL, on_nan)
     if study.mode is MetricMode.LAST and study.metric == study.signal:
         return Measure(study.metric, study.goal, MetricMode.SMOOTHED, SMOOTHED, on_nan)
     return Measure(study.metric, study.goal, study.mode, LAST_RESORT, on_nan)

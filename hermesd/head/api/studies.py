@@ -18,7 +18,6 @@ from hermesd.core.events import (
     MetricChosen,
     Removed,
     SearchLimited,
-    SignalChosen,
     Submitted,
 )
 from hermesd.core.fold.studies import submitted_ahead
@@ -32,12 +31,12 @@ from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
 from hermesd.head.api.ranking import RankedTrials, asked_for, measure
 from hermesd.head.api.requests import carry_out, key_of
+from hermesd.head.api.signals import Signal, read_instead
 from hermesd.head.api.submission_checks import wanting
 from hermesd.head.api.users import room_for_study, within_quota
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
-from hermesd.head.journal import points
 from hermesd.head.loop import Head, PreparedEvent
 from hermesd.head.reader import SMALL, Pieces, in_one, whole
 from hermesd.head.refusals import NotNow
@@ -478,12 +477,8 @@ class StudiesService:
         who = asker()
         key = key_of(request, who)
         known = names.study_id(self.head.state, request.study, who)
-        found = {
-            trial: await self.head.journal.pieces(trial, request.signal.name)
-            for trial in self.head.state.members[known]
-        }
 
-        def compose(state: State, now: Time) -> Event:
+        def choose(state: State) -> Signal:
             study = state.studies[names.study_id(state, request.study, who)]
             if study.stop.target is not None:
                 raise NotNow(
@@ -493,10 +488,10 @@ class StudiesService:
             members = [state.trials[trial] for trial in state.members[study.id]]
             asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
             by = asked_for(study, members, asked, "signal")
-            told = points.read_by(found, by.goal)
-            return SignalChosen(study.id, by.metric, by.goal, told, key)
+            return by.metric, by.goal
 
-        await carry_out(self.head, key, compose)
+        if key not in self.head.state.requests:
+            await read_instead(self.head, who.user, known, key, choose)
         study = self.head.state.studies[known]
         signal = types.Signal(name=study.signal, goal=GOALS[study.signal_goal])
         return pb.SetSignalResponse(signal=signal)

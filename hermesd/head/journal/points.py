@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -150,14 +150,6 @@ def losses(found: StoredCurve, goal: Goal, step: int) -> tuple[Chunk, ...]:
         made = extend(made, chunked_points(step + 1, part))
         step = part[-1][0]
     return made
-
-
-def read_by(
-    found: Mapping[TrialId, Iterable[Piece]], goal: Goal
-) -> tuple[tuple[TrialId, tuple[Chunk, ...]], ...]:
-    """What trials have reported of a metric, as policies read it."""
-    curves = ((trial, losses(curve(pieces), goal, 0)) for trial, pieces in found.items())
-    return tuple((trial, told) for trial, told in curves if told)
 
 
 def read_as(event: Reported, block: Block, study: Study, step: int) -> Reported:
