@@ -27,6 +27,7 @@ from hermesctl.study_file.convert import (
     read,
     stepped,
 )
+from hermesctl.study_file.source_names import bound_by
 from hermesctl.text import cut, printable
 
 
@@ -36,11 +37,6 @@ class _Unknown(Exception):
 
 # What a value may come to, in letters and nodes, where each name in it is written out.
 _WRITTEN_OUT_MAX = 1 << 18
-# Methods that change what they are called on.
-_MUTATORS = frozenset({
-    "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update",
-    "setdefault", "popitem", "add",
-})  # fmt: skip
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: op.add, ast.Sub: op.sub, ast.Mult: op.mul, ast.Div: op.truediv,
     ast.FloorDiv: op.floordiv, ast.Pow: op.pow,
@@ -65,7 +61,7 @@ class PythonSource:
         #: The functions and classes around each name that is read.
         self._around: dict[ast.Name, tuple[ast.AST, ...]] = {}
         for node, around in _scoped(self.tree):
-            bound.update(_bound_by(node))
+            bound.update(bound_by(node))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 self._around[node] = around
             if isinstance(node, ast.Assign):
@@ -208,33 +204,6 @@ def _scoped(tree: ast.AST) -> Iterator[tuple[ast.AST, tuple[ast.AST, ...]]]:
         waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
-def _bound_by(node: ast.AST) -> list[str]:
-    """The names that may have another value because of a node."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            return [name]
-        case ast.arg(arg=name) | ast.alias(asname=str(name)):
-            return [name]
-        case ast.alias(name=name):
-            return [name.partition(".")[0]]
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return [node.name]
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
-            return [name]
-        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            return [name]
-        case ast.Global(names=names) | ast.Nonlocal(names=names):
-            return names
-        case ast.AugAssign(target=ast.Name(id=name)):
-            return [name]  # its target counts, too
-        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
-            return [name]
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=word)):
-            return [name] if word in _MUTATORS else []
-        case _:
-            return []
-
-
 def called(node: ast.AST | None) -> str:
     """The last word of what a call calls; empty for another expression."""
     if not isinstance(node, ast.Call):
@@ -350,7 +319,7 @@ def _suggested(
             if isinstance(target, ast.Name) and (name := given(node.value, "name").get("name")):
                 asked[target.id] = str(_or_none(source, name))
         return
-    for again in _bound_by(node):
+    for again in bound_by(node):
         asked.pop(again, None)  # it is no longer what was asked for
     if called(node).startswith("suggest_"):
         assert isinstance(node, ast.Call)

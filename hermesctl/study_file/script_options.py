@@ -10,20 +10,38 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from hermesctl.study_file.regular_files import open_regular
+from hermesctl.study_file.source_names import bound_by, full_name, imported_names
 from hermesctl.text import nearest, printable
 
 _SOURCE_BYTES_MAX = 1 << 20
 _NAMED_MAX = 8
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-# With these a parser knows options that its source doesn't name.
-_OPENS = {"parents", "fromfile_prefix_chars", "prefix_chars", "context_settings", None}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+# With these a parser knows options that its source doesn't name, or goes on with unknown ones.
+_OPENS = {
+    *("parents", "fromfile_prefix_chars", "prefix_chars", "exit_on_error", "context_settings"),
+    None,
+}
+# Of a parser's own, by position: prog, usage, description, epilog.
+_PLAIN_ARGUMENTS = 4
 _UNREADABLE = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
-# Of Typer, and of Click, in a parameter's annotation or default.
-_OWN_WORDS = {"Annotated", "Option", "Argument", "Context"}
 _ADDS_TO_PARSER = {"add_argument_group", "add_mutually_exclusive_group"}
+# Of a parser, and of the groups of its arguments: what changes nothing that can't be read.
+_METHODS = {
+    *_ADDS_TO_PARSER,
+    *("add_argument", "parse_args", "set_defaults", "get_default", "error", "exit"),
+    *("print_help", "print_usage", "format_help", "format_usage"),
+}
+_WORDS = {"prog", "usage", "description", "epilog", "formatter_class"}
+# What a command of Click may be called with.
+_HARMLESS = {"standalone_mode", "obj", "prog_name"}
+# Of a parameter that Typer reads.
+_TYPES = {
+    *("int", "float", "str", "bool", "list", "tuple", "Path", "Optional", "Union"),
+    *("List", "Tuple", "typing", "pathlib"),
+}
 
 
 class _Unsure(Exception):
@@ -43,9 +61,13 @@ class ScriptOptions:
 
     def takes(self, name: str) -> bool:
         """Whether `--name=value` is understood."""
+        return self.gives(name, self.accepted)
+
+    def gives(self, name: str, spellings: frozenset[str]) -> bool:
+        """Whether `--name=value` may mean one of these."""
         option = f"--{name}"
-        return option in self.accepted or (
-            self.abbreviates and any(each.startswith(option) for each in self.accepted)
+        return option in spellings or (
+            self.abbreviates and any(each.startswith(option) for each in spellings)
         )
 
 
@@ -70,7 +92,7 @@ def doubts(script: Path, names: Iterable[str]) -> list[str]:
             + (f" ({instead})" if instead else "")
         )
     for spellings in options.required:
-        if not any(f"--{name}" in spellings for name in given):
+        if not any(options.gives(name, spellings) for name in given):
             wanted = max(spellings, key=len)
             name = wanted.lstrip("-")
             how = f" (`--set parameters.{name}.value=...`)" if wanted.startswith("--") else ""
@@ -86,15 +108,16 @@ def imported(script: Path) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def read_options(script: Path) -> ScriptOptions | None:
+def read_options(path: Path) -> ScriptOptions | None:
     """The options that a script takes by argparse, Click or Typer; None where that can't be read
     off its source."""
-    tree = _parsed(script)
+    tree = _parsed(path)
     if tree is None or any(map(_is_unreadable, ast.walk(tree))):
         return None
-    readers: tuple[Callable[[ast.Module], ScriptOptions | None], ...] = (_argparse, _click, _typer)
+    script = _Script(tree)
+    readers: tuple[Callable[[_Script], ScriptOptions | None], ...] = (_argparse, _click, _typer)
     try:
-        found = [options for read in readers if (options := read(tree)) is not None]
+        found = [options for read in readers if (options := read(script)) is not None]
     except _Unsure:
         return None
     return found[0] if len(found) == 1 else None
@@ -118,17 +141,23 @@ def _is_unreadable(node: ast.AST) -> bool:
 # argparse
 
 
-def _argparse(tree: ast.Module) -> ScriptOptions | None:
-    calls = list(_calls(tree))
+def _argparse(script: _Script) -> ScriptOptions | None:
+    calls = script.calls()
     parsers = [call for call in calls if _name_of(call.func) == "ArgumentParser"]
     if not parsers:
         return None
-    parses = [call for call in calls if _name_of(call.func) == "parse_args"]
     (parser,) = parsers if len(parsers) == 1 else (None,)
-    if parser is None or len(parses) != 1 or _keywords(parser).keys() & _OPENS:
+    if parser is None or script.origin(parser.func) != "argparse.ArgumentParser":
         raise _Unsure
-    _parses_command_line(tree, parses[0])
-    _stays_here(tree, parser)
+    is_spread = any(isinstance(each, ast.Starred) for each in parser.args)
+    if is_spread or _keywords(parser).keys() & _OPENS or len(parser.args) > _PLAIN_ARGUMENTS:
+        raise _Unsure
+    uses = _uses(script, parser)
+    parses = [call for call in calls if isinstance(call.func, ast.Attribute)]
+    parses = [call for call in parses if _name_of(call.func) == "parse_args"]
+    if len(parses) != 1 or parses[0] not in uses or not script.runs(parses[0]):
+        raise _Unsure
+    _parses_command_line(script, parses[0])
     accepted: set[str] = set()
     required = []
     if _constant(_keywords(parser).get("add_help"), True):
@@ -137,7 +166,8 @@ def _argparse(tree: ast.Module) -> ScriptOptions | None:
         if _name_of(call.func) == "add_argument":
             spellings, must = _argument(call)
             accepted |= {each for each in spellings if each.startswith("-")}
-            required += [spellings] if must else []
+            if must and call in uses and script.stands_plainly(call, beside=parser):
+                required.append(spellings)
     abbreviates = _constant(_keywords(parser).get("allow_abbrev"), True)
     return ScriptOptions(frozenset(accepted), tuple(required), bool(abbreviates))
 
@@ -156,49 +186,93 @@ def _argument(call: ast.Call) -> tuple[frozenset[str], bool]:
     return frozenset(words), _constant(keywords.get("required"), False) is True
 
 
-def _parses_command_line(tree: ast.Module, parse: ast.Call) -> None:
+def _parses_command_line(script: _Script, parse: ast.Call) -> None:
     """Raises _Unsure where something else may be parsed than the command line, which is meant by no
     arguments, and by those that `main(argv=None)` has passed on."""
     if not parse.args and not parse.keywords:
         return
-    passed = parse.args[0].id if isinstance(parse.args[0], ast.Name) else ""
-    stored = (node.id for node in ast.walk(tree) if _is_stored(node))
-    parameters = (node.arg for node in ast.walk(tree) if isinstance(node, ast.arg))
-    if len(parse.args) > 1 or parse.keywords or passed in stored or passed not in parameters:
+    function = script.function_around(parse)
+    passed = parse.args[0] if len(parse.args) == 1 and not parse.keywords else None
+    if function is None or not isinstance(passed, ast.Name):
+        raise _Unsure
+    arguments = function.args
+    takes = {*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs}
+    calls = [script.parent(name) for name in script.loads(function.name)]
+    plain = all(isinstance(each, ast.Call) and not each.args + each.keywords for each in calls)
+    if not plain or len(binders := script.stores(passed.id)) != 1 or not takes & {*binders}:
         raise _Unsure
 
 
-def _stays_here(tree: ast.Module, parser: ast.Call) -> None:
-    """Raises _Unsure for a parser, or a group of its arguments, that anything but its own methods
-    may change."""
-    makers = {id(parser)}
-    makers |= {id(call) for call in _calls(tree) if _name_of(call.func) in _ADDS_TO_PARSER}
-    names, harmless = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and id(node.value) in makers:
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            if not all(isinstance(target, ast.Name) for target in node.targets):
+def _uses(script: _Script, parser: ast.Call) -> set[ast.Call]:
+    """The calls of the methods of a parser and of the groups of its arguments. Raises _Unsure where
+    anything but those may change it."""
+    found: set[ast.Call] = set()
+    named: set[ast.AST] = set()
+    waiting: list[ast.AST] = [parser]
+    seen: set[ast.AST] = set()
+    while waiting:
+        if (node := waiting.pop()) in seen:
+            continue
+        seen.add(node)
+        match parent := script.parent(node):
+            case ast.Expr():
+                pass
+            case (
+                ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name)
+            ):
+                if isinstance(script.parent(parent), ast.ClassDef):
+                    raise _Unsure  # it goes by other names
+                named.add(name)
+                waiting += script.loads(name.id)
+            case ast.Attribute(attr=method):
+                call = script.parent(parent)
+                if isinstance(call, ast.Call) and call.func is parent and method in _METHODS:
+                    found.add(call)
+                    waiting += [call] if method in _ADDS_TO_PARSER else []
+                elif method not in _WORDS:
+                    raise _Unsure
+            case ast.Return():
+                waiting += _calls_of(script, script.function_around(node))
+            case _:
                 raise _Unsure
-        elif isinstance(node, ast.Attribute | ast.Return):
-            harmless.add(id(node.value))
-    loads = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and not _is_stored(each))
-    if any(each.id in names and id(each) not in harmless for each in loads):
+    names = {_name_of(each) for each in named}
+    if any(each not in named for name in names for each in script.stores(name)):
         raise _Unsure
+    return found
+
+
+def _calls_of(script: _Script, function: _Function | None) -> list[ast.AST]:
+    """All calls of a function. Raises _Unsure where it may be called elsewhere."""
+    if function is None or function.decorator_list or script.stores(function.name) != [function]:
+        raise _Unsure
+    calls = [script.parent(name) for name in script.loads(function.name)]
+    if not all(
+        isinstance(each, ast.Call) and _name_of(each.func) == function.name for each in calls
+    ):
+        raise _Unsure
+    if isinstance(script.parent(function), ast.ClassDef):
+        raise _Unsure
+    return [each for each in calls if each is not None]
 
 
 # Click and Typer
 
 
-def _click(tree: ast.Module) -> ScriptOptions | None:
-    functions = [each for each in ast.walk(tree) if isinstance(each, _Function)]
-    commands = [each for each in functions if _decorated(each, "command", "click")]
+def _click(script: _Script) -> ScriptOptions | None:
+    functions = [each for each in script.nodes if isinstance(each, _Function)]
+    commands = [each for each in functions if script.is_decorated(each, "click.command")]
     if not commands:
         return None
-    if len(commands) > 1 or any(_decorated(each, "group", "click") for each in functions):
+    if len(commands) > 1 or any(script.is_decorated(each, "click.group") for each in functions):
+        raise _Unsure
+    command = commands[0]
+    starts = _calls_of_command(script, command)
+    if not any(script.runs(call) for call in starts):
         raise _Unsure
     accepted, required = {"--help"}, []
-    for decorator in commands[0].decorator_list:
-        name = _name_of(decorator.func) if isinstance(decorator, ast.Call) else ""
+    for decorator in command.decorator_list:
+        origin = script.origin(decorator.func) if isinstance(decorator, ast.Call) else ""
+        name = origin.removeprefix("click.")
         if not isinstance(decorator, ast.Call) or name not in ("command", "option", "argument"):
             raise _Unsure
         keywords = _keywords(decorator)
@@ -220,44 +294,135 @@ def _click(tree: ast.Module) -> ScriptOptions | None:
     return ScriptOptions(frozenset(accepted), tuple(required))
 
 
-def _typer(tree: ast.Module) -> ScriptOptions | None:
+def _calls_of_command(script: _Script, command: _Function) -> list[ast.Call]:
+    """Where the command is run as it stands. Raises _Unsure where it may be changed, or gets
+    something else than the command line."""
+    calls = [script.parent(name) for name in script.loads(command.name)]
+    found = [each for each in calls if isinstance(each, ast.Call)]
+    if len(found) < len(calls) or script.stores(command.name) != [command]:
+        raise _Unsure
+    for call in found:
+        is_called = _name_of(call.func) == command.name
+        if not is_called or call.args or not _keywords(call).keys() <= _HARMLESS:
+            raise _Unsure
+    return found
+
+
+def _typer(script: _Script) -> ScriptOptions | None:
     """Of `typer.run(main)`, whose options are what `main` has a default for."""
-    runs = [call for call in _calls(tree) if _dotted(call.func) == "typer.run"]
+    runs = [call for call in script.calls() if script.origin(call.func) == "typer.run"]
     if not runs:
         return None
     named = [_name_of(argument) for argument in runs[0].args]
-    mains = [each for each in tree.body if isinstance(each, _Function) and [each.name] == named]
-    if len(runs) > 1 or len(mains) != 1 or mains[0].decorator_list:
+    mains = [each for each in script.tree.body if isinstance(each, _Function)]
+    mains = [each for each in mains if [each.name] == named]
+    if len(runs) > 1 or len(mains) != 1 or mains[0].decorator_list or not script.runs(runs[0]):
         raise _Unsure
     arguments = mains[0].args
-    if any(_name_of(node) in _OWN_WORDS for node in ast.walk(arguments)):
-        raise _Unsure  # it may name the options otherwise
+    if arguments.posonlyargs or arguments.vararg or arguments.kwarg:
+        raise _Unsure
+    for default in (*arguments.defaults, *arguments.kw_defaults):
+        if default is not None and not _is_plain(default):
+            raise _Unsure  # it may name the options otherwise
+    taken = [*arguments.args, *arguments.kwonlyargs]
+    words = {each.arg: _type_words(each.annotation) for each in taken}
     without = len(arguments.args) - len(arguments.defaults)
     plain = [*arguments.args[without:], *arguments.kwonlyargs]
-    names = [each.arg.replace("_", "-") for each in plain]
-    flags = [each.arg.replace("_", "-") for each in plain if _name_of(each.annotation) == "bool"]
-    accepted = {"--help", *(f"--{each}" for each in names), *(f"--no-{each}" for each in flags)}
-    required = [frozenset({each.arg.upper()}) for each in arguments.args[:without]]
+    names = {each.arg: each.arg.lower().replace("_", "-") for each in plain}
+    flags = [name for arg, name in names.items() if "bool" in words[arg]]
+    accepted = {"--help", *(f"--{each}" for each in names.values()), *(f"--no-{f}" for f in flags)}
+    needed = [each.arg for each in arguments.args[:without]]
+    required = [frozenset({arg.upper()}) for arg in needed if not words[arg] & {"Optional", "None"}]
     return ScriptOptions(frozenset(accepted), tuple(required))
+
+
+def _is_plain(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _type_words(annotation: ast.expr | None) -> set[str]:
+    """The words of a type. Raises _Unsure for one that may be an alias, which may say more."""
+    nodes = list(ast.walk(annotation)) if annotation is not None else []
+    constants = {str(each.value) for each in nodes if isinstance(each, ast.Constant)}
+    words = {_name_of(each) for each in nodes if isinstance(each, ast.Name | ast.Attribute)}
+    if not words <= _TYPES or not constants <= {"None"}:
+        raise _Unsure
+    return words | constants
 
 
 # Reading source
 
 
-def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+class _Script:
+    """The nodes of a script, with what is around each."""
 
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.nodes = list(ast.walk(tree))
+        self._read = {_name_of(each) for each in self.nodes if _is_read(each)}
+        self._imported = imported_names(tree)
+        self._loads: dict[str, list[ast.AST]] = {}
+        self._stores: dict[str, list[ast.AST]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name) and _is_read(node):
+                self._loads.setdefault(node.id, []).append(node)
+            for name in bound_by(node):
+                self._stores.setdefault(name, []).append(node)
+        self._parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
-def _decorated(function: _Function, name: str, module: str) -> bool:
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if _dotted(called) == f"{module}.{name}":
-            return True
-    return False
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(node)
 
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """All that a node stands in, the nearest first."""
+        while (above := self.parent(node)) is not None:
+            yield (node := above)
 
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    def function_around(self, node: ast.AST) -> _Function | None:
+        inner = (ast.Lambda, ast.ClassDef, *_FUNCTIONS)
+        found = next((each for each in self.around(node) if isinstance(each, inner)), None)
+        return found if isinstance(found, _Function) else None
+
+    def calls(self) -> list[ast.Call]:
+        return [each for each in self.nodes if isinstance(each, ast.Call)]
+
+    def loads(self, name: str) -> list[ast.AST]:
+        """Where a name is read."""
+        return self._loads.get(name, [])
+
+    def stores(self, name: str) -> list[ast.AST]:
+        """All that gives a name its value."""
+        return self._stores.get(name, [])
+
+    def origin(self, node: ast.AST) -> str:
+        """The full name of what was imported: `argparse.ArgumentParser`; else empty."""
+        return full_name(node, self._imported)
+
+    def is_decorated(self, function: _Function, by: str) -> bool:
+        decorators = function.decorator_list
+        called = [each.func if isinstance(each, ast.Call) else each for each in decorators]
+        return any(self.origin(each) == by for each in called)
+
+    def runs(self, call: ast.Call) -> bool:
+        """Whether a call is made whenever the script is, as far as can be seen, and ends it by what
+        it refuses."""
+        return not any(
+            isinstance(each, ast.Try | ast.TryStar | ast.Lambda)
+            or (isinstance(each, ast.If) and "__name__" not in map(_name_of, ast.walk(each.test)))
+            or (isinstance(each, _Function) and each.name not in self._read)
+            for each in self.around(call)
+        )
+
+    def stands_plainly(self, call: ast.Call, *, beside: ast.Call) -> bool:
+        """Whether a call is made, for nothing but what it does, whenever another is."""
+        around = list(self.around(call))
+        is_plain = isinstance(around[0], ast.Expr)
+        others = {*self.around(beside)}
+        return is_plain and all(each in others for each in around[1:])
 
 
 def _keywords(call: ast.Call) -> dict[str | None, ast.expr]:
@@ -283,7 +448,7 @@ def _constant(node: ast.expr | None, default: object) -> object:
 
 
 def _name_of(node: ast.AST | None) -> str:
-    """The last name of `parser.add_argument`, of `ArgumentParser`, or of an imported one."""
+    """The last word of `parser.add_argument`, of `ArgumentParser`, or of an imported one."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.alias):
@@ -291,7 +456,5 @@ def _name_of(node: ast.AST | None) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}"
-    return ""
+def _is_read(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)

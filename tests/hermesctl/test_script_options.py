@@ -54,6 +54,18 @@ if __name__ == "__main__":
 """
 
 
+_RETURNED = """
+import argparse
+
+def build():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr")
+    return parser
+
+{}
+"""
+
+
 def _around(body: str, parser: str = "", parse: str = "") -> str:
     first = f"import argparse\np = argparse.ArgumentParser({parser})"
     return f"{first}\n{body}\nargs = p.parse_args({parse})\n"
@@ -124,15 +136,61 @@ def test_an_option_that_must_be_given_is_missed(tmp_path: Path) -> None:
         _around('p.add_argument("--a")', "parents=[others]"),
         _around('p.add_argument("--a")').replace("parse_", "parse_known_"),
         "from common import parser\nargs = parser.parse_args()\n",
+        _around("p.add_argument_group('x'); extend(p.add_argument_group('y'))"),
+        _around("add = p.add_argument; add('--anything')"),
+        _around("", parse="namespace=Defaults()"),
+        _around("extend(p)").replace("p = ", "p: argparse.ArgumentParser = "),
+        "import argparse\nif p := argparse.ArgumentParser():\n    extend(p)\np.parse_args()\n",
+        "import argparse\np = extend(argparse.ArgumentParser())\np.parse_args()\n",
+        "import argparse\np, q = argparse.ArgumentParser(), 0\nextend(p)\np.parse_args()\n",
+        "import configargparse as argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--lr', required=True)\np.parse_args()\n",
+        "import jsonargparse\np = jsonargparse.ArgumentParser()\n"
+        "p.add_argument('--model', type=Net)\np.parse_args()\n",
+        _RETURNED.format("p = build(); extend(p); p.parse_args()"),
+        _RETURNED.format("extend(build()).parse_args()"),
+        _RETURNED.format("framework.run(build); build().parse_args()"),
+        _RETURNED.format("train(HfArgumentParser(Options).parse_args_into_dataclasses())"),
+        _RETURNED.format("def unused():\n    build().parse_args()"),
+        _RETURNED.format("try:\n    build().parse_args()\nexcept SystemExit:\n    pass"),
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "if distributed:\n    p.add_argument('--anything', required=True)\np.parse_args()\n",
         "import sys\nlr = float(sys.argv[1])\n",
         "def broken(:\n",
         CLICK.replace("command()", 'command(context_settings={"ignore_unknown_options": True})'),
         CLICK.replace("command()", "group()"),
+        CLICK.replace("    main()", "    extend(main)()"),
+        CLICK.replace("    main()", "    main(['--learning-rate', '1'])"),
+        CLICK.replace("@click.option", "@options.option"),
         TYPER.replace("0.1", "typer.Option(0.1, '--lr')"),
+        TYPER.replace("0.1", "RATE"),
+        TYPER.replace("float =", "Rate ="),
+        TYPER.replace("learning_rate: float", "ANYTHING: float"),
+        TYPER.replace("learning_rate: float = 0.1", "*rates: float"),
     ],
 )
 def test_nothing_is_said_of_a_script_that_may_take_more(text: str, tmp_path: Path) -> None:
     assert doubts(_script(tmp_path, text), ["anything"]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _RETURNED.format("args = build().parse_args()"),
+        _RETURNED.format("p = build(); p.set_defaults(lr=1); p.parse_args()"),
+        "from argparse import ArgumentParser\n\n"
+        "def parse_args():\n    p = ArgumentParser('train')\n    p.add_argument('--lr')\n"
+        "    return p.parse_args()\n\nargs = parse_args()\n",
+    ],
+)
+def test_a_parser_that_only_its_own_methods_change_is_read(text: str, tmp_path: Path) -> None:
+    (doubt,) = doubts(_script(tmp_path, text), ["lrr"])
+    assert doubt == "parameter lrr: train.py takes no --lrr (did you mean lr?)"
+
+
+def test_the_first_letters_of_an_option_that_must_be_given_are_enough(tmp_path: Path) -> None:
+    script = _script(tmp_path, _around('p.add_argument("--learning-rate", required=True)'))
+    assert doubts(script, ["learn"]) == []
 
 
 def test_a_study_tells_it_unless_its_command_gives_more(tmp_path: Path) -> None:
