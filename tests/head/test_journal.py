@@ -20,7 +20,6 @@ from hermesd.head.journal import schema
 from hermesd.head.journal.points import StoredCurve, curve
 from hermesd.head.journal.store import (
     GATHERED,
-    ROWS_AT_ONCE,
     Journal,
     JournalBroken,
     Statements,
@@ -200,20 +199,6 @@ async def test_a_journal_of_the_version_before_is_made_one_of_this(tmp_path: Pat
         assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
     async with opened(tmp_path) as journal:
         assert curve(await journal.pieces("d/1", "loss")).steps == [1, 2]
-
-
-@pytest.mark.parametrize("count", [1, 2, ROWS_AT_ONCE - 1, 3 * ROWS_AT_ONCE + 5])
-async def test_whatever_is_written_together_is_read_back_whole_and_in_order(
-    journal: Journal, count: int
-) -> None:
-    names = [f"n{number}" for number in range(count)]
-    blocks = [block(RunId(f"d/{n}", 1), loss=([1], [0.5])) for n in range(count)]
-    last = await journal.append([(1.0, NodeSilent(name, ""), "") for name in names], blocks)
-    lines = await journal.read(last - count)
-    assert [line.entry for line in lines] == [NodeSilent(name, "") for name in names]
-    assert sorted(await journal.trials_with_points()) == sorted(f"d/{n}" for n in range(count))
-    await journal.forget_points([f"d/{number}" for number in range(1, count)])
-    assert await journal.trials_with_points() == ["d/0"]
 
 
 async def test_ids_of_all_studies_are_remembered(journal: Journal) -> None:

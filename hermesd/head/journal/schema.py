@@ -77,7 +77,7 @@ SCAN_REPORTS = (
     "SELECT number, trial, attempt, points FROM reports WHERE number > ? ORDER BY number LIMIT ?"
 )
 INSERT_REPORT = "INSERT INTO reports VALUES (?, ?, ?, ?)"
-DELETE_REPORT = "DELETE FROM reports WHERE number IN (VALUES (?))"
+DELETE_REPORT = "DELETE FROM reports WHERE number = ?"
 SELECT_REPORTS = "SELECT number, trial, attempt, points FROM reports ORDER BY number"
 INSERT_AUDIT = "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 SCAN_AUDIT = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"

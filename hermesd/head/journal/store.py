@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
 import sqlite3
 import zlib
 from collections.abc import (
@@ -28,7 +27,6 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -118,35 +116,12 @@ def _commit(statements: Statements, syncs: Histogram, connection: sqlite3.Connec
             return False
         raise
     for sql, rows in statements:
-        _carry_out(connection, sql, rows)
+        if rows:
+            connection.executemany(sql, rows)
     began = boottime()
     connection.execute("COMMIT")
     syncs.add(boottime() - began)
     return True
-
-
-# So many rows are one statement at most. While SQLite works at one, other threads have the
-# interpreter, and this one waits to get it back: by `executemany` after each row.
-ROWS_AT_ONCE = 64
-_ROW = re.compile(r"VALUES (\([?, ]+\))")
-
-
-def _carry_out(connection: sqlite3.Connection, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    if not _ROW.search(sql):
-        connection.executemany(sql, rows)
-        return
-    place, count = 0, ROWS_AT_ONCE
-    while place < len(rows):
-        while count > len(rows) - place:
-            count //= 2  # of a few sizes, as a statement is known again by its words
-        connection.execute(_many(sql, count), [*chain.from_iterable(rows[place : place + count])])
-        place += count
-
-
-@functools.cache
-def _many(sql: str, count: int) -> str:
-    """The statement for so many rows."""
-    return _ROW.sub(lambda row: "VALUES " + ", ".join([row[1]] * count), sql)
 
 
 # Points of reports on their way into pieces.
@@ -391,9 +366,7 @@ class Journal:
         self._fresh.drop(gone)
         rows = [(trial,) for trial in sorted(gone)]
         tables = ("points", "reports")
-        await self._submit(
-            [(f"DELETE FROM {table} WHERE trial IN (VALUES (?))", rows) for table in tables]
-        )
+        await self._submit([(f"DELETE FROM {table} WHERE trial = ?", rows) for table in tables])
 
     async def save_snapshot(self, snapshot: StateSnapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
