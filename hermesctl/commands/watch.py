@@ -248,7 +248,7 @@ def logs(
             min=0,
             max=load.INT32_MAX,
             metavar="N",
-            help="Begin with the last N lines.",
+            help="Begin with the last N lines, within the last 16 MiB.",
             show_default=False,
         ),
     ] = None,

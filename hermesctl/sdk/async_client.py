@@ -427,7 +427,7 @@ class AsyncClient:
         Args:
             trial: as of `trial`.
             offset: the byte to start from; if negative, so many bytes before the end.
-            lines: start with the last so many lines instead.
+            lines: start with the last so many lines instead, as far as the last 16 MiB hold them.
             follow: go on with what it prints until it ends.
             on_gap: told of each break of the connection, in words.
 
@@ -436,7 +436,7 @@ class AsyncClient:
         """
         known = trial_id(trial)
         if lines is not None:
-            offset = await begin_of_lines(self.connection, known, lines)
+            offset = await begin_of_lines(self.connection, known, lines, on_gap=on_gap)
         chunks = follow_logs(self.connection, known, offset=offset, follow=follow, on_gap=on_gap)
         async with aclosing(chunks):
             async for chunk in chunks:

@@ -281,7 +281,7 @@ class Client:
         Args:
             trial: as of `trial`.
             offset: the byte to start from; if negative, so many bytes before the end.
-            lines: start with the last so many lines instead.
+            lines: start with the last so many lines instead, as far as the last 16 MiB hold them.
             follow: go on with what it prints until it ends.
             on_gap: told of each break of the connection, in words.
 

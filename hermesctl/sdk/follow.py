@@ -19,8 +19,9 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 # As long as a lease: until then the trials themselves go on without the head.
 RECONNECT_SECONDS = 600.0
-# Of a log's end, in which its last lines are looked for first.
-_LINES_BYTES = 64 << 10
+# The last lines of a log are looked for in its end, then in so much before that; no further, since
+# a progress bar may have printed for days without ending a line.
+_WINDOWS_BYTES = (64 << 10, 960 << 10, 15 << 20)
 
 OnGap: TypeAlias = Callable[[Unreachable], None]
 
@@ -108,6 +109,20 @@ async def follow_logs(
     on_gap: OnGap | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """What a trial printed, from the byte `offset` on (negative: counted from the end)."""
+    chunks = _log(connection, trial, offset, follow, reconnect_seconds, on_gap)
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield chunk.data
+
+
+async def _log(
+    connection: Connection,
+    trial: str,
+    offset: int,
+    follow: bool,
+    reconnect_seconds: float,
+    on_gap: OnGap | None,
+) -> AsyncGenerator[pb.TailLogsResponse, None]:
     backoff = Backoff(connection.patience_seconds)
     while True:
         request = asked(pb.TailLogsRequest, trial=trial, offset=offset, follow=follow)
@@ -116,31 +131,42 @@ async def follow_logs(
                 async for chunk in chunks:
                     backoff = Backoff(reconnect_seconds)
                     offset = chunk.offset + len(chunk.data)
-                    yield chunk.data
+                    yield chunk
             return
         except Unreachable as error:
             await _over_gap(backoff, error, on_gap)
 
 
-async def begin_of_lines(connection: Connection, trial: str, lines: int) -> int:
-    """The byte at which the last so many lines of what a trial printed begin."""
-    room = _LINES_BYTES
-    while True:
-        request = asked(pb.TailLogsRequest, trial=trial, offset=-room)
-        async with aclosing(connection.stream(connection.stub.TailLogs, request)) as stream:
-            chunks = [chunk async for chunk in stream]
-        data = b"".join(chunk.data for chunk in chunks)
-        begin = chunks[0].offset if chunks else 0
-        if not lines:
+async def begin_of_lines(
+    connection: Connection, trial: str, lines: int, *, on_gap: OnGap | None = None
+) -> int:
+    """The byte at which the last so many lines of what a trial printed begin, if that is within
+    its last 16 MiB; else where those begin."""
+    begin, end = 0, None
+    for room in _WINDOWS_BYTES:
+        offset = -room if end is None else max(0, end - room)
+        data, begin = bytearray(), 0
+        chunks = _log(connection, trial, offset, False, RECONNECT_SECONDS, on_gap)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                begin = begin if data else chunk.offset
+                data += chunk.data
+                if end is not None and begin + len(data) >= end:
+                    break
+        if end is not None:
+            del data[max(0, end - begin) :]
+        elif not lines:
             return begin + len(data)
-        at = len(data) - data.endswith(b"\n")  # what ends a line is not the beginning of another
-        for _ in range(lines):
-            at = data.rfind(b"\n", 0, at)
-            if at < 0:
-                break
-        if at >= 0 or len(data) < room:
+        # What ends the log's last line is not the beginning of another.
+        at = len(data) - (end is None and data.endswith(b"\n"))
+        while lines and (at := data.rfind(b"\n", 0, at)) >= 0:
+            lines -= 1
+        if not lines:
             return begin + at + 1
-        room *= 16
+        if begin == 0:
+            break
+        end = begin
+    return begin
 
 
 async def _finished(

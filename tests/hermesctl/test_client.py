@@ -23,6 +23,7 @@ from hermesctl import (
     UsageError,
 )
 from hermesctl.errors import HermesError
+from hermesctl.sdk import follow
 from hermesctl.sdk.records import TrialState
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -366,6 +367,24 @@ async def test_logs_go_on_from_the_last_byte(head: FakeHead) -> None:
         assert b"".join([c async for c in client.logs("digits/1")]) == head.output
         assert b"".join([c async for c in client.logs("digits/1", offset=-9)]) == head.output[-9:]
     assert [r.offset for r in head.of(pb.TailLogsRequest)] == [0, 14, 28, -9]
+
+
+async def test_the_last_lines_of_a_log_are_looked_for_in_its_end(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "_WINDOWS_BYTES", (20, 40, 100))
+    head.output = b"start\n" + b"\r 50%" * 200  # a progress bar, which ends no line
+    async with AsyncClient() as client:
+        shown = b"".join([chunk async for chunk in client.logs("digits/1", lines=1)])
+        assert shown == head.output[-160:]
+        size = len(head.output)
+        offsets = [request.offset for request in head.of(pb.TailLogsRequest)]
+        assert offsets == [-20, size - 60, size - 160, size - 160]
+        for lines in range(9):
+            head.output = b"".join(b"%d\n" % (10**each) for each in range(12))
+            head.break_after = [1, 0]
+            shown = b"".join([chunk async for chunk in client.logs("digits/1", lines=lines)])
+            assert shown == b"".join(head.output.splitlines(True)[12 - lines :])
 
 
 async def test_a_checkpoint_is_downloaded_whole_or_not_at_all(
