@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from tests.trainer_shim.rank_programs import (
     MULTI_WORKER_OF_ANY_WIDTH,
 )
 from tests.trainer_shim.suspending import QUIET, warm_zygote
+from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
+from trainer_shim.adapters.tensorflow.function_graph import Definition
+from trainer_shim.saver import OtherProgram
 
 # How often the slow tests suspend PyTorch's processes to disk, some two seconds each.
 SUSPENDS = int(os.environ.get("SUSPENDS", "500"))
@@ -235,6 +239,65 @@ def test_tensorflows_multi_worker_strategy_differs_by_rounding_on_another_number
     assert weights == pytest.approx(expected, rel=0, abs=1e-4)
     assert done == list(range(1, steps + 1))
     assert known[-1].startswith("tensorflow-multiworker ")
+
+
+class Tensor:
+    def __init__(self, *shape: int) -> None:
+        self._shape = shape
+
+    def _shape_tuple(self) -> tuple[int, ...]:
+        return self._shape
+
+
+@pytest.mark.parametrize(
+    ("inputs", "part"),
+    [
+        ([Tensor(12, 8), Tensor(12, 1)], 12),
+        ([Tensor(), Tensor(12, 8), Tensor(12, 1)], 12),  # the step's number
+        ([Tensor(10), Tensor(12, 8), Tensor(12, 1)], 0),  # weights of classes
+        ([Tensor()], 0),
+        ([], 0),
+    ],
+)
+def test_the_batch_of_a_step_is_what_all_its_arrays_have_in_common(
+    inputs: list[Tensor], part: int
+) -> None:
+    captured = [Tensor(), Tensor(96, 8)]  # an iterator or a variable, and all of the data
+    definition = Definition(resources=[len(inputs)])
+    plan = TracedPlan(b"__inference_step_1", definition, {}, len(inputs), None)
+    assert plan.part([*inputs, *captured]) == part
+    plan = TracedPlan(b"__inference_step_1", definition, {}, None, None)
+    assert plan.part([*inputs, Tensor(7)]) == part, "nor is an iterator's handle an array"
+
+
+@pytest.mark.parametrize(("now", "is_same"), [((8, 3), True), ((8, 4), False), ((8, 1), False)])
+def test_a_batch_is_the_same_or_another_and_nothing_between(
+    now: tuple[int, int], is_same: bool
+) -> None:
+    with nullcontext() if is_same else pytest.raises(OtherProgram):
+        check_batch((2, 12), now)
+    with pytest.raises(OtherProgram):
+        check_batch((1, 1), (8, 1))
+    with pytest.raises(OtherProgram, match="of 0 in 8"):
+        check_batch((1, 0), (8, 0))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.in_depth
+@pytest.mark.timeout(300)
+def test_a_step_whose_batch_cannot_be_told_is_not_of_any_number_of_devices(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    weighted = MULTI_WORKER.replace("train_step(a, b)", "train_step(classes, a, b)")
+    weighted = weighted.replace("train_step(tf.", "train_step(tf.ones(10), tf.")
+    trial = trial_of(tmp_path / "t", 2, weighted, "40", seed=1)
+    with ending(trial.launch(zygote)) as trial:
+        trial.start()
+        resized(trial, 2, zygote)
+        trial.until("completed")
+        known = [each["framework"] for each in trial.events if each["kind"] == "fidelity"]
+    assert known
+    assert not [each for each in known if each.startswith("tensorflow-multiworker")]
 
 
 @pytest.mark.tensorflow

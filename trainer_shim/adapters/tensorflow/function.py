@@ -64,6 +64,7 @@ class TracedPlan:
         # Resources that may be others the next time: what a trace captures stays.
         every = definition.resources
         self.given = [one for one in every if given is None or one < given]
+        self._given = given
         self._last: list[Any] = []
 
     def is_known_as(self, trains: bool) -> None:
@@ -100,6 +101,15 @@ class TracedPlan:
         shape: Sequence[int] = inputs[0]._shape_tuple() if inputs else ()
         return shape[0] if shape else 0
 
+    def part(self, inputs: Sequence[Any]) -> int:
+        """This process's part of a batch: how many examples all arrays have that the step is given;
+        0 if they differ in that, or there are none, as where it takes its data from an iterator."""
+        resources = set(self.definition.resources)
+        given = enumerate(inputs[: self._given])
+        shapes = [value._shape_tuple() for at, value in given if at not in resources]
+        sizes = {shape[0] for shape in shapes if shape}
+        return sizes.pop() if len(sizes) == 1 else 0
+
     def checksum(self, inputs: Sequence[Any]) -> int:
         """Of the data that the function was given."""
         resources, whole = set(self.definition.resources), 0
@@ -112,6 +122,17 @@ class TracedPlan:
 def _label(name: bytes) -> str:
     """A function's name without what differs from one process to the next."""
     return re.sub(r"^__(inference|forward|backward)_|_\d+$", "", name.decode())
+
+
+def check_batch(then: tuple[int, int], now: tuple[int, int]) -> None:
+    """Raises OtherProgram if so many processes, with such a part each, no longer take as many
+    examples to a step together as they did, or nobody knows."""
+    before, after = then[0] * then[1], now[0] * now[1]
+    if before != after or not before:
+        raise OtherProgram(
+            f"a batch of {after} in {now[0]} processes, it was {before} in {then[0]}: "
+            f"divide the batch by WORLD_SIZE"
+        )
 
 
 # Variables that no step has written for so many steps may go, when another function comes.
@@ -137,7 +158,7 @@ class Loop(ReplayedProgram):
         self._call: Any = None  # TensorFlow's own, of a context's function
         self._world = int(os.environ.get("WORLD_SIZE", "1"))
         self._are_replicas = agent.several  # all that is trained, as far as is known
-        self._examples = 0  # the most of them that a step was given
+        self._part = 0  # the largest of a batch that a step was given, while all are replicas
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
@@ -240,6 +261,13 @@ class Loop(ReplayedProgram):
         numbers = plan.written.intersection(map(self.variables.number, written))
         trained = [self.variables.get(number) for number in numbers if self._is_trainable(number)]
         self._are_replicas = self._are_replicas and all(map(self._is_replica, trained))
+        self._measure_part(plan, inputs)
+
+    def _measure_part(self, plan: TracedPlan, inputs: Sequence[Any]) -> None:
+        """Of a step whose batch cannot be told, another number of processes could not be either."""
+        part = plan.part(inputs) if self._are_replicas else 0
+        self._part = max(self._part, part)
+        self._are_replicas = part > 0
         self.standing.replicates(self._are_replicas)
 
     def _is_replica(self, variable: Any) -> bool:
@@ -333,11 +361,10 @@ class Loop(ReplayedProgram):
         self._last = (plan, inputs)
         self._stepped()
         self.variables.boundary()
-        examples = plan.examples(inputs)
-        if examples > self._examples:
-            self._examples = examples
+        if self._are_replicas:
+            self._measure_part(plan, inputs)
         if self._position is None:
-            self._boundary(self.traces.loss_of(plan.name, outputs), examples)
+            self._boundary(self.traces.loss_of(plan.name, outputs), plan.examples(inputs))
 
     def _begin(self) -> None:
         self.steps = self.agent.page.step
@@ -412,7 +439,7 @@ class Loop(ReplayedProgram):
         return plan.label, plan.checksum(inputs) if repeats else None
 
     def _share(self) -> store.State:
-        return {"world": self._world, "examples": self._examples}
+        return {"world": self._world, "examples": self._part}
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -423,18 +450,9 @@ class Loop(ReplayedProgram):
 
     def _go_on(self, position: store.State) -> None:
         if self._is_elsewhere:
-            self._check_batch(position["world"], position["examples"])
+            now = self._part if self._are_replicas else 0
+            check_batch((position["world"], position["examples"]), (self._world, now))
         super()._go_on(position)
-
-    def _check_batch(self, world: int, examples: int) -> None:
-        """Raises OtherProgram if the processes together no longer take as many examples to a step
-        as they did, but for what does not divide."""
-        then, now = examples * world, self._examples * self._world
-        if abs(then - now) >= max(world, self._world):
-            raise OtherProgram(
-                f"a batch of {now} in {self._world} processes, it was {then} in {world}: "
-                f"divide the batch by WORLD_SIZE"
-            )
 
     def _copy_variables(self) -> tuple[list[Any], list[Any]]:
         kinds, arrays = [], []
