@@ -7,13 +7,16 @@ frameworks make of those is their programs' matter, under their own accounts.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Callable
 from contextlib import chdir, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -133,3 +136,24 @@ def test_what_would_be_read_for_days_is_not_begun(
     os.truncate(path / "a" / "b", max(1 << 40, os.path.getsize(path / "a" / "b")))
     with pytest.raises(DamagedCheckpoint, match=why):
         checkpoints.verified(path)
+
+
+def test_what_grows_while_it_is_read_is_read_no_further(tmp_path: Path) -> None:
+    # Of size 0, and yet there is something to be read.
+    assert checkpoints._measure(Path("/proc/self/status"), 0)["bytes"] == 1
+    path = forged(tmp_path, SOUND)
+    (path / "a" / "b").write_bytes(b"x" * 1_000_000)
+    checkpoints.copy(path, tmp_path, tmp_path / "copy", tmp_path)
+    assert os.path.getsize(tmp_path / "copy" / "a" / "b") == 1
+    with pytest.raises(DamagedCheckpoint, match="a/b is"):
+        checkpoints.verified(tmp_path / "copy")
+
+
+def test_a_disk_that_does_not_say_how_large_it_is_has_room_for_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = {"a/b": {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}}
+    path = forged(tmp_path, SOUND | {"files": whole})
+    (path / "a" / "b").write_bytes(b"x")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=0))
+    assert checkpoints.verified(path).size_bytes == 1

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.model import CheckpointId
@@ -47,7 +47,7 @@ _PIECE_BYTES = 1 << 20
 # Of a manifest, as a host says it: what an image is, and whether it is for other trials.
 _SAID = ("form", "why", "gpu", "is_fork")
 # No system lets a file have longer ones.
-_LONGEST_PATH, _LONGEST_NAME = 4_096, 255
+_LONGEST_PATH_BYTES, _LONGEST_NAME_BYTES = 4_096, 255
 
 
 class DamagedCheckpoint(Exception):
@@ -101,7 +101,8 @@ def verified(path: Path) -> FoundCheckpoint:
     manifest, digest = _manifest(path)
     files = manifest["files"]
     size = sum(entry["bytes"] for entry in files.values())
-    if size > (whole := shutil.disk_usage(path).total):  # links and holes, to be read for years
+    # Of links and holes, to be read for years; some file systems do not say how large they are.
+    if 0 < (whole := shutil.disk_usage(path).total) < size:
         raise DamagedCheckpoint(f"{path}: its manifest says {size} bytes, the disk has {whole}")
     for name, expected in files.items():
         file = path / name
@@ -234,12 +235,12 @@ def fork(path: Path, target: Path) -> None:
 def copy(source: Path, theirs: Path, target: Path, ours: Path) -> None:
     """The files of a checkpoint, read as the owner of `theirs` and written as that of `ours` may,
     each on the disk when this returns. Raises DamagedCheckpoint, OSError."""
-    names = owned(theirs, promised, source, "")
-    for name in (*sorted(names), MANIFEST):
+    sizes = owned(theirs, promised, source, "")
+    for name, size_bytes in (*sorted(sizes.items()), (MANIFEST, MANIFEST_LIMIT_BYTES)):
         with owned(theirs, regular, source / name, os.O_NOFOLLOW) as file:
             owned(ours, (target / name).parent.mkdir, mode=0o700, parents=True, exist_ok=True)
             with open(owned(ours, os.open, target / name, _NEW, 0o600), "wb") as written:
-                shutil.copyfileobj(file, written, _PIECE_BYTES)
+                written.writelines(_pieces(file, size_bytes))
                 written.flush()
                 os.fsync(written.fileno())
     owned(ours, _settle, target)
@@ -382,11 +383,11 @@ def _is_file(said: str) -> bool:
         encoded = os.fsencode(said)
     except UnicodeEncodeError:
         return False
-    if len(encoded) > _LONGEST_PATH or b"\0" in encoded or said == MANIFEST:
+    if len(encoded) > _LONGEST_PATH_BYTES or b"\0" in encoded or said == MANIFEST:
         return False
     name = PurePosixPath(said)
     inside = name.parts and not name.is_absolute() and ".." not in name.parts
-    is_short = all(len(part) <= _LONGEST_NAME for part in encoded.split(b"/"))
+    is_short = all(len(part) <= _LONGEST_NAME_BYTES for part in encoded.split(b"/"))
     return bool(inside) and str(name) == said and is_short
 
 
@@ -401,5 +402,17 @@ def _measure(path: Path, expected_bytes: int) -> dict[str, Any]:
         size = os.fstat(file.fileno()).st_size
         if size != expected_bytes:
             return {"bytes": size}
-        digest = hashlib.file_digest(file, "sha256")
-        return {"sha256": digest.hexdigest(), "bytes": file.tell()}
+        digest, size = hashlib.sha256(), 0
+        for piece in _pieces(file, expected_bytes):
+            digest.update(piece)
+            size += len(piece)
+        return {"sha256": digest.hexdigest(), "bytes": size}
+
+
+def _pieces(file: BinaryIO, expected_bytes: int) -> Iterator[bytes]:
+    """What is in a file, up to one byte more than is expected, by which it is seen to be too long:
+    a program can make it longer as fast as it is read."""
+    left = expected_bytes + 1
+    while piece := file.read(min(_PIECE_BYTES, left)):
+        left -= len(piece)
+        yield piece
