@@ -323,6 +323,10 @@ class Device:
         return not self.cores
 
 
+# In the name of a checkpoint that was written where other trials part from its own.
+FORK_IN_NAME = "-fork-s"
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The durable form of a trial's progress."""
@@ -341,7 +345,8 @@ class Checkpoint:
     why: str = ""
     #: The GPU to which alone an image can be brought back, since it holds what was there.
     image_device: DeviceId = ""
-    #: Whether it was written where other trials part from this one, for them to go on from.
+    #: Whether it was written where other trials part from this one, for them to go on from. Of
+    #: those in journals of before this was said, and of hosts of then, the name says it.
     is_fork: bool = False
     #: On how many devices it was made; 0: that is not known.
     devices: int = 0

@@ -115,10 +115,10 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     assert book.trial("s/2").carried_steps == 20
 
 
-def at_an_image(book: Playbook, is_fork: bool = True) -> Playbook:
+def at_an_image(book: Playbook, is_fork: bool = True, id: str = "s/0@a1-s10") -> Playbook:
     """s/0, the carrier, has trained up to where s/1 parts, and has an image of its processes."""
     event = checkpointed("s/0#1", 10)
-    image = replace(event.checkpoint, id="s/0@a1-s10", image_of="n", is_fork=is_fork)
+    image = replace(event.checkpoint, id=id, image_of="n", is_fork=is_fork)
     return trained(book, "s/0#1", 0, 10).tell(replace(event, checkpoint=image))
 
 
@@ -134,6 +134,11 @@ def test_they_part_at_no_image_that_was_not_taken_for_that() -> None:
     """It may be of a program amid an iteration."""
     book = at_an_image(three(devices=2), is_fork=False).expect()
     assert book.trial("s/1").carrier == "s/0"
+
+
+def test_they_part_at_an_image_that_an_older_journal_calls_a_fork_by_its_name_alone() -> None:
+    book = at_an_image(three(devices=2), is_fork=False, id="s/0@a1-fork-s10")
+    book.expect("copy s/0@a1-fork-s10 from n to n")
 
 
 def test_nobody_goes_on_from_an_image_of_another_users_processes() -> None:

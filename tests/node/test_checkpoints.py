@@ -204,6 +204,14 @@ def test_those_from_which_other_trials_go_on_stay_whichever_attempt_wrote_them(
     assert there == ["s5", "a1-s5", "s7", "s8"]
 
 
+def test_one_that_is_for_other_trials_by_its_name_alone_stays_too(tmp_path: Path) -> None:
+    """Hosts of before a manifest said so outlive the daemon of then."""
+    names = ["a1-fork-s3", "a1-fork-s4", "a1-s5", "a1-s6", "a1-s7"]
+    made = [build(tmp_path, name, step) for step, name in enumerate(names, 3)]
+    checkpoints.prune(tmp_path, forks={3, 5})
+    assert [path.name for path in made if path.exists()] == ["a1-fork-s3", "a1-s6", "a1-s7"]
+
+
 def test_how_checkpoints_are_written_is_tried_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

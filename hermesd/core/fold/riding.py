@@ -16,7 +16,7 @@ from typing import Any
 
 from hermesd.core import progress
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Checkpoint, Fidelity, Phase, Time, TrialId, TrialSpec
+from hermesd.core.model import FORK_IN_NAME, Checkpoint, Fidelity, Phase, Time, TrialId, TrialSpec
 from hermesd.core.tables import Tables
 from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Ending, Trial, remembered
@@ -123,7 +123,7 @@ def _serves(state: Tables, checkpoint: Checkpoint, trial: Trial) -> bool:
         return True
     its = state.trials.get(checkpoint.trial)
     is_own = its is not None and state.owner_of(its) == state.owner_of(trial)
-    return is_own and checkpoint.is_fork
+    return is_own and (checkpoint.is_fork or FORK_IN_NAME in checkpoint.id)
 
 
 def _same(carrier: Trial) -> str:

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from hermesd.core.bounds import LARGEST_COUNT
-from hermesd.core.model import CheckpointId
+from hermesd.core.model import FORK_IN_NAME, CheckpointId
 from hermesd.node.frames import Frame
 from hermesd.node.machine.accounts import owned, regular
 
@@ -201,7 +201,7 @@ def prune(folder: Path, held: str = "", forks: Collection[int] = ()) -> None:
 def _is_fork(path: Path, forks: Collection[int]) -> bool:
     with contextlib.suppress(DamagedCheckpoint):
         said = _manifest(path)[0]
-        return bool(said.get("is_fork")) and said["step"] in forks
+        return bool(said.get("is_fork", FORK_IN_NAME in path.name)) and said["step"] in forks
     return False
 
 
