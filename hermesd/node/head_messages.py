@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -153,8 +152,14 @@ async def tell_holdings(folders: TrialFolders, outbox: Outbox) -> None:
 def _held(folders: TrialFolders) -> Iterator[pb.Holding]:
     for folder in folders.all():
         step, attempt = 0, 0
-        with suppress(OSError):  # its program may have closed its folder; the others are told
+        try:
             step, attempt = folder.as_owner(furthest, folder.checkpoints)
+        except PermissionError:
+            pass  # its program has closed its folder; the others are told
+        except OSError as error:
+            log.warning(
+                "not said how far its checkpoints are", trial=folder.trial, error=str(error)
+            )
         yield pb.Holding(
             trial=folder.trial,
             identity=folder.identity,

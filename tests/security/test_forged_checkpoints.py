@@ -21,9 +21,12 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from hermesd.node import head_messages
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import MANIFEST, DamagedCheckpoint
+from hermesd.node.storage.trial_folder import TrialFolders
 from tests.security.test_hostile_images import ANYTHING, places
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -147,6 +150,22 @@ def test_what_grows_while_it_is_read_is_read_no_further(tmp_path: Path) -> None:
     assert os.path.getsize(tmp_path / "copy" / "a" / "b") == 1
     with pytest.raises(DamagedCheckpoint, match="a/b is"):
         checkpoints.verified(tmp_path / "copy")
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_the_head_no_word_of_the_others(
+    tmp_path: Path,
+) -> None:
+    folders = TrialFolders(tmp_path / "trials", tmp_path / "run")
+    for trial in ("t/0", "t/1"):
+        forged(folders.of(trial).checkpoints, SOUND)
+    unread = folders.of("t/0").checkpoints / "s5" / MANIFEST
+    unread.unlink()
+    unread.symlink_to("/proc/self/mem")  # whose first page is an error to read
+    with capture_logs() as said:
+        held = list(head_messages._held(folders))
+    assert [(each.trial, each.checkpoint_step) for each in held] == [("t/0", 0), ("t/1", 5)]
+    assert [each["trial"] for each in said] == ["t/0"]
+    assert "Input/output error" in said[0]["error"]
 
 
 def test_a_disk_that_does_not_say_how_large_it_is_has_room_for_a_checkpoint(
