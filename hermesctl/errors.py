@@ -44,7 +44,7 @@ _MEANINGS = {
 
 
 # So many characters are read at a glance.
-_SHORT = 100
+_SHORT_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Problem:
         expected, hint = printable(self.expected), f"did you mean {printable(self.nearest)}?"
         if not self.nearest:
             words = f"expected {expected}"
-        elif len(expected) <= _SHORT:
+        elif len(expected) <= _SHORT_CHARACTERS:
             words = f"expected {expected}; {hint}"
         else:  # what is meant is not to be looked for behind a long list
             words = f"{hint} Expected {expected}"

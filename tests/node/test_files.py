@@ -159,6 +159,14 @@ async def test_a_link_to_a_file_of_the_working_copy_is_that_file(tmp_path: Path)
     assert await sent_work(folder, "ck/last.ckpt") == ({"ck/last.ckpt": b"weights"}, "")
 
 
+@pytest.mark.parametrize("long", ["a" * 300, "a/" * 2040, "é/" * 1360, "a" * 5000])
+async def test_what_is_longer_than_a_path_can_be_is_no_file(tmp_path: Path, long: str) -> None:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")
+    folder.work.mkdir(parents=True)
+    (folder.work / "own").write_text("own")
+    assert await sent_work(folder, "own", long) == ({"own": b"own"}, "")
+
+
 async def test_a_link_to_a_folder_is_that_folder_where_it_is_named(tmp_path: Path) -> None:
     """Not with all other files, which are there once; nor where it leads elsewhere."""
     folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/1")

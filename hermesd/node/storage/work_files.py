@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from hermesd.node import deep_trees
 from hermesd.node.storage.trial_folder import TrialFolder
 
-_LONGEST_PATH = 4096  # that the system takes
+_LONGEST_PATH_BYTES = 4096  # that the system takes
 
 
 def root_of(folder: TrialFolder, path: Path) -> Path:
@@ -42,9 +42,11 @@ def matching(root: Path, patterns: Collection[str]) -> list[str]:
 
 def _links(root: Path, path: str) -> Iterator[str]:
     """Those of the folders on a path below `root` that are links and lead to a folder of it."""
-    for folder in (path, *map(str, PurePath(path).parents)) if len(path) < _LONGEST_PATH else ():
+    folders = (path, *map(str, PurePath(path).parents)) if len(path) < _LONGEST_PATH_BYTES else ()
+    for folder in folders:
         place = root / folder
-        if place.is_symlink() and place.is_dir() and place.resolve().is_relative_to(root):
+        # Which are false, too, for what is longer than the system takes.
+        if os.path.islink(place) and os.path.isdir(place) and place.resolve().is_relative_to(root):
             yield folder
 
 
