@@ -20,6 +20,7 @@ from hermesd.head.journal import schema
 from hermesd.head.journal.repair import repair
 from hermesd.head.journal.schema import AuditEntry
 from hermesd.head.journal.store import opened
+from hermesd.head.security import audit as audits
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.guard import LOCAL, METHODS, READS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -215,11 +216,16 @@ async def test_the_audit_survives_a_restart_and_a_repair(tmp_path: Path) -> None
 
 async def test_only_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "AUDIT_LIMIT", 10)
+    monkeypatch.setattr(audits, "MERGE_SECONDS", 0.0)
     async with opened(tmp_path) as journal:
         for number in range(25):
             entry = AuditEntry(0, float(number), "user", "a", "", "", "Stop", "", OK, "")
             await journal.append_audit([entry])
-        await journal.trim_audit()
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(Audit(journal, Clock(0.0)).run())
+            while len(await journal.audit(2**62, 100)) > 10:
+                assert not running.done()
+            running.cancel()
         assert [entry.at_unix_seconds for entry in await journal.audit(2**62, 100)] == [
             float(number) for number in range(24, 14, -1)
         ]
