@@ -206,11 +206,13 @@ def digested(image: str) -> str:
     return f"registry.example/{image}@sha256:{'0a' * 32}"
 
 
-def refusal(one: dict[str, Any]) -> str:
-    """What the policy of the base has against a manifest, by its expressions; empty: nothing."""
+def refusal(one: dict[str, Any], before: dict[str, Any] | None = None) -> str:
+    """What the policy of the base has against a manifest, by its expressions; empty: nothing.
+    `before` is what it takes the place of."""
     [policy] = [each for each in resources() if each["kind"] == "ValidatingAdmissionPolicy"]
     known: dict[str, Any] = {
         "object": celpy.adapter.json_to_cel(one),
+        "oldObject": celpy.adapter.json_to_cel(before),
         "variables": celpy.celtypes.MapType(),
     }
     environment = celpy.Environment()
@@ -247,6 +249,21 @@ def test_no_image_is_admitted_without_its_digest() -> None:
             "sha256:" + "0" * 64,
         ):
             assert refusal(pod_of(**{kind: image})).startswith(f"container {kind}: image: {image},")
+
+
+def test_what_had_such_an_image_before_the_policy_can_be_changed_otherwise() -> None:
+    """Foreground deletion, for one, takes an update of each pod."""
+    loose, pinned = pod_of(containers="a", initContainers="b:1"), pod_of(containers=digested("a"))
+    held = loose | {"metadata": {"finalizers": ["foregroundDeletion"]}}
+    assert refusal(held, loose) == ""
+    debugged = {"spec": loose["spec"] | pod_of(ephemeralContainers=digested("c"))["spec"]}
+    debugged["spec"]["containers"] = loose["spec"]["containers"]
+    assert refusal(debugged, loose) == ""
+    assert refusal(pod_of(containers="a:2"), loose).startswith("container containers: image: a:2,")
+    assert refusal(pod_of(containers="a"), pinned).startswith("container containers: image: a,")
+    deployments = [{"spec": {"template": one}} for one in (loose, pod_of(containers="c"))]
+    assert refusal(deployments[0], deployments[0]) == ""
+    assert refusal(deployments[1], deployments[0]).startswith("container containers: image: c,")
 
 
 def test_the_policy_is_about_all_pods_of_the_namespace() -> None:
