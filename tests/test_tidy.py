@@ -251,23 +251,64 @@ def test_what_a_docstring_says_is_raised_exists() -> None:
 
 def test_what_catches_everything_and_goes_on_says_why() -> None:
     silent = [
-        f"{name(path)}:{caught.lineno}"
+        f"{name(path)}:{number}"
         for path in SOURCES
         if name(path).split("/")[0] in PRODUCT
-        for lines in [path.read_text(encoding="utf-8").splitlines()]
-        for caught in ast.walk(parsed(path))
-        if isinstance(caught, ast.ExceptHandler) and catches_everything(caught)
-        if "#" not in lines[caught.lineno - 1]
+        for number in unexplained(path.read_text(encoding="utf-8"))
     ]
     assert silent == []
 
 
-def catches_everything(handler: ast.ExceptHandler) -> bool:
+def test_a_mark_for_a_tool_and_a_word_for_another_place_are_no_reason() -> None:
+    def seen(line: str, body: str = "pass") -> bool:
+        before = "" if line.startswith("with") else "try:\n    x = 1\n"
+        return bool(unexplained(f"{before}{line}\n    {body}\n"))
+
+    assert seen("except Exception:")
+    assert seen("except Exception:  # noqa: BLE001")
+    assert seen("except Exception:  # as above")
+    assert seen("except (OSError, Exception):")
+    assert seen("except:")
+    assert seen("with open('x'), contextlib.suppress(ValueError, BaseException):")
+    assert seen("with suppress(Exception):  # type: ignore[misc]")
+    assert not seen("except Exception:  # a plug-in's")
+    assert not seen("except Exception:  # noqa: BLE001 - a plug-in's")
+    assert not seen("with suppress(Exception):  # a plug-in's")
+    assert not seen("except Exception:", "raise")
+    assert not seen("except (OSError, ValueError):")
+    assert not seen("with suppress(OSError):")
+
+
+# Of a comment: something else than a mark for a tool, or a word for another place.
+REASON = re.compile(r"#\s*(?:noqa[^-]*-\s*)?(?!noqa|type:|as above)\w")
+
+
+def unexplained(text: str) -> list[int]:
+    """The lines where any error whatever is kept from whoever called, and no reason is given."""
+    lines = text.splitlines()
+    return [
+        caught.lineno
+        for caught in ast.walk(syntax_tree(text))
+        if isinstance(caught, ast.ExceptHandler | ast.Call) and catches_everything(caught)
+        if not REASON.search(lines[caught.lineno - 1])
+    ]
+
+
+def catches_everything(caught: ast.ExceptHandler | ast.Call) -> bool:
     """Whether it keeps any error whatever from whoever called."""
-    is_broad = handler.type is None or (
-        isinstance(handler.type, ast.Name) and handler.type.id in {"Exception", "BaseException"}
-    )
-    return is_broad and not (isinstance(handler.body[-1], ast.Raise) and not handler.body[-1].exc)
+    if isinstance(caught, ast.Call):
+        called = caught.func.attr if isinstance(caught.func, ast.Attribute) else caught.func
+        is_suppress = called == "suppress" or getattr(called, "id", "") == "suppress"
+        return is_suppress and any(map(is_broad, caught.args))
+    is_raised = isinstance(caught.body[-1], ast.Raise) and not caught.body[-1].exc
+    return not is_raised and (caught.type is None or is_broad(caught.type))
+
+
+def is_broad(kind: ast.expr) -> bool:
+    """Whether errors of all kinds are of this, or of one of these."""
+    if isinstance(kind, ast.Tuple):
+        return any(map(is_broad, kind.elts))
+    return isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"}
 
 
 # What a newcomer may call a thing, and what it is called here ("Words" in ARCHITECTURE.md).

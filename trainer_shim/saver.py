@@ -126,7 +126,7 @@ class Saver:
         except CannotCapture as error:
             self.cannot(id, str(error))
             return
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # the program's own code: it trains on
             self._failed(id, error)
             return
         stall = time.monotonic() - began

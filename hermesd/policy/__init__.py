@@ -60,6 +60,6 @@ def make_policy(plugin: Plugin, known: Registry = POLICIES) -> Policy:
         return build("policy", known, plugin)
     except BadSetting:
         raise
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # whatever a plug-in raises: its user is told
         expected = f"settings that it takes; it raised {raised(error)}"
         raise BadSetting("policy", plugin.name, expected) from error

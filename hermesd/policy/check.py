@@ -231,7 +231,7 @@ class Trying:
         """The answer to a question, about a trial or none; None, and a note, if it raises."""
         try:
             return question()
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # whatever a plug-in raises: it is noted
             about = f"{what} of {trial}" if trial else what
             if isinstance(error, BrokenPromise):
                 fault = self.note(f"{about}: {error}", f"{what}: {error.kind}")

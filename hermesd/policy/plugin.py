@@ -231,7 +231,7 @@ def _loaded(name: str, offers: list[EntryPoint]) -> type[Policy]:
     try:
         kind = offers[0].load()
         wrong = misshapen(kind, name)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # whatever a plug-in raises: its user is told
         wrong = f"it cannot be imported: {raised(error)}"
     if wrong:
         raise BadSetting("policy", name, f"a policy from {_package(offers[0])} that works: {wrong}")

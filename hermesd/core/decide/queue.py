@@ -771,7 +771,7 @@ class Queues:
         """Like `ask`, for people: a policy that raises changes nothing. Raises Unanswered."""
         try:
             return question(self._queue(study_id))
-        except Exception as error:  # as above
+        except Exception as error:  # whatever a plug-in raises: who asked is told of it
             raise Unanswered(raised_where(error)) from error
 
     def order(

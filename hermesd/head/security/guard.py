@@ -524,7 +524,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                             await context.write(answer)
                 else:
                     await answers
-        except Exception as error:  # as above
+        except Exception as error:  # of which the caller learns no more than `failed` says
             await door.failed(context, error, request)
 
     make_stream = (

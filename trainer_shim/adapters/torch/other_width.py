@@ -52,8 +52,7 @@ class FirstValues:
     def note_loader(self, number: int, loader: Any) -> None:
         """The program has made a loader."""
         if self.is_kept:
-            # Whatever the program's own classes raise: it is not known then.
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # whatever the program's own class raises
                 self._loaders[str(number)] = copy_loader(loader)
 
     def dump(self) -> State:

@@ -109,7 +109,7 @@ class Gpus:
         while True:
             try:
                 holding = await self._ask(lambda nvml: _processes(nvml, uuid)) & pids
-            except Exception as error:  # as above, the errors have no common type
+            except Exception as error:  # the library's own errors have no common type we may name
                 return f"the driver does not answer: {error}"
             if not holding:
                 return None
@@ -139,7 +139,7 @@ class Gpus:
         try:
             for name, uuid in self._uuids.items():
                 found[name] = await self._ask(lambda nvml, uuid=uuid: question(nvml, uuid))  # type: ignore[misc]
-        except Exception as error:  # as above, the errors have no common type
+        except Exception as error:  # the library's own errors have no common type we may name
             if what not in self._unknown:
                 log.warning("the driver does not answer", unknown=what, error=str(error))
             self._unknown[what] = str(error)
@@ -226,7 +226,7 @@ def _bus(nvml: Any, gpu: Any) -> str:
     """The address of a GPU on its bus; empty if the driver does not tell it."""
     try:
         said = nvml.nvmlDeviceGetPciInfo(gpu).busId
-    except Exception:  # as above, the errors have no common type
+    except Exception:  # the library's own errors have no common type we may name
         return ""
     return said.decode() if isinstance(said, bytes) else str(said)
 
