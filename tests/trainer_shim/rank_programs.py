@@ -126,6 +126,20 @@ DDP = textwrap.dedent("""
     dist.destroy_process_group()
 """)
 
+# The same with a network in two parts, each with gradients for several buckets; of the second, what
+# is computed is said to be the same in every step.
+_WHOLE = "model = DistributedDataParallel(torch.nn.Sequential(*layers))\n"
+_PARTS = textwrap.dedent("""
+    rest = torch.nn.Sequential(torch.nn.Linear(16, 40), torch.nn.Tanh(), torch.nn.Linear(40, 1))
+    parts = [
+        DistributedDataParallel(torch.nn.Sequential(*layers[:3]), bucket_cap_mb=0.0003),
+        DistributedDataParallel(rest, bucket_cap_mb=0.0003, static_graph=True),
+    ]
+    model = torch.nn.Sequential(*parts)
+""").lstrip()
+assert _WHOLE in DDP
+DDP_IN_PARTS = DDP.replace(_WHOLE, _PARTS)
+
 # The same with a batch of 24 that is divided among however many there are, and nothing random in
 # the network. What depends on their number is in variables of every kind; a function trains, after
 # another has looked at the data. Prints all of its weights.

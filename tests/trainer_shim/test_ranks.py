@@ -18,6 +18,7 @@ from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
 from tests.trainer_shim.rank_programs import (
     ALL_REDUCE,
     DDP,
+    DDP_IN_PARTS,
     DDP_OF_ANY_WIDTH,
     MIRRORED_FIT,
     MULTI_WORKER,
@@ -124,7 +125,7 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
     ("width", "tier", "epochs", "count"),
     [
         pytest.param(2, "park", 60, 10, marks=pytest.mark.timeout(300)),
-        pytest.param(2, "checkpoint", 60, 1, marks=pytest.mark.timeout(300)),
+        pytest.param(3, "checkpoint", 60, 1, marks=pytest.mark.timeout(300)),
         pytest.param(3, "park", 4000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
         *(
             pytest.param(
@@ -141,23 +142,27 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
 def test_torchs_distributed_data_parallel_comes_to_the_same_weights(
     tmp_path: Path, of_torch: Zygote, width: int, tier: str, epochs: int, count: int
 ) -> None:
-    """Between two of its passes it is in no loop, and is then frozen wherever it is.
-
-    One that is made anew puts its gradients together otherwise in its first step than later, so
-    that those of more than two processes are summed in another order, unless it looks for unused
-    parameters: PyTorch does so without Hermes, too.
-    """
-    program = DDP
-    if tier == "checkpoint" and width > 2:
-        made = "DistributedDataParallel(torch.nn.Sequential(*layers)"
-        assert f"{made})" in DDP
-        program = DDP.replace(f"{made})", f"{made}, find_unused_parameters=True)")
-    expected = undisturbed(tmp_path / "plain", width, epochs, program, of_torch)
-    trial = trial_of(tmp_path / "cut", width, program, str(epochs), seed=1)
+    """Between two of its passes it is in no loop, and is then frozen wherever it is."""
+    expected = undisturbed(tmp_path / "plain", width, epochs, DDP, of_torch)
+    trial = trial_of(tmp_path / "cut", width, DDP, str(epochs), seed=1)
     with ending(trial.launch(of_torch)) as trial:
         trial.start()
         assert suspended(trial, tier, count, random.Random(width), at_boundaries=False) == count
         assert last_words(trial, width) == expected
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_several_of_them_begin_with_the_buckets_of_the_checkpoint(
+    tmp_path: Path, of_torch: Zygote
+) -> None:
+    """Or three would sum their gradients in another order in the first step after it."""
+    expected = undisturbed(tmp_path / "plain", 3, 60, DDP_IN_PARTS, of_torch)
+    trial = trial_of(tmp_path / "cut", 3, DDP_IN_PARTS, "60", seed=1)
+    with ending(trial.launch(of_torch)) as trial:
+        trial.start()
+        assert suspended(trial, "checkpoint", 2, random.Random(3), at_boundaries=False) == 2
+        assert last_words(trial, 3) == expected
 
 
 def resized(trial: Trial, width: int, zygote: Zygote | None = None) -> None:

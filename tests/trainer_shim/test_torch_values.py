@@ -394,7 +394,8 @@ CHECK = """
 from trainer_shim.adapters import private_names
 from trainer_shim.adapters.torch import private
 print(private.missing(), "/", private.untested())
-print(private.first_missing(private.OPTIONAL_NAMES, "torch"))
+names, uses = private.OPTIONAL_NAMES + private.BUCKET_NAMES, private.BUCKET_USES
+print(private.first_missing(names, "torch") or private.first_unused(uses, "torch"))
 private.USES += (("torch.optim", "Optimizer.__init__", "no_such_attribute"),)
 print(private.missing())
 private.NAMES += (("torch.optim", "Optimizer.no_such_method"),)

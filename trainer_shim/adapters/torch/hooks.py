@@ -32,6 +32,8 @@ def install(agent: Agent) -> None:
     _hook_losses(session)
     _hook_loaders(session)
     _hook_files(session)
+    if agent.several and private.first_missing(private.BUCKET_NAMES, "torch") is None:
+        _hook_buckets(session)
     random.install(session.is_in_a_pass)
 
 
@@ -141,6 +143,32 @@ def _hook_loaders(session: TorchSession) -> None:
         return batch
 
     iterators.__next__ = following
+
+
+def _hook_buckets(session: TorchSession) -> None:
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    original = DistributedDataParallel._ddp_init_helper
+
+    @functools.wraps(original)
+    def init_helper(model: Any, parameters: list[Any], *args: Any, **kwargs: Any) -> None:
+        past = None if session.is_left_out() else session.buckets.made(model, len(parameters))
+        assign = dist._compute_bucket_assignment_by_size
+        if past is not None:
+            buckets = past[::-1]  # it is reversed there
+
+            def assign_as_before(*given: Any) -> tuple[list[list[int]], list[int]]:
+                _, limits = assign(*given)
+                return buckets, limits[:1] * len(buckets)
+
+            dist._compute_bucket_assignment_by_size = assign_as_before
+        try:
+            original(model, parameters, *args, **kwargs)
+        finally:
+            dist._compute_bucket_assignment_by_size = assign
+
+    DistributedDataParallel._ddp_init_helper = init_helper
 
 
 def _hook_files(session: TorchSession) -> None:

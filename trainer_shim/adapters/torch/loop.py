@@ -457,6 +457,54 @@ def _put_back(objects: Objects, weights: list[State]) -> None:
                 tensor.copy_(raw.data)
 
 
+# In what order the gradients of several processes are summed.
+#
+# A DistributedDataParallel sums them by buckets. It begins with those that the order of the
+# parameters gives, and goes on, after its first step, with those of the order in which their
+# gradients came. Where a gradient lies decides in what order those of three or more processes are
+# summed. So one that is made anew begins with the buckets of the checkpoint. It finds the same
+# again after its first step.
+
+_Buckets = list[list[int]]  # of each the numbers of its parameters
+
+
+class GradientBuckets:
+    """Those of each DistributedDataParallel that the program has made."""
+
+    def __init__(self) -> None:
+        self._made: list[weakref.ref[Any]] = []
+        self._past: list[_Buckets | None] = []
+
+    def made(self, model: Any, parameters: int) -> _Buckets | None:
+        """The program makes one over so many parameters: with what it has to begin, if not with
+        what PyTorch gives it."""
+        self._made.append(weakref.ref(model))
+        past = self._of_past(len(self._made) - 1)
+        there = sorted(number for bucket in past or () for number in bucket)
+        return past if there == list(range(parameters)) else None
+
+    def dump(self) -> State:
+        """For a checkpoint."""
+        models = [reference() for reference in self._made]
+        now = [None if model is None else _rebuilt(model) for model in models]
+        found = [one or self._of_past(number) for number, one in enumerate(now)]
+        return {"buckets": found} if found else {}
+
+    def load(self, past: State) -> None:
+        """Go on from a checkpoint, of as many processes, that holds what `dump` gave."""
+        self._past = past.get("buckets", [])
+
+    def _of_past(self, number: int) -> _Buckets | None:
+        return self._past[number] if number < len(self._past) else None
+
+
+def _rebuilt(model: Any) -> _Buckets | None:
+    """The buckets of later steps; None if there are none yet, or no others."""
+    model.logger.set_runtime_stats_and_log()  # this is noted in the step after, or later
+    told = model._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")
+    return [list(map(int, one.split())) for one in told.split(",")] if told else None
+
+
 _MOST_PASSES = 10_000
 _MADE_INSIDE = "a model, optimizer or scheduler was made inside of a loop over a DataLoader"
 _AFTER_RUN = "the program trains on by a loop of its own, after a framework's"
@@ -502,6 +550,7 @@ class TorchSession:
         self.agent = agent
         self.objects = Objects()
         self.first = FirstValues(agent.several)
+        self.buckets = GradientBuckets()
         self._are_replicas = True  # all that is trained, as far as is known
         self.iteration = Iteration()
         self.next_batch: Any = None
@@ -531,6 +580,8 @@ class TorchSession:
                 if past is not None:
                     self._past = self.left.load(past)
                     self.first.load(past)
+                    if not self.first.is_elsewhere:
+                        self.buckets.load(past)
                     self.between.load(self._past["records"])
                     self.is_returning = agent.is_returning = True
 
@@ -801,7 +852,7 @@ class TorchSession:
     ) -> TorchSnapshot:
         """The whole program, with what `more` copies; see `program_state.copy`."""
         said = {"steps": self.steps, "parameters": self.agent.parameters}
-        said |= {"are_replicas": self._are_replicas, **self.first.dump()}
+        said |= {"are_replicas": self._are_replicas, **self.first.dump(), **self.buckets.dump()}
         return program_state.copy(
             frame, self.objects, lambda *given: {**said, **more(*given)}, until, files
         )

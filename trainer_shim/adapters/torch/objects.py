@@ -29,6 +29,8 @@ _NOT_ATTRIBUTES = {
     "optimizer": {"state", "param_groups", "defaults"},
     "scaler": {"_per_optimizer_states"},
 }
+# How far what a DistributedDataParallel sums gradients with has come: one made anew begins.
+_OF_REDUCER = {"_has_rebuilt_buckets", "_lazy_init_ran", "_static_graph_delay_allreduce_enqueued"}
 KINDS = ("module", "optimizer", "scheduler", "scaler", "loader")
 
 
@@ -228,7 +230,8 @@ class Inventory:
             modules: dict[str, Any] = dict(model.named_modules())
             for name, values in copy.items():
                 if name in modules:
-                    unpacker.put_some(values, vars(modules[name]))
+                    kept = {k: value for k, value in values.items() if k not in _OF_REDUCER}
+                    unpacker.put_some(kept, vars(modules[name]))
         for optimizer, copy in zip(self.optimizers, state["optimizers"]):
             _put_back_optimizer(optimizer, copy, unpacker)
         for kind in ("schedulers", "scalers"):

@@ -11,7 +11,8 @@ import importlib
 import platform
 
 from trainer_shim.adapters.private_names import find as find
-from trainer_shim.adapters.private_names import first_missing, first_untested, first_unused
+from trainer_shim.adapters.private_names import first_missing as first_missing
+from trainer_shim.adapters.private_names import first_untested, first_unused
 
 # What of a trainer's packages has to be of a tested version.
 PACKAGES = {
@@ -60,6 +61,23 @@ OPTIONAL_NAMES = (
     ("torch", "_dynamo"),
     ("torch", "_inductor"),
     ("torch", "_functorch"),
+)
+# What a DistributedDataParallel is made with, and tells of its buckets: or one of three processes
+# sums its gradients in another order in the first step after a checkpoint.
+BUCKET_NAMES = (
+    ("torch.distributed", "_compute_bucket_assignment_by_size"),
+    ("torch.nn.parallel", "DistributedDataParallel._ddp_init_helper"),
+    ("torch.nn.parallel", "DistributedDataParallel._get_ddp_logging_data"),
+)
+# What it keeps of how far that has come, which is not put back.
+BUCKET_USES = (
+    ("torch.nn.parallel", "DistributedDataParallel.__init__", "_has_rebuilt_buckets"),
+    ("torch.nn.parallel", "DistributedDataParallel.__init__", "_lazy_init_ran"),
+    (
+        "torch.nn.parallel",
+        "DistributedDataParallel._set_static_graph",
+        "_static_graph_delay_allreduce_enqueued",
+    ),
 )
 # Of Python itself, besides: that a `for` statement calls `__next__` from the instruction
 # FOR_ITER, what instructions end it, `break` from it and gather a comprehension, that the index of
