@@ -190,7 +190,7 @@ class Head:
         was carried out before has no second effect and gets the same answer.
         """
         future, resolve = _future()
-        with self.reader.giving_way():
+        with self.reader.paused():
             await self._put(_Item(compose, resolve, request_id, beside=beside.get()))
             self._wake.set()
             return await future

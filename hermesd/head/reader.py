@@ -34,8 +34,8 @@ Pieces: TypeAlias = Generator[None, None, T]
 # So many trials are looked at on the loop: a millisecond or few.
 SMALL = 200
 SLICE_SECONDS = 0.02
-# In each slice, the thread waits so long at most for changes that people ask for.
-GIVEN_WAY_SECONDS = 0.02
+# In each slice, the thread waits so long at most for changes, of people or of the head's own tasks.
+LONGEST_PAUSE_SECONDS = 0.02
 # So often the thread offers the interpreter to the loop; Python's own 5 ms are felt in each call.
 SWITCH_SECONDS = 0.0005
 
@@ -102,7 +102,7 @@ class Reader:
         self._free.set()
 
     @contextmanager
-    def giving_way(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """For the block the thread stands still, though not for good: what threads do that wait for
         the disk takes the interpreter often and shortly, and waits for it each time."""
         self._hurried += 1
@@ -160,7 +160,7 @@ class Reader:
 
 def _advance(pieces: Pieces[Any], free: threading.Event) -> tuple[Any] | None:
     """Go on for a slice, while it is free; at the end what it comes to."""
-    until, patience = boottime() + SLICE_SECONDS, GIVEN_WAY_SECONDS
+    until, patience = boottime() + SLICE_SECONDS, LONGEST_PAUSE_SECONDS
     try:
         while (now := boottime()) < until:
             if patience > 0 and not free.is_set():

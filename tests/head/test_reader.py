@@ -56,7 +56,7 @@ def _one_piece(pieces: Pieces[str], free: threading.Event) -> tuple[str] | None:
 async def test_the_thread_stands_still_while_somebody_waits_for_a_change(
     desk: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "GIVEN_WAY_SECONDS", 3_600)
+    monkeypatch.setattr(reader, "LONGEST_PAUSE_SECONDS", 3_600)
     standing, done = threading.Event(), list[str]()
 
     def wait(patience: float) -> bool:
@@ -65,7 +65,7 @@ async def test_the_thread_stands_still_while_somebody_waits_for_a_change(
 
     monkeypatch.setattr(desk._free, "wait", wait)
     async with asyncio.TaskGroup() as tasks:
-        with desk.giving_way(), desk.giving_way():
+        with desk.paused(), desk.paused():
             call = tasks.create_task(desk.do("alice", lambda: pieces("a", 3, done)))
             await asyncio.to_thread(standing.wait)
             assert not done
@@ -73,7 +73,7 @@ async def test_the_thread_stands_still_while_somebody_waits_for_a_change(
 
 
 async def test_but_not_for_good(desk: Reader) -> None:
-    with desk.giving_way():
+    with desk.paused():
         assert await desk.do("alice", lambda: pieces("a", 3, [])) == "a"
 
 
