@@ -11,7 +11,6 @@ import copy
 import operator as op
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from hermesctl.study_file.convert import (
     read,
     stepped,
 )
-from hermesctl.study_file.source_names import bound_by
+from hermesctl.study_file.source_names import bound_by, full_name, imported_names
 from hermesctl.text import cut, printable
 
 
@@ -56,6 +55,7 @@ class PythonSource:
             raise UsageError(f"{where}: not Python: {error.msg}") from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise UsageError(f"{printable(str(path))}: not Python: {error}") from None
+        self.imported = imported_names(self.tree)
         bound: Counter[str] = Counter()
         assigned: dict[str, tuple[ast.expr, tuple[ast.AST, ...]]] = {}
         #: The functions and classes around each name that is read.
@@ -131,18 +131,26 @@ class PythonSource:
         return value if is_seen else None
 
     def usual(self, node: ast.expr | None) -> Any:
-        """The same as `value`; of an argument of a function, what its only call gives, or what it
-        is by default. Raises likewise."""
+        """The same as `value`; of an argument of a function, what all its calls give, or what it is
+        by default. Raises likewise."""
         around = self._around.get(node, ()) if isinstance(node, ast.Name) else ()
         for scope in reversed(around):
             if isinstance(scope, ast.FunctionDef) and isinstance(node, ast.Name):
-                names = [one.arg for one in scope.args.args]
+                names = [one.arg for one in scope.args.args if one.arg != "self"]
                 if node.id in names:
-                    calls = [call for name, call in self.calls() if name == scope.name]
-                    said = given(calls[0], *names) if len(calls) == 1 else {}
-                    usual = dict(zip(reversed(names), reversed(scope.args.defaults), strict=False))
-                    return self.value(said.get(node.id, usual.get(node.id)))
+                    return self._argument(scope, names, node.id)
         return self.value(node)
+
+    def _argument(self, function: ast.FunctionDef, names: Sequence[str], name: str) -> Any:
+        default = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        calls = [call for word, call in self.calls() if word == function.name]
+        if any(one.arg is None for call in calls for one in call.keywords):
+            raise _Unknown
+        said = [given(call, *names).get(name, default.get(name)) for call in calls]
+        first, *others = map(self.value, said or [default.get(name)])
+        if any(other != first for other in others):
+            raise _Unknown
+        return first
 
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
         """All calls, each with the last word of what is called."""
@@ -459,6 +467,9 @@ _RAY_NUMBERS = {
     "randn": ("mean", "sd"), "qrandn": ("mean", "sd", "q"),
 }  # fmt: skip
 _RAY_LEFT = ("stop", "time_budget_s", "max_concurrent_trials")
+# What it takes where nothing is said; here it is 3.
+_RAY_ASHA = ("ASHAScheduler", "AsyncHyperBandScheduler")
+_RAY_ASHA_FACTOR = 4
 _RAY_LISTS = ("choice", "grid_search")
 
 
@@ -540,7 +551,7 @@ def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call
     """Raises _Unknown, and KeyError or TypeError for what the call is not given so."""
     kind = called(call)
     if kind == "sample_from":
-        values = plain_values(draft, name, source.value(_drawn_from(call)))
+        values = plain_values(draft, name, source.value(_drawn_from(source, call)))
         return {"values": list(dict.fromkeys(values))}
     if kind in _RAY_LISTS:
         words = given(call, "values")
@@ -565,7 +576,7 @@ def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call
     return {**axis, "distribution": f"q_{drawn}" if more else drawn, **more}
 
 
-def _drawn_from(call: ast.Call) -> ast.expr:
+def _drawn_from(source: PythonSource, call: ast.Call) -> ast.expr:
     """All that `sample_from(lambda spec: 2 ** np.random.randint(3, 7))` may come to, as a list.
     Raises _Unknown for a function that is no such expression with one draw in it."""
     match call.args:
@@ -574,13 +585,18 @@ def _drawn_from(call: ast.Call) -> ast.expr:
         case _:
             draws = []
     match draws:
-        case [ast.Call(ast.Attribute(value=of, attr="randint"), ends, []) as drawn]:
-            if isinstance(of, ast.Name) and of.id == "random" and len(ends) == 2:
-                # Python's own has the end among its values, unlike numpy's.
-                ends = [ends[0], ast.BinOp(ends[1], ast.Add(), ast.Constant(1))]
-            each: ast.expr = ast.Call(ast.Name("range"), ends, [])
-        case [ast.Call(func=ast.Attribute(), args=[each], keywords=[]) as drawn]:
+        case [ast.Call(func, args, []) as drawn]:
+            drawing = full_name(func, source.imported)
+        case _:
+            raise _Unknown
+    match drawing, args:
+        case "random.choice" | "numpy.random.choice", [each]:
             pass
+        case "numpy.random.randint", ends:
+            each = ast.Call(ast.Name("range"), ends, [])
+        case "random.randint", [first, last]:
+            end = ast.BinOp(last, ast.Add(), ast.Constant(1))  # unlike numpy's, the last is drawn
+            each = ast.Call(ast.Name("range"), [first, end], [])
         case _:
             raise _Unknown
 
@@ -601,6 +617,7 @@ def _ray_resources(source: PythonSource, draft: StudyDraft, node: ast.expr | Non
         count = source.usual(gpus) if gpus else 1
     except _Unknown:
         count = None
+    count = int(count) if isinstance(count, float) and count.is_integer() else count
     if isinstance(count, int) and count > 1:
         # One process sees them all, as there.
         draft.data["resources"] = {"devices": count, "processes": "one"}
@@ -622,8 +639,10 @@ def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
         if metric:
             draft.rank_by(metric, mode, "max")
     if "num_samples" in about:
-        with suppress(_Unknown):
+        try:
             draft.run_up_to(source.usual(about["num_samples"]))
+        except _Unknown:
+            _or_noted(source, draft, about, "num_samples")
     if "resources_per_trial" in about:
         _ray_resources(source, draft, about["resources_per_trial"])
     if searcher := called(source.named(about.get("search_alg"))):
@@ -642,10 +661,12 @@ def _ray_rungs(
     """The settings of a scheduler or a searcher. Where rungs are is told in calls of `tune.report`
     there, and in steps here: only by how much fewer trials pass each is the same."""
     policy = draft.data.get("schedule", {}).get("policy")
-    factor = _or_none(source, about.get("reduction_factor"))
+    factor = number(_or_none(source, about.get("reduction_factor"))) or 0
     known = ["metric", "mode", "time_attr"]
-    if policy in ("asha", "hyperband") and isinstance(factor, int) and factor > 1:
-        draft.data["schedule"] = {"policy": {"name": policy, "eta": factor}}
+    if whose in _RAY_ASHA and "reduction_factor" not in about:
+        factor = _RAY_ASHA_FACTOR
+    if policy in ("asha", "hyperband") and factor > 1 and factor == int(factor):
+        draft.data["schedule"] = {"policy": {"name": policy, "eta": int(factor)}}
         known.append("reduction_factor")
     draft.leave_out(about, known, f"{whose}.")
 

@@ -245,7 +245,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     },
     "ray": {
         "program": "search.py", "method": "random", "run_cap": 25,
-        "metric": {"name": "acc", "goal": "maximize"}, "schedule": {"policy": "asha"},
+        "metric": {"name": "acc", "goal": "maximize"},
+        "schedule": {"policy": {"name": "asha", "eta": 4}},
         "parameters": {
             "lr": {"min": 0.0001, "max": 0.1, "distribution": LOG},
             "layers": {"min": 1, "max": 4},
@@ -672,6 +673,86 @@ def test_values_that_are_calculated_from_numbers_of_the_file_are_carried_over(
     assert (study["run_cap"], study["resources"]) == (30, {"devices": 2, "processes": "one"})
     for name in ("both", "huge", "none", "some", "step"):
         assert f"left out: {name} (line" in notes
+
+
+RAY_DRAWS = """
+{}
+from ray import tune
+tune.run(f, config={{"x": tune.sample_from(lambda _: {}), "y": tune.choice([1, 2])}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "drawn", "values"),
+    [
+        ("import random", "random.randint(1, 3)", [1, 2, 3]),
+        ("import random as rnd", "rnd.randint(1, 3)", [1, 2, 3]),
+        ("from random import randint", "randint(1, 3)", [1, 2, 3]),
+        ("from numpy import random", "random.randint(1, 3)", [1, 2]),
+        ("import numpy.random as npr", "npr.randint(1, 3)", [1, 2]),
+        ("import torch", "torch.randint(1, 3)", None),
+        ("rng = make()", "rng.randint(1, 3)", None),
+        ("import random, numpy.random as random", "random.randint(1, 3)", None),
+    ],
+)
+def test_what_a_draw_of_ray_s_may_come_to_is_told_by_what_was_imported(
+    imports: str, drawn: str, values: list[int] | None, tmp_path: Path
+) -> None:
+    study, notes = converted(tmp_path, "ray", RAY_DRAWS.format(imports, drawn))
+    assert study["parameters"].get("x") == (values and {"values": values})
+    assert ("left out: x (line" in notes) is (values is None)
+
+
+RAY_CALLED = """
+from ray import tune
+def main(samples=10, gpus=1.0):
+    tune.run(f, config={{"x": tune.uniform(0, 1)}}, num_samples=samples,
+             resources_per_trial={{"gpu": gpus}})
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "run_cap"),
+    [
+        ("", 10),
+        ("main()", 10),
+        ("main(5)", 5),
+        ("main(5); main(samples=5)", 5),
+        ("main(1); main(50)", 20),  # what convert gives where nothing is known
+        ("main(); main(50)", 20),
+        ("main(**options)", 20),
+    ],
+)
+def test_how_many_trials_ray_runs_is_what_all_calls_give(
+    calls: str, run_cap: int, tmp_path: Path
+) -> None:
+    study, notes = converted(tmp_path, "ray", RAY_CALLED.format(calls))
+    assert study["run_cap"] == run_cap
+    assert ("left out: num_samples (line" in notes) is (run_cap == 20)
+
+
+def test_whole_numbers_of_gpus_are_devices_however_written(tmp_path: Path) -> None:
+    study, notes = converted(tmp_path, "ray", RAY_CALLED.format("main(5, 2.0)"))
+    assert study["resources"] == {"devices": 2, "processes": "one"}
+    assert "left out: the resources" not in notes
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "policy"),
+    [
+        ("ASHAScheduler()", {"name": "asha", "eta": 4}),  # Ray's own; here it is 3
+        ("ASHAScheduler(reduction_factor=3.0)", {"name": "asha", "eta": 3}),
+        ("ASHAScheduler(reduction_factor=unknown)", "asha"),
+        ("HyperBandScheduler()", "hyperband"),
+    ],
+)
+def test_how_many_trials_pass_a_rung_is_as_in_ray(
+    scheduler: str, policy: Any, tmp_path: Path
+) -> None:
+    text = 'tune.run(f, config={"x": tune.uniform(0, 1)}, num_samples=3, scheduler=%s)'
+    study, _ = converted(tmp_path, "ray", text % scheduler)
+    assert study["schedule"]["policy"] == policy
 
 
 SEVERAL_GOALS = {
