@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from hermesd.core.lengths import is_length
@@ -73,12 +74,21 @@ def _missed(name: str, axis: space.Axis, value: Setting) -> FieldError | None:
         expected = "a whole number" if whole else "a number"
     if bounds is not None:
         expected += f" from {bounds[0]:g} to {bounds[1]:g}"
-        fits = fits and bounds[0] <= value <= bounds[1]  # type: ignore[operator]
+        fits = fits and _is_between(bounds, value)  # type: ignore[arg-type]
     if fits or isinstance(axis, space.Constant):
         return None
     expected += f", as in the study; to go on with another, give --new {name}=VALUE"
     near = nearest(str(value), words)
     return FieldError(f"parameters.{name}", shown(value), expected, near)
+
+
+def _is_between(ends: tuple[float, float], value: float) -> bool:
+    """Whether a value is in a range. An end that was calculated, as that of a range of logarithms
+    is, may be off by its last bits."""
+    low, high = ends
+    return low <= value <= high or any(
+        isinstance(end, float) and math.isclose(value, end, rel_tol=1e-12) for end in ends
+    )
 
 
 def going_on(

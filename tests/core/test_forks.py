@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -138,6 +139,7 @@ def of_ranges() -> tuple[Study, TrialSpec]:
     parameters: dict[str, dict[str, Any]] = {
         "lr": {"min": 0.0001, "max": 0.1, "distribution": "log_uniform_values"},
         "layers": {"min": 2, "max": 8},
+        "alpha": {"min": math.log(1e-4), "max": math.log(0.1), "distribution": "log_uniform"},
         "noise": {"mu": 0.0, "sigma": 1.0, "distribution": "normal"},
         "optimizer": {"values": ["sgd", "adam"]},
         "decay": {"values": [0.1, 0.01]},
@@ -156,6 +158,7 @@ def test_a_value_out_of_its_range_is_refused_unless_it_is_said_to_be_new(
         ("lr", 3.0, "a number from 0.0001 to 0.1", ""),
         ("lr", 0.00009, "a number from 0.0001 to 0.1", ""),
         ("lr", "fast", "a number from 0.0001 to 0.1", ""),
+        ("alpha", 0.99e-4, "a number from 0.0001 to 0.1", ""),
         ("layers", 9, "a whole number from 2 to 8", ""),
         ("layers", 2.5, "a whole number from 2 to 8", ""),
         ("noise", True, "a number", ""),
@@ -176,7 +179,8 @@ def test_a_value_within_its_range_or_where_there_is_none_is_taken(
     of_ranges: tuple[Study, TrialSpec],
 ) -> None:
     for name, given in (
-        ("lr", 0.0001), ("lr", 0.1), ("layers", 8), ("noise", -9.5), ("optimizer", "sgd"),
+        ("lr", 0.0001), ("lr", 0.1), ("alpha", 0.0001), ("alpha", 0.1), ("layers", 8),
+        ("noise", -9.5), ("optimizer", "sgd"),
         ("decay", 0.5), ("momentum", 0.5), ("momentum", "none"), ("epochs", 30),
     ):  # fmt: skip
         wanted = types_pb2.NamedValue(name=name, value=value(given))
