@@ -68,6 +68,13 @@ def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> No
     assert "█" not in without
 
 
+def test_a_trial_shows_its_cpu_where_its_memory_is_unknown(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, cpu_use=1.5, attempt=1))
+    told = hermesctl("trial", "show", "digits/1").stdout
+    assert "1.50 cores" in told
+    assert "memory" not in told
+
+
 def test_a_trial_shows_how_busy_its_device_was(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     assert "device use" not in hermesctl("trial", "show", "digits/1").stdout
