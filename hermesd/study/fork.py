@@ -86,9 +86,7 @@ def _is_between(ends: tuple[float, float], value: float) -> bool:
     """Whether a value is in a range. An end that was calculated, as that of a range of logarithms
     is, may be off by its last bits."""
     low, high = ends
-    return low <= value <= high or any(
-        isinstance(end, float) and math.isclose(value, end, rel_tol=1e-12) for end in ends
-    )
+    return low <= value <= high or any(math.isclose(value, end, rel_tol=1e-12) for end in ends)
 
 
 def going_on(
