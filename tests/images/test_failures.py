@@ -50,13 +50,17 @@ def when_told(*given):
 image._compress = when_told
 __main__.main(sys.argv[1:])
 """
-# One that finds the disk full when it compresses an image.
+# One that finds the disk full when it compresses its first image.
 CRAMPED = """
 import errno, os, sys
 from trainer_shim.host import __main__, image
+compress, seen = image._compress, os.path.dirname(sys.argv[1]) + "/seen"
 
 def full(*given):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if not os.path.exists(seen):
+        open(seen, "w").close()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    compress(*given)
 
 image._compress = full
 __main__.main(sys.argv[1:])
@@ -240,7 +244,7 @@ def test_an_image_in_passing_disturbs_nothing(trial: WorldTrial, tmp_path: Path)
     _ends_as_undisturbed(trial, tmp_path)
 
 
-def test_an_image_in_passing_that_cannot_be_compressed_is_told_of(
+def test_an_image_in_passing_that_finds_the_disk_full_is_told_of_and_followed_by_the_next(
     trial: WorldTrial, tmp_path: Path
 ) -> None:
     trial.end()
@@ -250,7 +254,12 @@ def test_an_image_in_passing_that_cannot_be_compressed_is_told_of(
     trial.send("checkpoint", id="passing")
     failed = trial.until("checkpoint_failed")
     assert (failed["id"], "No space left" in failed["reason"]) == ("passing", True)
-    assert [each["level"] for each in trial.events if each["kind"] == "fidelity"][-1] == "park-only"
+    assert [each["level"] for each in trial.events if each["kind"] == "fidelity"][-1] == "exact"
+    trial.suspend("checkpoint")
+    path = trial.until("suspended")["checkpoint"]["path"]
+    trial.end()
+    trial.launch()
+    trial.start(restore=path)
     _ends_as_undisturbed(trial, tmp_path)
 
 

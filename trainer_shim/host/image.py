@@ -9,6 +9,7 @@ an error with a reason, and costs the program nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import json
 import math
@@ -30,6 +31,8 @@ from trainer_shim.host.freeze import descendants
 from trainer_shim.rerun.workdir_baseline import scan
 
 FORM = "image"
+# In the words of whoever met it: a CRIU says it in its log.
+DISK_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 PROMISE = "images of its processes hold all that it is, on machines of one kind"
 GPU_PROMISE = "images of its processes hold all that it is, on its GPU"
 _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"

@@ -101,9 +101,11 @@ class LiveTrial(ABC):
         self.images.problem = why
         self.run.say_fidelity()
 
-    def image_failed(self, id: str | None, why: str) -> None:
-        """No image was made as checkpoint `id`."""
-        self.cannot_image(why)
+    def image_failed(self, id: str | None, why: str, in_passing: bool) -> None:
+        """No image was made as checkpoint `id`. One in passing that found the disk full is tried
+        again when the next is due."""
+        if not (in_passing and any(words in why for words in image.DISK_FULL)):
+            self.cannot_image(why)
         self.emit("checkpoint_failed", id=id, reason=why)
 
     def take_image(self, id: str, why: str) -> None:

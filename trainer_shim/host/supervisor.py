@@ -7,7 +7,6 @@ says that a device is free before every thread was seen stopped, or the process 
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import re
@@ -29,7 +28,7 @@ from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
 
 _DEMOTE_SECONDS = 60.0
-_FULL = (cuda.FULL, os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+_FULL = (cuda.FULL, *image.DISK_FULL)
 # How argparse, and others like it, end a program whose arguments they refuse.
 _USAGE_STATUS = 2
 _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
@@ -224,7 +223,7 @@ class Supervisor(LiveTrial):
         elif "done" in word and self.worker is not None:
             self.emit("checkpointed", **word["done"])  # taken in passing, and written since
         elif "error" in word and self.worker is not None:
-            self.image_failed(self.images.id, word["error"])
+            self.image_failed(self.images.id, word["error"], in_passing=True)
         self._settle()
 
     def resume(self, attempt: int, limit: int | None, cores: list[int] | None) -> None:

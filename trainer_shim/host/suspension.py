@@ -357,7 +357,8 @@ class Suspension:
             self._written({"kind": "checkpointed", **word["done"]}, word["done"])
         elif "error" in word:
             trial, writing = self._trial, self._writing
-            trial.image_failed(writing.id if writing is not None else None, word["error"])
+            id = writing.id if writing is not None else None
+            trial.image_failed(id, word["error"], in_passing=self.passes)
             self._without_image(word["error"], word["broken"])
         elif self.passes and self._cause != FORK:  # that one has to be there, whatever comes next
             self._pass()
