@@ -144,7 +144,7 @@ def test_a_fork_waits_for_the_image_before_it_and_a_suspend_for_both(parent: Wor
 # A host that is about to stop a program, which passes its gate only then, comes to its fork, and
 # is stopped there.
 LATE = """
-import os, sys
+import os, sys, time
 from trainer_shim.host import __main__, suspension
 look, gate = suspension.Suspension._look, os.path.dirname(sys.argv[1]) + "/gate"
 
@@ -152,7 +152,9 @@ def late(self):
     if os.path.exists(gate):
         open(gate, "w").close()
         os.unlink(gate)
+        until = time.monotonic() + 60
         while not self._trial.run.at_boundary:
+            assert time.monotonic() < until, "the program comes to no boundary"
             self._trial.hear_out()
     look(self)
 
