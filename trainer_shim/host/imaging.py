@@ -109,7 +109,7 @@ class Images:
         return self.work and level not in forms.AS_GOOD
 
     def serve_others(self, level: str) -> bool:
-        """The same of another trial, that is to go on from where this one is: in the machine's own
+        """Whether another trial could go on from such an image, too: in the machine's own
         namespaces its folder cannot be where this one's was."""
         return self.serve(level) and self.memory is not None and os.path.ismount(self.memory)
 

@@ -127,7 +127,7 @@ class LiveTrial(ABC):
             "host": {**worker.state(), "run": run.state()},
             "gpu": self.spec.gpu if self.device_memory.is_away else "",
             "away": list(self.device_memory.away),
-            **({"is_fork": True} if run.at_boundary and run.fork else {}),
+            **({"is_fork": True} if run.at_boundary and run.fork_checkpoint else {}),
         }
         self.group.tools.add(self.images.take(worker.pid, id, fields))
 

@@ -100,7 +100,7 @@ class ProgramRun:
         self.started = False
         self.has_boundaries = False
         self.at_boundary = False
-        self.fork = ""  # the checkpoint that it waits for there, for others to go on from
+        self.fork_checkpoint = ""  # that it waits for there, for others to go on from
         self.level = "park-only"
         self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
         self.last_saved: Message | None = None
@@ -270,7 +270,7 @@ class ProgramRun:
 
     def holds(self, step: int, fork: str = "") -> None:
         """It waits at a boundary, and has reported what it did until there."""
-        self.step, self.fork = step, fork
+        self.step, self.fork_checkpoint = step, fork
         self.at_boundary = True
         self._meter.stop()
 

@@ -240,7 +240,7 @@ class Supervisor(LiveTrial):
         self.attempt = attempt
         self.phase = "running"
         self.worker.page.limit = NO_LIMIT if limit is None else limit
-        at_boundary, fork = self.run.at_boundary, self.run.fork
+        at_boundary, fork = self.run.at_boundary, self.run.fork_checkpoint
         self.run.resuming()
         if cores is not None:
             self.group.pin(cores)
