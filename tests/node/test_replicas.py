@@ -106,9 +106,9 @@ async def test_a_damaged_copy_is_none(
 
 
 def unreadable(file: Path) -> None:
-    """Whoever opens it gets an error that is none of a missing or other content (ELOOP)."""
+    """Whoever reads it gets an error of the disk (EIO), which is none of its content."""
     file.unlink()
-    file.symlink_to(file.name)
+    file.symlink_to("/proc/self/mem")  # whose first page nobody has
 
 
 def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, CheckpointSource]:
@@ -149,7 +149,7 @@ async def test_what_is_doubted_for_nothing_stays(
     """An error of the disk says nothing of what is on it."""
     newest, source = own(head, folder)
     if not is_readable:
-        unreadable(folder.checkpoints / "s5" / "weights.bin")
+        unreadable(folder.checkpoints / "s5" / "manifest.json")
     asked = pb.DoubtRequest(trial=TRIAL, checkpoint=newest.id, ticket=source.ticket)
     async with grpc.aio.insecure_channel(source.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
