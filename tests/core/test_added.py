@@ -20,9 +20,12 @@ from tests.core.playbook import (
     LEASE,
     Playbook,
     completed,
+    joined,
     play,
+    quantum_ended,
     reported,
     started,
+    submitted,
     trial_spec,
     written,
 )
@@ -122,6 +125,22 @@ def test_a_policy_sees_a_grown_study_as_one_that_was_always_so(
     fresh = Scheduler(book.state, make_policy, make_placement, LEASE)
     assert order(book, book.scheduler) == order(book, fresh)
     assert len(book.state.members["s"]) == known
+
+
+def test_a_study_that_grows_by_one_trial_at_a_time_keeps_its_policy() -> None:
+    """Also where its trials report between two additions: what is looked at by blocks is looked at
+    by larger ones from the seventeenth trial on."""
+    book = Playbook().tell(joined(12)).tell(submitted(1, policy=Plugin("best_first")))
+    for number in range(1, 16):
+        book.tell(added(number, request=f"r{number}"))
+    for number in range(12):
+        book.tell(started(f"s/{number}#1"))
+    for number in range(12):
+        book.tell(reported(f"s/{number}#1", 20, [2.0 + number / 10 - 0.01 * i for i in range(20)]))
+    book.tell(added(16, request="r16"))
+    for number in range(12):
+        book.at(100 + number).tell(quantum_ended(f"s/{number}#1", 0, 20))
+    assert not book.state.fallen
 
 
 def test_what_was_known_of_a_studys_trials_stays_as_it_was_when_there_are_more() -> None:

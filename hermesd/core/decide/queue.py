@@ -209,6 +209,7 @@ class PolicySample:
         if len(members) > 4 * self._block**2:
             self._block = math.isqrt(len(members)) + 1
             self._least = []
+            self._changed.clear()  # those were blocks of another size
         blocks = -(-len(members) // self._block)
         self._changed.update(range(len(self._least), blocks))
         self._least += [math.inf] * (blocks - len(self._least))
