@@ -139,6 +139,8 @@ def test_they_part_at_no_image_that_was_not_taken_for_that() -> None:
 def test_they_part_at_an_image_that_an_older_journal_calls_a_fork_by_its_name_alone() -> None:
     book = at_an_image(three(devices=2), is_fork=False, id="s/0@a1-fork-s10")
     book.expect("copy s/0@a1-fork-s10 from n to n")
+    # The name of a study says nothing.
+    at_an_image(three(devices=2), is_fork=False, id="a-fork-small/0@a1-s10").expect()
 
 
 def test_nobody_goes_on_from_an_image_of_another_users_processes() -> None:

@@ -123,7 +123,7 @@ def _serves(state: Tables, checkpoint: Checkpoint, trial: Trial) -> bool:
         return True
     its = state.trials.get(checkpoint.trial)
     is_own = its is not None and state.owner_of(its) == state.owner_of(trial)
-    return is_own and (checkpoint.is_fork or FORK_IN_NAME in checkpoint.id)
+    return is_own and (checkpoint.is_fork or FORK_IN_NAME in checkpoint.id.rpartition("@")[2])
 
 
 def _same(carrier: Trial) -> str:
