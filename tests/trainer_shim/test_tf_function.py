@@ -38,6 +38,19 @@ def test_metrics_read_between_steps_and_weights_kept_aside(zygote: Zygote, tmp_p
     assert runs.suspended(4, 14) == undisturbed
 
 
+def test_a_loop_that_only_imports_keras_takes_no_value_from_a_sequence(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """What Keras sets, it sets in a fit: the trial fails by the parameter's name."""
+    runs = runs_of(zygote, tmp_path, "ITERATOR")
+    stages = [(3, {"momentum": 0.1}), (None, {"momentum": 0.2})]
+    with runs.trial("changing", stages=stages) as trial:
+        trial.start()
+        end = trial.until("failed", "completed")
+    assert end["kind"] == "failed"
+    assert "a sequence cannot set momentum to 0.1 at step 1" in end["detail"]
+
+
 def test_ended_at_every_boundary(zygote: Zygote, tmp_path: Path) -> None:
     """No process lives longer than one step; the steps take their data themselves. And parked."""
     runs = runs_of(zygote, tmp_path, "ITERATOR")

@@ -747,9 +747,12 @@ class KerasSession:
     # -- restoring
 
     def _put(self, name: str, value: Any) -> bool:
-        """Have the fit under way train with this value, or else the one that begins next: that
-        puts it again. Raises CannotPut."""
-        return self.fit is None or self._settings.put(self.fit, name, value)
+        """Have the fit under way train with this value, or else, between two, the one that begins
+        next: that puts it again. A program that has only imported Keras trains by other means.
+        Raises CannotPut."""
+        if self.fit is None:
+            return bool(self._fits.records)
+        return self._settings.put(self.fit, name, value)
 
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""
