@@ -95,7 +95,7 @@ async def test_a_trial_comes_to_the_same_whoever_is_killed_during_an_image(
             suspend=types_pb2.Suspend(durability_seconds=1.0),
         )
         images = state / "node" / "trials" / study / "1" / "checkpoints"
-        await cluster.until(lambda: list(images.glob("*[!l]/manifest.json")))  # none is .partial
+        await cluster.until(lambda: _whole(images))
         held.hold(stage)
         restores = stage.endswith("restore")
         if restores:
@@ -111,6 +111,11 @@ async def test_a_trial_comes_to_the_same_whoever_is_killed_during_an_image(
         assert [each.state for each in answer.trials] == [types_pb2.TRIAL_STATE_COMPLETED]
         rows = (images.parent / "work" / "log.csv").read_text().split()
         assert rows == [f"{step},{loss!r}" for step, loss in enumerate(truth(0.01))]
+
+
+def _whole(images: Path) -> list[Path]:
+    """The images of a trial that are no longer being written."""
+    return [each for each in images.glob(MARKS["whole"]) if each.parent.suffix != ".partial"]
 
 
 async def _is_undrained(cluster: Cluster) -> bool:
