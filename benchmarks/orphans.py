@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 10.0
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder. What uses it has it in its command line, or works in it."""
+    """A temporary folder. What uses it has it in its command line or environment, or is there."""
     folder = Path(tempfile.mkdtemp(prefix="hermes-"))
     watcher = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.orphans", str(folder)],
@@ -49,8 +49,8 @@ def users(folder: Path) -> list[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with suppress(OSError):  # it ended meanwhile, or is somebody else's
-            named = os.fsencode(folder) in (entry / "cmdline").read_bytes()
-            if named or (entry / "cwd").readlink().is_relative_to(folder):
+            words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            if os.fsencode(folder) in words or (entry / "cwd").readlink().is_relative_to(folder):
                 found.append(int(entry.name))
     return found
 

@@ -14,7 +14,8 @@ from benchmarks.orphans import scratch, users
 
 pytestmark = pytest.mark.timeout(60)
 
-# A program in a session of its own that names the folder, and one that merely works in it.
+# Programs in sessions of their own: one names the folder, one has it in its environment (a daemon
+# that is told its state so), and one merely works in it.
 BENCHMARK = """
 import subprocess, sys
 from benchmarks.orphans import scratch
@@ -22,8 +23,9 @@ from benchmarks.orphans import scratch
 with scratch() as folder:
     wait = "import time; time.sleep(600)"
     named = [sys.executable, "-c", wait, str(folder)]
-    for argv, cwd in ((named, "/"), (named[:3], folder)):
-        print(subprocess.Popen(argv, cwd=cwd, start_new_session=True).pid)
+    told = {"HERMES_HEAD_STATE_DIR": str(folder / "head")}
+    for argv, cwd, env in ((named, "/", {}), (named[:3], "/", told), (named[:3], folder, {})):
+        print(subprocess.Popen(argv, cwd=cwd, env=env, start_new_session=True).pid)
     print(folder, flush=True)
     sys.stdin.read()
 """
@@ -39,13 +41,13 @@ def test_what_a_killed_benchmark_started_is_ended() -> None:
     )
     assert benchmark.stdout is not None
     assert benchmark.stdin is not None
-    pids = [int(benchmark.stdout.readline()) for _ in range(2)]
+    pids = [int(benchmark.stdout.readline()) for _ in range(3)]
     folder = Path(benchmark.stdout.readline().strip())
     watcher = next(pid for pid in users(folder) if pid not in pids)
     descriptors = [os.pidfd_open(pid) for pid in (*pids, watcher)]
     benchmark.kill()
     benchmark.wait()
-    assert [ended(descriptor) for descriptor in descriptors] == [True, True, True]
+    assert [ended(descriptor) for descriptor in descriptors] == [True] * 4
     assert not folder.exists()
     for descriptor in descriptors:
         os.close(descriptor)
