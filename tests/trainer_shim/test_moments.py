@@ -15,7 +15,6 @@ import pytest
 
 from tests.trainer_shim import (
     keras_programs,
-    tf1_programs,
     tf_programs,
     torch_programs,
     trainer_programs,
@@ -102,28 +101,6 @@ for epoch in range(3):
         pause("validating", (epoch, index) == (1, 1))
         checked.append(float(error(*batch)))
 final([weight.numpy()], losses, checked)
-"""
-
-SESSION = """
-images, labels = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.float32, [None, 1])
-keep = tf.placeholder_with_default(1.0, [])
-loss = network(images, labels, keep)
-train = tf.train.AdamOptimizer(0.05).minimize(loss)
-losses, checked = [], []
-with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
-    for epoch in range(3):
-        order = np.random.permutation(48)
-        for index in range(4):
-            pause("last", (epoch, index) == (2, 3))
-            rows = order[12 * index : 12 * index + 12]
-            feed = {images: x[rows], labels: y[rows], keep: 0.8}
-            losses.append(session.run([train, loss], feed)[1])
-        for index in range(2):
-            pause("validating", (epoch, index) == (1, 1))
-            checked.append(session.run(loss, {images: x[48:][index::2], labels: y[48:][index::2]}))
-    weights = session.run(tf.trainable_variables())
-final(weights, losses, checked)
 """
 
 LOOP = """
@@ -224,7 +201,6 @@ KINDS = {
         LEGACY + FIT + ARRAYS.format(final="model.get_weights()"), "legacy", tf_programs.program
     ),
     "tf-function": Kind(TF_FUNCTION, program=tf_programs.program),
-    "session": Kind(SESSION, program=tf1_programs.program),
     "torch": Kind(LOOP, "torch", torch_programs.program, needs=("torch",)),
     # It validates before it has done with the last step of an epoch.
     "lightning": Kind(

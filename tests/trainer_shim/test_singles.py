@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer_shim import keras_programs, tf1_programs, tf_programs
+from tests.trainer_shim import keras_programs, tf_programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, tensorflow_zygote
 
@@ -36,18 +36,6 @@ def test_a_tf_function_resumed_at_each_boundary(
     zygote: Zygote, tmp_path: Path, name: str, steps: int
 ) -> None:
     program = tf_programs.program(getattr(tf_programs, name), seeded=False)
-    resumed_at_each(Runs(zygote, tmp_path, program), range(1, steps + 1))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "steps"),
-    [("FEED_FETCHED", 12), ("AVERAGED", 8), ("MONITORED", 12), ("HOOKED", 14), ("SUPERVISOR", 9)],
-)
-def test_a_session_resumed_at_each_boundary(
-    zygote: Zygote, tmp_path: Path, name: str, steps: int
-) -> None:
-    program = tf1_programs.program(getattr(tf1_programs, name), seeded=False)
     resumed_at_each(Runs(zygote, tmp_path, program), range(1, steps + 1))
 
 

@@ -221,14 +221,16 @@ def test_what_a_tensorflow_loop_has_trained_is_a_file_of_its_own(
     arrays = [b"told", b"", b"weights"]
     builder = checkpoint_dir.Builder(str(tmp_path), "one")
     state = {"steps": 3}
-    store.LoopSnapshot("tf", state, arrays, beside=0 if is_earlier else 2).write(builder)
+    store.LoopSnapshot(state, arrays, beside=0 if is_earlier else 2).write(builder)
     path = Path(builder.finish({**FIELDS, "step": 3, "seeds": {}})["path"])
-    assert (path / "tf.arrays").read_bytes() == (b"toldweights" if is_earlier else b"weights")
+    assert (path / "tensorflow.arrays").read_bytes() == (
+        b"toldweights" if is_earlier else b"weights"
+    )
     if is_earlier:
-        (path / "tf.beside").unlink()
-        whole = json.loads((path / "tf.json").read_text())
+        (path / "tensorflow.beside").unlink()
+        whole = json.loads((path / "tensorflow.json").read_text())
         del whole["beside"]
-        (path / "tf.json").write_text(json.dumps(whole))
-    found = store.load(str(path), "tf")
+        (path / "tensorflow.json").write_text(json.dumps(whole))
+    found = store.load(str(path))
     assert found is not None
     assert (found.state, found.arrays) == (state, arrays)

@@ -90,6 +90,23 @@ with tf.Session() as session:
 final(weights, losses)
 """
 
+# Without an optimizer: each weight is set to what it is, less a part of its gradient.
+BY_HAND = """
+loss = network(tf.constant(x), tf.constant(y))
+weights = tf.trainable_variables()
+gradients = tf.gradients(loss, weights)
+train = [tf.assign(one, one - 0.05 * slope) for one, slope in zip(weights, gradients)]
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    kept = session.run(weights)
+    for index in range(6):
+        session.run(train)
+        if index == 2:
+            for one, value in zip(weights, kept):
+                one.load(value * 0.5, session)
+    final(session.run(weights))
+"""
+
 # A monitored session with hooks; data, their order and dropout are of the graph.
 MONITORED = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).repeat().batch(16)
@@ -181,61 +198,6 @@ with supervisor.managed_session() as session:
                 break
     weights = session.run(tf.trainable_variables())
 final(weights, losses)
-"""
-
-# What cannot be brought back.
-# Gradients that the optimizer does not wait for: those of the first layer may read the second one's
-# weights when they are updated already. A penalty on the weights that is fetched, too.
-RACING = """
-loss = network(tf.constant(x), tf.constant(y))
-weights = tf.trainable_variables()
-gradients = tf.gradients(loss, weights)
-train = tf.train.GradientDescentOptimizer(0.05).apply_gradients(zip(gradients, weights))
-with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
-    losses = [session.run([train, loss])[1] for _ in range(4)]
-    final(session.run(weights), losses)
-"""
-RACING_FETCH = """
-loss = network(tf.constant(x), tf.constant(y))
-train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
-weights = tf.trainable_variables()
-with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
-    losses = [float(session.run([train, weights[0]])[1].sum()) for _ in range(4)]
-    final(session.run(weights), losses)
-"""
-
-# Elements in the order in which they are ready, and noise drawn by several at once.
-_IN_PARALLEL = """
-data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
-data = data.map({function}, num_parallel_calls=4{order}).batch(10)
-loss = network(*tf.data.make_one_shot_iterator(data).get_next())
-train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
-with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
-    losses = [session.run([train, loss])[1] for _ in range(4)]
-    final(session.run(tf.trainable_variables()), losses)
-"""
-FREE_ORDER = _IN_PARALLEL.format(
-    function="lambda x, y: (2.0 * x, y)", order=", deterministic=False"
-)
-PARALLEL_NOISE = _IN_PARALLEL.format(
-    function="lambda x, y: (x + tf.random.normal(tf.shape(x)), y)", order=""
-)
-IN_ORDER = _IN_PARALLEL.format(function="lambda x, y: (2.0 * x, y)", order="")
-
-QUEUE = """
-queue = tf.FIFOQueue(100, [tf.float32, tf.float32], shapes=[[6], [1]])
-runner = tf.train.QueueRunner(queue, [queue.enqueue_many([x, y])] * 2)
-tf.train.add_queue_runner(runner)
-images, labels = queue.dequeue_many(10)
-loss = network(images, labels)
-train = tf.train.GradientDescentOptimizer(0.05).minimize(loss)
-with tf.train.MonitoredSession() as session:
-    for _ in range(6):
-        session.run(train)
-final([])
 """
 
 

@@ -1,4 +1,5 @@
-"""TensorFlow without Keras' `fit`: loops around a `tf.function`, and TensorFlow 1 sessions.
+"""TensorFlow without Keras' `fit`: loops around a `tf.function`; of TensorFlow 1's
+sessions, where a step ends.
 
 Scripts need no change.
 """

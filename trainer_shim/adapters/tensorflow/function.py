@@ -4,7 +4,9 @@ A program that seeds itself computes, bit for bit, what it computes without Herm
 Restored, it runs from its first line: its own code, its data pipelines and its operations run
 again, but what its traced functions did to its variables is not computed again. Their results
 are told from a journal until the boundary of the checkpoint, where the variables get their
-values back. So a replay takes a time linear in the steps, without their computation.
+values back. So a replay takes a time linear in the steps, without their computation. The boundary
+is always that of the last training step, also once the program has ended: from there more steps
+would have gone on.
 """
 
 from __future__ import annotations
@@ -20,14 +22,20 @@ from typing import Any
 
 from trainer_shim.adapters.tensorflow import function_graph, loadable, private, store
 from trainer_shim.adapters.tensorflow.data import DatasetIterators
+from trainer_shim.adapters.tensorflow.fidelity import LoopFidelity
 from trainer_shim.adapters.tensorflow.function_graph import Definition
-from trainer_shim.adapters.tensorflow.journal import STEP, Answer, ReplayJournal, Scalars
+from trainer_shim.adapters.tensorflow.journal import (
+    LIMIT_BYTES,
+    STEP,
+    Answer,
+    ReplayJournal,
+    Scalars,
+)
 from trainer_shim.adapters.tensorflow.random import RandomPositions
-from trainer_shim.adapters.tensorflow.replay import ReplayedProgram
 from trainer_shim.adapters.tensorflow.store import Kind
 from trainer_shim.adapters.tensorflow.traces import Traces
 from trainer_shim.adapters.tensorflow.variables import Variables
-from trainer_shim.agent import Agent
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, refused
 from trainer_shim.checkpoint_dir import Builder
 from trainer_shim.saver import OtherProgram
 
@@ -141,11 +149,19 @@ _OFF_BEAT = "when the program looks at its variables differs from run to run"
 _EXACT = "answers of its steps are told again, on the CPU or with deterministic operations"
 
 
-class Loop(ReplayedProgram):
-    """The steps of this process."""
+class Loop:
+    """The steps of this process, and the way back to a checkpoint of them."""
 
     def __init__(self, agent: Agent) -> None:
-        super().__init__(agent, "tensorflow", _EXACT)
+        self.agent = agent
+        self.steps = 0
+        self.is_off = False
+        self.standing = LoopFidelity(agent, self._capture, self._end, _EXACT)
+        self.journal = ReplayJournal()
+        self._known = 0  # answers that the program had at the last boundary
+        self._position: store.State | None = None
+        self._arrays: list[bytes] = []
+        self._thread = threading.get_ident()
         self.variables = Variables(self._reached)
         self.iterators = DatasetIterators(self.standing)
         self.traces = Traces(agent.signal, self.variables.peek)
@@ -159,6 +175,9 @@ class Loop(ReplayedProgram):
         self._world = int(os.environ.get("WORLD_SIZE", "1"))
         self._are_replicas = agent.several  # all that is trained, as far as is known
         self._part = 0  # the largest of a batch that a step was given, while all are replicas
+        if agent.restore is not None:
+            with self.standing.restoring():
+                self._begin_again(agent.restore)
 
     def hook(self) -> None:
         """Watch what the program does from here on."""
@@ -359,12 +378,27 @@ class Loop(ReplayedProgram):
 
     def _trained(self, plan: TracedPlan, inputs: Sequence[Any], outputs: Any) -> None:
         self._last = (plan, inputs)
-        self._stepped()
+        self.steps += 1
+        if self._position is not None:
+            self.agent.passes_training()
+        self._known = self.journal.count
         self.variables.boundary()
         if self._are_replicas:
             self._measure_part(plan, inputs)
         if self._position is None:
             self._boundary(self.traces.loss_of(plan.name, outputs), plan.examples(inputs))
+
+    def _boundary(self, loss: Any, examples: int = 0) -> None:
+        """Between two steps, not on the way back."""
+        if loss is None:
+            self.agent.record(self.steps, {}, examples)
+        else:
+            self.agent.record_signal(self.steps, loss, examples)
+        if self.journal.bytes > LIMIT_BYTES and not self.standing.is_obstructed:
+            size = self.journal.bytes >> 20
+            self.standing.obstacle(f"what its steps returned takes {size} MiB in each checkpoint")
+            self.journal = ReplayJournal()
+        self.agent.boundary(self.steps)
 
     def _begin(self) -> None:
         self.steps = self.agent.page.step
@@ -409,20 +443,36 @@ class Loop(ReplayedProgram):
 
     # Checkpoints.
 
+    def _capture(self) -> store.LoopSnapshot:
+        try:
+            label, data = self._last_step()
+            kinds, arrays = self._copy_variables()
+            rows, codes, values = self.journal.copy(self._known)
+        except CannotCapture:
+            raise
+        except Exception as error:  # whatever the framework raises: this run trains on
+            found = refused(error)
+            if not isinstance(found, CannotCaptureNow):
+                self.standing.obstacle(str(found))
+            raise found from error
+        state = {"steps": self.steps, "step": label, "data": data}
+        state |= {"world": self._world, "examples": self._part, "rows": rows, "variables": kinds}
+        return store.LoopSnapshot(state, [codes, values, *arrays], beside=2)
+
     def _end(self) -> tuple[int, store.LoopSnapshot]:
-        step, snapshot = super()._end()
+        snapshot = self._capture()
         self.is_off = True  # the program is over: what saves it is none of its own
         if self._named:
             snapshot.state["objects"] = [*self._named]
             snapshot.loadable = self._write_loadable
-        return step, snapshot
+        return self.steps, snapshot
 
     def _result(self) -> store.LoopSnapshot | None:
         self.is_off = True
         state = {"objects": [*self._named]}
         if not self._named:
             return None
-        return store.LoopSnapshot(self._name, state, loadable=self._write_loadable)
+        return store.LoopSnapshot(state, loadable=self._write_loadable)
 
     def _write_loadable(self, builder: Builder) -> None:
         why = None
@@ -438,8 +488,21 @@ class Loop(ReplayedProgram):
         repeats = self.standing.repeats and not self._is_elsewhere
         return plan.label, plan.checksum(inputs) if repeats else None
 
-    def _share(self) -> store.State:
-        return {"world": self._world, "examples": self._part}
+    def _begin_again(self, folder: str) -> None:
+        saved = store.load(folder)
+        if saved is None:
+            self.is_off = True  # another adapter brings this program back
+            return
+        self.agent.is_returning = True
+        self._position, self._arrays = saved.state, saved.arrays
+        self.journal = ReplayJournal(self._position["rows"], *self._arrays[:2])
+        self.agent.hello(private.framework())
+
+    def look_whether_all_is_told(self) -> None:
+        """Go on by itself from where the checkpoint was taken, if that is here."""
+        if self._position is not None and not self.journal.is_telling:
+            with self.standing.restoring():
+                self._go_on(self._position)
 
     @property
     def _is_elsewhere(self) -> bool:
@@ -452,7 +515,17 @@ class Loop(ReplayedProgram):
         if self._is_elsewhere:
             now = self._part if self._are_replicas else 0
             check_batch((position["world"], position["examples"]), (self._world, now))
-        super()._go_on(position)
+        label, data = self._last_step()
+        here, then = (self.steps, label), (position["steps"], position["step"])
+        if here != then:
+            raise OtherProgram(f"this is step {here}, the checkpoint is of {then}")
+        if None not in (data, position["data"]) and data != position["data"]:
+            raise OtherProgram("the data of the last step differ from those before")
+        self._put_back(position["variables"], iter(self._arrays[2:]))
+        self._position, self._arrays = None, []
+        self.agent.page.step = self.steps
+        self.agent.restored()
+        self.standing.begin(self.steps)
 
     def _copy_variables(self) -> tuple[list[Any], list[Any]]:
         kinds, arrays = [], []

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainer_shim.adapters.tensorflow import private
 
-READING = (
+_READING = (
     "ReadVariableOp", "ResourceGather", "VariableShape", "VarIsInitializedOp", "LookupTableFind",
     "LookupTableSize", "LookupTableExport",
 )  # fmt: skip
@@ -26,10 +26,6 @@ _HARMLESS = (
     "While", "Write", "FlushSummaryWriter", "XlaLaunch",
 )  # fmt: skip
 UNKNOWN = -1
-CALLING = {
-    "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
-    "StatelessWhile", "While",
-}  # fmt: skip
 _GRADIENT = ("gradient_tape/", "gradients/")
 
 
@@ -70,10 +66,10 @@ def study(context: Any, name: Any, known: dict[str, Definition] | None = None) -
         if any(word in node.name for word in _GRADIENT):
             found.takes_gradient = True
         found.reads_datasets |= "Dataset" in node.op or node.op.startswith("AnonymousIterator")
-        if is_stateful(node.op):
+        if _is_stateful(node.op):
             found.stateful.append(node.op)
         given = [arguments.get(name.split(":")[0]) for name in node.input if name[0] != "^"]
-        calls = list(called(node))
+        calls = list(_called(node))
         for function, skipped in calls:
             always = node.op.endswith("PartitionedCall")
             _take_over(found, study(context, function, known), given[skipped:], always)
@@ -101,7 +97,7 @@ def _in_order(nodes: Any, arguments: dict[str, int]) -> Iterator[Any]:
     yield from nodes
 
 
-def called(node: Any) -> Iterator[tuple[str, int]]:
+def _called(node: Any) -> Iterator[tuple[str, int]]:
     """The functions that a node calls, and how many of its inputs they are not given."""
     if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
         yield node.attr["f"].func.name, 0
@@ -149,7 +145,7 @@ def _look_at(found: Definition, op: str, given: list[int | None]) -> None:
     for position in given:
         if position is None:
             continue
-        if op.startswith(READING):
+        if op.startswith(_READING):
             found.read.add(position)
         elif op.startswith(_ITERATING):
             _take_elements(found, position, 1)
@@ -163,7 +159,7 @@ def _take_elements(found: Definition, position: int, count: int) -> None:
     found.iterated[position] = UNKNOWN if UNKNOWN in (before, count) else before + count
 
 
-def is_stateful(op: str) -> bool:
+def _is_stateful(op: str) -> bool:
     """Whether an operation has a state that is neither in a variable nor in an iterator."""
     definition = private.find(private.OP_REGISTRY, "get")(op)
     if definition is None or not definition.is_stateful or "Dataset" in op:

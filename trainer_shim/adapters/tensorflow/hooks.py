@@ -18,8 +18,8 @@ def install(agent: Agent) -> Loop | None:
     if reason is not None:
         agent.fidelity("park-only", reason)
         return None
-    loop, sessions = Loop(agent), Tf1Sessions(agent)
+    loop = Loop(agent)
     loop.hook()
-    sessions.hook()
-    hook_checkpoints(loop, sessions)
+    Tf1Sessions(agent).hook()
+    hook_checkpoints(loop)
     return loop

@@ -84,12 +84,7 @@ class ReplayJournal:
 
     # Telling again.
 
-    @property
-    def next_asked(self) -> str:
-        """What the next answer is to."""
-        return self._listed[self._codes[self._told]][0]
-
-    def tell(self, asked: str) -> Answer:
+    def _tell(self, asked: str) -> Answer:
         """The next answer. Raises OtherProgram if it was to another question."""
         then, error, kinds = self._listed[self._codes[self._told]]
         if then != asked:
@@ -113,7 +108,7 @@ class ReplayJournal:
         self._tell_looks()
         self.is_off_beat |= self._looked != self._order
         self._seen, self._order, self._looked = {}, [], []
-        return self.tell(asked)
+        return self._tell(asked)
 
     def tell_look(self, asked: str) -> Answer | None:
         """What the program saw between these two steps, in turn if it looked more than once; None
@@ -127,10 +122,12 @@ class ReplayJournal:
         return answers[-1]
 
     def _tell_looks(self) -> None:
-        while self.is_telling and not self.next_asked.startswith(STEP):
-            asked = self.next_asked
+        while self.is_telling:
+            asked = self._listed[self._codes[self._told]][0]  # what the next answer is to
+            if asked.startswith(STEP):
+                break
             self._order.append(asked)
-            self._seen.setdefault(asked, collections.deque()).append(self.tell(asked))
+            self._seen.setdefault(asked, collections.deque()).append(self._tell(asked))
 
     # Keeping.
 

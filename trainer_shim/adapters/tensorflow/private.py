@@ -28,7 +28,6 @@ GRADIENTS = "tensorflow.python.ops.gradients_util"
 RANDOM = "tensorflow.python.ops.gen_random_ops"
 STATELESS_RANDOM = "tensorflow.python.ops.gen_stateless_random_ops_v2"
 CHECKPOINTS = "tensorflow.python.checkpoint.checkpoint_management"
-CONTROL_FLOW = "tensorflow.python.ops.control_flow_ops"
 TYPES = "tensorflow.python.framework.dtypes"
 FUNC_GRAPH = "tensorflow.python.framework.func_graph"
 OPS = "tensorflow.python.framework.ops"
@@ -61,7 +60,6 @@ NAMES = (
     (STRUCTURED, "StructuredFunctionWrapper.function"),
     (DETERMINISM, "is_op_determinism_enabled"),
     (SESSION, "BaseSession._do_run"),
-    (SESSION, "BaseSession._make_callable_from_options"),
     (GRADIENTS, "_GradientsHelper"),
     (RANDOM, "random_uniform"),
     (RANDOM, "random_standard_normal"),
@@ -73,13 +71,10 @@ NAMES = (
     (STATELESS_RANDOM, "stateless_random_uniform_int_v2"),
     (CHECKPOINTS, "get_checkpoint_state"),
     (CHECKPOINTS, "CheckpointState"),
-    (CONTROL_FLOW, "ControlFlowContext.IsWhileContext"),
-    (CONTROL_FLOW, "ControlFlowContext.outer_context"),
     (TYPES, "DType._is_ref_dtype"),
     (OPS, "EagerTensor._id"),
     (OPS, "EagerTensor._shape_tuple"),
     (OPS, "Graph.building_function"),
-    (OPS, "Operation._get_control_flow_context"),
     (OP_REGISTRY, "get"),
 )
 # Attributes of objects, each by a function that sets it.
@@ -87,7 +82,6 @@ USES = (
     (VARIABLES, "BaseResourceVariable.__init__", "_handle"),
     (VARIABLES, "BaseResourceVariable.__init__", "_distribute_strategy"),
     (ITERATORS, "OwnedIterator._create_iterator", "_iterator_resource"),
-    (SESSION, "BaseSession.__init__", "_closed"),
     (FUNC_GRAPH, "FuncGraph.__init__", "structured_outputs"),
     (MAPS, "_ParallelMapDataset.__init__", "_deterministic"),
     (BATCHES, "_ParallelBatchDataset.__init__", "_deterministic"),

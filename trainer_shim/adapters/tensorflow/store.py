@@ -19,6 +19,7 @@ from trainer_shim.checkpoint_dir import Builder
 from trainer_shim.saver import OtherProgram
 
 _VERSION = 1
+_NAME = "tensorflow"
 State = dict[str, Any]
 Kind = tuple[str, tuple[int, ...]]
 
@@ -27,11 +28,9 @@ Kind = tuple[str, tuple[int, ...]]
 class LoopSnapshot:
     """What is to be written of a loop; nothing changes it any more."""
 
-    #: Of the files `<name>.json`, `<name>.arrays` and `<name>.beside`.
-    name: str
     state: State
     arrays: list[Any] = field(default_factory=list)  # bytes, or flat arrays of them
-    #: So many of the arrays, from the first, are written to `<name>.beside`.
+    #: So many of the arrays, from the first, are written to `tensorflow.beside`.
     beside: int = 0
     # Writes what loads without Hermes, of a program that is over.
     loadable: Callable[[Builder], None] | None = None
@@ -45,16 +44,16 @@ class LoopSnapshot:
         """Write all files."""
         sizes = [len(array) for array in self.arrays]
         whole = {"version": _VERSION, "sizes": sizes, "state": self.state, "beside": self.beside}
-        builder.add(f"{self.name}.json", [json.dumps(whole).encode()])
+        builder.add(f"{_NAME}.json", [json.dumps(whole).encode()])
         parts = {"arrays": self.arrays[self.beside :], "beside": self.arrays[: self.beside]}
         for part, arrays in parts.items():
-            builder.add(f"{self.name}.{part}", [array for array in arrays if len(array)])
+            builder.add(f"{_NAME}.{part}", [array for array in arrays if len(array)])
         builder.adopt()
 
 
-def load(folder: str, name: str) -> LoopSnapshot | None:
+def load(folder: str) -> LoopSnapshot | None:
     """What a LoopSnapshot wrote; None if the checkpoint is of another kind."""
-    path = os.path.join(folder, f"{name}.json")
+    path = os.path.join(folder, f"{_NAME}.json")
     if not os.path.exists(path):
         return None
     with open(path, "rb") as file:
@@ -65,9 +64,9 @@ def load(folder: str, name: str) -> LoopSnapshot | None:
     arrays = []
     for part, sizes in (("beside", whole["sizes"][:beside]), ("arrays", whole["sizes"][beside:])):
         if sizes:
-            with open(os.path.join(folder, f"{name}.{part}"), "rb") as file:
+            with open(os.path.join(folder, f"{_NAME}.{part}"), "rb") as file:
                 arrays += [file.read(size) for size in sizes]
-    return LoopSnapshot(name, whole["state"], arrays, beside)
+    return LoopSnapshot(whole["state"], arrays, beside)
 
 
 # Arrays as bytes.
