@@ -10,7 +10,7 @@
 #                  in a row, of which nothing may be left
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-image  programs of some sixty kinds, suspended as images of their processes: where CRIU is,
-#                  or HERMES_NODE_CRIU names one
+#                  HERMES_NODE_CRIU names one, or `tests/images/criu.sh .criu` has fetched one
 # make test-slurm  nodes lent by a Slurm of this machine: as root, with slurmctld, slurmd and munge,
 #                  which are installed where Debian's apt-get can; skipped without them
 # make bench       the benchmarks       make clean  start over
@@ -74,6 +74,7 @@ test-exact: $(STAMPS)/dev
 test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
 
+test-image: export HERMES_NODE_CRIU ?= $(firstword $(wildcard $(CURDIR)/.criu/criu) criu)
 test-image: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/images -n auto
 

@@ -194,8 +194,10 @@ def test_a_failed_resume_shows_what_the_program_printed_last(study: Path) -> Non
     assert "\\n" not in shown
 
 
-def test_where_there_is_a_criu_it_is_certified_as_an_image(study: Path, tmp_path: Path) -> None:
-    criu(tmp_path)
+def test_where_there_is_a_criu_it_is_certified_as_an_image(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_NODE_CRIU", criu(tmp_path))
     program(study, save="None")
     found = certificate(study, "--steps", "4")
     assert found["identical"]

@@ -23,7 +23,9 @@ from tests.images.programs import Program
 from tests.trainer_shim.driving import ROOT, Trial, environment
 from trainer_shim.host import image
 
-NAMED = os.environ.get("HERMES_NODE_CRIU", "criu")
+# The one that `tests/images/criu.sh .criu` has fetched, if it has.
+_FETCHED = Path(ROOT) / ".criu" / "criu"
+NAMED = os.environ.get("HERMES_NODE_CRIU", str(_FETCHED) if _FETCHED.exists() else "criu")
 _TIMES = 3
 _MOMENT_SECONDS = 0.5
 

@@ -70,9 +70,9 @@ def truth(rate: float) -> list[float]:
 
 
 @pytest.fixture(autouse=True)
-def tool(tmp_path: Path) -> str:
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CRIU that the nodes find, too."""
-    return criu(tmp_path)
+    monkeypatch.setenv("HERMES_NODE_CRIU", criu(tmp_path))
 
 
 @pytest.mark.timeout(120)
