@@ -1,27 +1,47 @@
-"""Suspending whole programs: parked, as an image of their processes, by a framework's checkpoint.
+"""Suspending whole programs: parked, as an image of their processes, by a framework's checkpoint,
+and as the first Hermes did in 2021.
 
 Each program runs alone. In turns it is parked and resumed in memory, and suspended as an image and
-brought back by a new host. The Keras fit, whose callback makes its checkpoint exact only under a
-condition, is suspended by that checkpoint too, where no images are made. The device is free when
-the program has stopped, or is gone; it is away when all that it needs is kept, hashed and synced.
-`python -m benchmarks.images [--rounds N]` as the user whom the node is to run as; HERMES_NODE_CRIU
+brought back by a new host: by root, by an ordinary user, and by one who may have no namespaces,
+whose CRIU has capabilities (the last two where root asks). The Keras fit and the PyTorch loop are
+also suspended by their checkpoints, where no images are made, and in the way of 2021: a loop of the
+same network saves its model, its process ends, and a new Python imports, loads and goes on. The
+device is free when the program has stopped, or is gone; it is away when all that it needs is kept,
+hashed and synced. `python -m benchmarks.images [--rounds N] [--programs LIST]`; HERMES_NODE_CRIU
 names a CRIU that is not on the PATH.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
+import site
+import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.orphans import scratch
 from benchmarks.report import median, publish
-from tests.images.driving import NAMED, WorldTrial, criu, lay_out, missing
+from tests.images.driving import (
+    NAMED,
+    NOBODY,
+    InNoWorld,
+    Theirs,
+    WorldTrial,
+    criu,
+    give,
+    lay_out,
+    make_capable,
+    missing,
+)
 from tests.images.programs import PROGRAMS, Program
-from tests.trainer_shim.driving import Trial, ending, environment
+from tests.trainer_shim.driving import ROOT, Trial, ending, environment
+from trainer_shim.host import world
 
 KERAS = """
 import os
@@ -36,7 +56,70 @@ model.compile("adam", "mse")
 tell = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
 model.fit(x, x.sum(axis=1), batch_size=64, epochs=1_000_000, verbose=0, callbacks=[tell])
 """
-TORCH = PROGRAMS["torch with workers"].files["main.py"].replace("range(5)", "range(10**9)")
+KERAS_2021 = """
+import os
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import keras, numpy as np
+import trainer_shim
+trial = trainer_shim.attach()
+keras.utils.set_random_seed(1)
+x = np.random.default_rng(1).normal(size=(20_000, 32)).astype("float32")
+y = x.sum(axis=1)
+if trial.resume:
+    model = keras.models.load_model(os.path.join(trial.resume.path, "model.keras"))
+else:
+    layers = [keras.layers.Input((32,)), keras.layers.Dense(128, "relu"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile("adam", "mse")
+def save(folder):
+    model.save(os.path.join(folder, "model.keras"))
+step = trial.resume.step if trial.resume else 0
+while True:
+    rows = slice(64 * step % 19_968, 64 * step % 19_968 + 64)
+    loss, step = model.train_on_batch(x[rows], y[rows]), step + 1
+    trial.report(step, loss=loss, save=save)
+"""
+TORCH = """
+import torch
+torch.manual_seed(1)
+x = torch.randn(20_000, 32)
+data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+model = torch.nn.Sequential(torch.nn.Linear(32, 128), torch.nn.ReLU(), torch.nn.Linear(128, 1))
+best = torch.optim.Adam(model.parameters())
+for epoch in range(10**9):
+    for x, y in torch.utils.data.DataLoader(data, 64, shuffle=True):
+        loss = ((model(x) - y) ** 2).mean()
+        best.zero_grad()
+        loss.backward()
+        best.step()
+"""
+TORCH_2021 = """
+import os
+import torch
+import trainer_shim
+trial = trainer_shim.attach()
+torch.manual_seed(1)
+x = torch.randn(20_000, 32)
+y = x.sum(1, keepdim=True)
+model = torch.nn.Sequential(torch.nn.Linear(32, 128), torch.nn.ReLU(), torch.nn.Linear(128, 1))
+best = torch.optim.Adam(model.parameters())
+if trial.resume:
+    then = torch.load(os.path.join(trial.resume.path, "model.pt"))
+    model.load_state_dict(then[0])
+    best.load_state_dict(then[1])
+def save(folder):
+    torch.save([model.state_dict(), best.state_dict()], os.path.join(folder, "model.pt"))
+step = trial.resume.step if trial.resume else 0
+while True:
+    rows = slice(64 * step % 19_968, 64 * step % 19_968 + 64)
+    loss = ((model(x[rows]) - y[rows]) ** 2).mean()
+    best.zero_grad()
+    loss.backward()
+    best.step()
+    step += 1
+    trial.report(step, loss=loss, save=save)
+"""
+WORKERS = PROGRAMS["torch with workers"].files["main.py"].replace("range(5)", "range(10**9)")
 SUBJECTS = {
     "a generator": Program(
         {"main.py": PROGRAMS["generator"].files["main.py"].replace("range(70)", "range(10**9)")}
@@ -45,8 +128,13 @@ SUBJECTS = {
         {"main.py": PROGRAMS["numpy"].files["main.py"].replace("range(70)", "range(10**9)")}
     ),
     "Keras fit": Program({"main.py": KERAS}, modules=("tensorflow",)),
-    "PyTorch, 2 workers": Program({"main.py": TORCH}, modules=("torch",)),
+    "PyTorch loop": Program({"main.py": TORCH}, modules=("torch",)),
+    "PyTorch with 2 workers": Program({"main.py": WORKERS}, modules=("torch",)),
 }
+# Those of which a framework's checkpoint can be made, and the same saved by its author.
+SAVED = {"Keras fit": KERAS_2021, "PyTorch loop": TORCH_2021}
+# Also for a Python that is not of this environment.
+WITH_PACKAGES = {"PYTHONPATH": os.pathsep.join(site.getsitepackages())}
 Row = list[str | float]
 
 
@@ -121,43 +209,90 @@ def _row(name: str, way: str, took: Saved) -> Row:
     return [name, way, len(took.away), *times, took.bytes / 1e6]
 
 
-def rows(rounds: int) -> list[Row]:
+def _their_python() -> str | None:
+    """A Python that other users may start, with the packages of this one."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        with suppress(PermissionError, FileNotFoundError):
+            tried = subprocess.run(
+                [python, "-c", "import numpy"], cwd=ROOT, env=WITH_PACKAGES, stderr=subprocess.PIPE,
+                user=NOBODY, group=NOBODY, extra_groups=[],
+            )  # fmt: skip
+            if tried.returncode == 0:
+                return python
+    return None
+
+
+def ways(tool: str, folder: Path) -> Iterator[tuple[str, type[WorldTrial], str, str]]:
+    """Who can have images made here, by which Python and CRIU."""
+    if not world.is_root():
+        yield "image, rootless", WorldTrial, sys.executable, tool
+        return
+    yield "image, root", WorldTrial, sys.executable, tool
+    if (python := _their_python()) is None:
+        print("no Python here that others may start: images by root alone", file=sys.stderr)
+        return
+    yield "image, rootless", Theirs, python, tool
+    if make_capable(tool, folder / "capable"):
+        yield "image, capabilities", InNoWorld, python, str(folder / "capable")
+
+
+def rows(rounds: int, names: Collection[str]) -> list[Row]:
     """For each program and way: milliseconds until free, away and back, and megabytes."""
     found: list[Row] = []
-    for name, program in SUBJECTS.items():
-        if lacks := missing(program):
+    for name in names:
+        if lacks := missing(SUBJECTS[name]):
             print(f"{name}: no {lacks} here", file=sys.stderr)
             continue
         with ExitStack() as stack:
             folder = stack.enter_context(scratch())
+            folder.chmod(0o755)
             tool = criu(folder)
-            argv, env = [sys.executable, "main.py"], environment()
-            trial = WorldTrial(folder / "image", argv, env=env, criu=tool)
-            stack.callback(trial.end)
-            lay_out(program, trial.directory / "work")
-            _begun(trial.launch())
-            found.append(_row(name, "parked", _parked(trial, rounds)))
-            found.append(_row(name, "image", _saved(trial, rounds)))
-            trial.end()
-            if name == "Keras fit":
-                plain = Trial(folder / "checkpoint", argv, env=env)
-                stack.enter_context(ending(plain))
-                lay_out(program, plain.directory / "work")
-                _begun(plain.launch())
-                found.append(_row(name, "checkpoint", _saved(plain, rounds)))
+            found += _of_program(name, tool, folder, rounds, stack)
     return found
+
+
+def _of_program(name: str, tool: str, folder: Path, rounds: int, stack: ExitStack) -> Iterator[Row]:
+    env = environment(**WITH_PACKAGES)
+
+    def begun(trial: Trial, program: Program) -> Trial:
+        lay_out(program, trial.directory / "work")
+        if isinstance(trial, Theirs):
+            give(trial.directory)
+        _begun(trial.launch())
+        return trial
+
+    for number, (way, kind, python, criu_here) in enumerate(ways(tool, folder)):
+        trial = kind(folder / f"image{number}", [python, "main.py"], env=env, criu=criu_here)
+        trial.python = python
+        stack.callback(trial.end)
+        begun(trial, SUBJECTS[name])
+        if number == 0:
+            yield _row(name, "parked", _parked(trial, rounds))
+        yield _row(name, way, _saved(trial, rounds))
+        trial.end()
+    if name in SAVED:
+        by_author = Program({"main.py": SAVED[name]})
+        for way, program in (("checkpoint", SUBJECTS[name]), ("as in 2021", by_author)):
+            plain = Trial(folder / way.split()[-1], [sys.executable, "main.py"], env=env)
+            stack.enter_context(ending(plain))
+            yield _row(name, way, _saved(begun(plain, program), rounds))
+            plain.quit()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="of each program and way (10)")
+    parser.add_argument("--programs", default=",".join(SUBJECTS), help="(all: %(default)s)")
     options = parser.parse_args()
     if shutil.which(NAMED) is None:
         print(f"there is no {NAMED} here: HERMES_NODE_CRIU names one")
         return
     columns = ["program", "way", "count"]
     columns += ["free_p50_ms", "away_p50_ms", "back_p50_ms", "megabytes"]
-    publish("images", columns, rows(options.rounds))
+    names = options.programs.split(",")
+    if unknown := [name for name in names if name not in SUBJECTS]:
+        parser.error(f"--programs {','.join(unknown)}: expected some of {', '.join(SUBJECTS)}")
+    publish("images", columns, rows(options.rounds, names))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import IO
 import pytest
 
 from hermesd.node.machine import detached, images
+from hermesd.node.machine.accounts import UnixAccount
 from hermesd.node.machine.detached import WORLD
 from tests.images.programs import Program
 from tests.trainer_shim.driving import ROOT, Trial, environment
@@ -71,6 +73,72 @@ class WorldTrial(Trial):
             signal.pidfd_send_signal(fd, signal.SIGKILL)
             asyncio.run(_readable(fd))
             os.close(fd)
+
+
+NOBODY = 65534
+THEIR_ACCOUNT = UnixAccount("nobody", NOBODY, NOBODY, (), Path("/tmp"))
+
+
+def give(folder: Path) -> None:
+    """Have all that lies there be another user's."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    folder.chmod(0o755)
+
+
+class Theirs(WorldTrial):
+    """A trial of another user."""
+
+    is_roots = False  # for now
+
+    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
+        """With nothing of root's."""
+        if self.is_roots:
+            return super().start_host(command, env, log)
+        return started_as_theirs(command, {**env, "HOME": "/tmp"}, self.shim, log.fileno())
+
+
+def started_as_theirs(command: list[str], env: dict[str, str], folder: Path, errors: int) -> int:
+    return asyncio.run(
+        detached.start(
+            command, env, folder=folder, errors=errors, world=WORLD, account=THEIR_ACCOUNT
+        )
+    )
+
+
+class InNoWorld(Theirs):
+    """A trial of a user who may have no namespaces."""
+
+    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
+        """With a user's own rights, and whatever CRIU has."""
+        orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+        return int(
+            subprocess.check_output(
+                orphan, env={**env, "HOME": "/tmp"}, cwd=self.shim, stdin=subprocess.DEVNULL,
+                stderr=log, user=NOBODY, group=NOBODY, extra_groups=[], start_new_session=True,
+            )
+        )  # fmt: skip
+
+
+def make_capable(tool: str, target: Path) -> bool:
+    """Have a copy of CRIU at `target` with the capabilities that `setcap` would give; whether that
+    can be. A copy that is started by a loader has that beside it."""
+    words = Path(tool).read_bytes().split()
+    binary, copy = tool, target
+    if words[0] == b"#!/bin/sh":
+        binary, copy = words[2].decode(), target.with_name("loader")
+        target.write_text(Path(tool).read_text().replace(binary, str(copy)))
+        target.chmod(0o755)
+    shutil.copy(binary, copy)
+    numbers = {"cap_setpcap": 8, "cap_checkpoint_restore": 40}
+    bits = sum(1 << numbers[name] for name in images.CAPABILITIES.split(","))
+    low, high, with_effect = bits & (2**32 - 1), bits >> 32, 0x02000001
+    try:
+        value = struct.pack("<5I", with_effect, low, low, high, high)
+        os.setxattr(copy, "security.capability", value)
+    except OSError:
+        return False
+    return True
 
 
 async def _readable(fd: int) -> None:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import select
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
-from hermesd.node.machine import detached, images
-from hermesd.node.machine.accounts import UnixAccount
-from hermesd.node.machine.detached import WORLD
 from tests.images.driving import (
-    WorldTrial,
+    NOBODY,
+    InNoWorld,
+    Theirs,
     criu,
     files_in,
+    give,
     lay_out,
+    make_capable,
     missing,
+    started_as_theirs,
     suspended_again_and_again,
     undisturbed,
     wait_for_more,
@@ -32,66 +31,16 @@ from tests.images.driving import (
 from tests.images.programs import PROGRAMS, Program, python
 from tests.trainer_shim.driving import ROOT
 
-NOBODY = 65534
-THEIR_ACCOUNT = UnixAccount("nobody", NOBODY, NOBODY, (), Path("/tmp"))
 # One that others than root may start, and that is what `make test` runs by.
 PYTHON = "/usr/bin/python3"
 
 pytestmark = [pytest.mark.root, pytest.mark.image]
 
 
-class Theirs(WorldTrial):
-    """A trial of another user."""
-
-    python = PYTHON
-    is_roots = False  # for now
-
-    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
-        """With nothing of root's."""
-        if self.is_roots:
-            return super().start_host(command, env, log)
-        return _started(command, {**env, "HOME": "/tmp"}, self.shim, log.fileno())
-
-
-def _started(command: list[str], env: dict[str, str], folder: Path, errors: int) -> int:
-    return asyncio.run(
-        detached.start(
-            command, env, folder=folder, errors=errors, world=WORLD, account=THEIR_ACCOUNT
-        )
-    )
-
-
-class InNoWorld(Theirs):
-    """A trial of a user who may have no namespaces."""
-
-    def start_host(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> int:
-        """With a user's own rights, and whatever CRIU has."""
-        orphan = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
-        return int(
-            subprocess.check_output(
-                orphan, env={**env, "HOME": "/tmp"}, cwd=self.shim, stdin=subprocess.DEVNULL,
-                stderr=log, user=NOBODY, group=NOBODY, extra_groups=[], start_new_session=True,
-            )
-        )  # fmt: skip
-
-
 def _capable(program: Program, folder: Path, tool: str) -> Theirs:
-    """A trial in no world, whose CRIU is a copy with the capabilities that `setcap` would give."""
-    criu, words = folder / "capable", Path(tool).read_bytes().split()
-    trial = _theirs(program, folder, str(criu), kind=InNoWorld)
-    binary, copy = tool, criu
-    if words[0] == b"#!/bin/sh":  # it is started by a loader
-        binary, copy = words[2].decode(), folder / "loader"
-        criu.write_text(Path(tool).read_text().replace(binary, str(copy)))
-        criu.chmod(0o755)
-    shutil.copy(binary, copy)
-    numbers = {"cap_setpcap": 8, "cap_checkpoint_restore": 40}
-    bits = sum(1 << numbers[name] for name in images.CAPABILITIES.split(","))
-    low, high, with_effect = bits & (2**32 - 1), bits >> 32, 0x02000001
-    try:
-        value = struct.pack("<5I", with_effect, low, low, high, high)
-        os.setxattr(copy, "security.capability", value)
-    except OSError:
+    """A trial in no world, whose CRIU has the capabilities that `setcap` would give."""
+    trial = _theirs(program, folder, str(folder / "capable"), kind=InNoWorld)
+    if not make_capable(tool, folder / "capable"):
         pytest.skip("no CRIU here")
     return trial
 
@@ -106,12 +55,6 @@ def place(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     shutil.rmtree(folder)
 
 
-def _give(folder: Path) -> None:
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
-    folder.chmod(0o755)
-
-
 def _theirs(
     program: Program, folder: Path, tool: str, *words: str, kind: type[Theirs] = Theirs
 ) -> Theirs:
@@ -119,9 +62,9 @@ def _theirs(
         pytest.skip(f"no {lacks or PYTHON} here")
     named = [word.format(python=PYTHON) for word in program.argv]
     trial = kind(folder / "t", [*named, *words], criu=tool)
-    trial.shim = folder / "shim"
+    trial.python, trial.shim = PYTHON, folder / "shim"
     lay_out(program, trial.directory / "work")
-    _give(folder)
+    give(folder)
     return trial
 
 
@@ -145,7 +88,7 @@ print(*image._databases(os.getpid()))
     with tempfile.TemporaryDirectory(prefix="hermes-") as name:
         folder = Path(name)
         shutil.copytree(ROOT / "trainer_shim", folder / "trainer_shim")
-        _give(folder)
+        give(folder)
         done = subprocess.run(
             [PYTHON, "-c", program], cwd=folder, env={"PYTHONPATH": name}, user=NOBODY,
             group=NOBODY, extra_groups=[], stdout=subprocess.PIPE, text=True, check=True,
@@ -276,7 +219,7 @@ def test_an_image_of_a_root_gives_a_user_nothing_that_is_roots(
         assert set(json.loads(before.splitlines()[0]).values()) == {"done"}
         trial.end()
         trial.is_roots = False
-        _give(trial.directory)
+        give(trial.directory)
         trial.launch()
         trial.start(restore=path)
         if secret_is == "open":
@@ -321,11 +264,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 def test_a_filter_of_system_calls_is_named(place: tuple[Path, str]) -> None:
     folder, tool = place
     (folder / "tried").mkdir()
-    _give(folder)
+    give(folder)
     words = [PYTHON, "-m", "trainer_shim.host.try_image", tool, str(folder / "tried")]
     read, write = os.pipe()
     env = {"PYTHONPATH": str(folder / "shim")}
-    _started([PYTHON, "-c", FILTERED, *words], env, folder, write)
+    started_as_theirs([PYTHON, "-c", FILTERED, *words], env, folder, write)
     os.close(write)
     with os.fdopen(read) as said:
         assert "a filter of system calls (seccomp) is on it" in said.read()
