@@ -88,6 +88,14 @@ class ImageGivenUp:
 
 
 @dataclass(frozen=True, slots=True)
+class WidthGivenUp:
+    """No node had as many devices as a trial's checkpoint is of for so long that it goes on from
+    that on fewer, or, if that is not possible, from an earlier one."""
+
+    trial: TrialId
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
 
@@ -581,6 +589,7 @@ Event: TypeAlias = (
     | PolicyFailed
     | CopyEvent
     | ImageGivenUp
+    | WidthGivenUp
     | Looked
     | RunEvent
 )

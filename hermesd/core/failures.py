@@ -38,7 +38,6 @@ from hermesd.core.trial import (
     Strike,
     Trial,
 )
-from hermesd.core.widths import failed_to_resize
 
 # The ledger of failures by place, and how much they weigh: pure functions of it and of a
 # time.
@@ -264,13 +263,14 @@ def kept_parked(trial: Trial) -> str:
     """Why what a trial has learned stays parked rather than checkpointed; empty if it need not.
 
     Two of its restores failed with the same error of its own: run again, it does not come to where
-    it was. Those from later checkpoints, which it would then lose time with, would fail as well.
+    it was. Those from later checkpoints, which it would then lose time with, would fail as well. On
+    another number of devices than before that says nothing of restores on as many.
     """
     seen: set[str] = set()
-    for failure in trial.failures:
-        if failure.restores and failure.signature in seen:
+    for failure in (old for old in trial.failures if old.restores and not old.resized):
+        if failure.signature in seen:
             return f"{_KEPT_PARKED}: {one_line(failure.detail)}"
-        if failure.restores and failure.signature:
+        if failure.signature:
             seen.add(failure.signature)
     return ""
 
@@ -326,13 +326,12 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         ruled(
             (*study.retry_rules, *(OUT_OF_DEVICE_MEMORY if left.owns_memory else ())), event.detail
         ),
+        event.error_kind == RESTORE and _is_resized(trial, run, study),
     )
     repeated = bool(event.signature) and any(
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
-    if failure.restores and failed_to_resize(trial, study):
-        trial = replace(trial, keeps_width=True)
     if study.failure_rule is FailureRule.HOPS and not failure.restores:
         return _ended_if(trial, strict_failures(trial) >= STRICT_TRIES, event.detail, STRICT_RULE)
     if trial.extending and not failure.machines:
@@ -361,6 +360,12 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         words = "the same error at the same step twice" if repeated else "no tries left"
     sure = not left.untried or study.max_failures == 1
     return _ended_if(trial, last and sure, event.detail, words)
+
+
+def _is_resized(trial: Trial, run: Run, study: Study) -> bool:
+    """Whether the run was to go on from a checkpoint of another number of devices than it has."""
+    saved = trial.checkpoint
+    return saved is not None and study.as_own(saved).is_of_other(len(run.devices))
 
 
 def _restores(trial: Trial) -> int:

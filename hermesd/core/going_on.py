@@ -1,8 +1,8 @@
 """Which of its checkpoints a trial goes on from, and which nodes can use that.
 
-A framework's checkpoint can be used anywhere, an image of processes only where all is that its
-node had. An image that no node fits is given up after as long as it takes to train again what the
-trial has trained since its checkpoint before.
+A framework's checkpoint can be used anywhere, maybe only on as many devices as it was made on; an
+image of processes only where all is that its node had. What no node can use is given up after as
+long as it takes to train again what is lost with it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hermesd.core.model import Checkpoint, Node, NodeId, Phase, Time
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import UNFIT, Trial
 
-# For so long at least a trial waits for a node that can bring back its image.
-IMAGE_PATIENCE_SECONDS = 60.0
+# For so long at least a trial waits for a node that can use its checkpoint.
+PATIENCE_SECONDS = 60.0
 IMAGE_GIVEN_UP = "no node can bring back the image of its processes"
 
 
@@ -80,7 +80,14 @@ def image_given_up_at(trial: Trial) -> Time:
     if newest is None or older is None:
         return math.inf
     again = (newest.step - older.step) * max(trial.step_seconds.values(), default=0.0)
-    return trial.rested + max(IMAGE_PATIENCE_SECONDS, again)
+    return trial.rested + max(PATIENCE_SECONDS, again)
+
+
+def width_patience_seconds(trial: Trial) -> float:
+    """For how long a trial waits for as many devices as its checkpoint is of, while no node has so
+    many: for as long as it takes to train again what it has trained."""
+    again = trial.step * max(trial.step_seconds.values(), default=0.0)
+    return max(PATIENCE_SECONDS, again)
 
 
 def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:

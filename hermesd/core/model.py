@@ -14,6 +14,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeAlias
 
+from hermesd.core.fast_replace import replace
+
 # What a trial's process is made of: its command line, its interpreter, what that has
 # installed.
 
@@ -348,8 +350,12 @@ class Checkpoint:
     #: Whether it was written where other trials part from this one, for them to go on from. Of
     #: those in journals of before this was said, and of hosts of then, the name says it.
     is_fork: bool = False
-    #: On how many devices it was made; 0: that is not known.
+    #: On how many devices it was made; 0: that is not known, or says nothing.
     devices: int = 0
+
+    def is_of_other(self, devices: int) -> bool:
+        """Whether it was made on another number of devices than so many, as far as is known."""
+        return self.devices not in (0, devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,6 +467,12 @@ class Study(RunTerms):
     def widest(self) -> int:
         """No trial of it has more devices at a time."""
         return max(self.devices, self.most_devices)
+
+    def as_own(self, checkpoint: Checkpoint) -> Checkpoint:
+        """A checkpoint of a trial without a number of devices that none of its trials can have: a
+        node may tell any, and what a fork begins from is of another study."""
+        is_possible = self.devices <= checkpoint.devices <= self.widest
+        return checkpoint if is_possible else replace(checkpoint, devices=0)
 
     @property
     def elastic(self) -> bool:

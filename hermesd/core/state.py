@@ -42,12 +42,14 @@ from hermesd.core.events import (
     Submitted,
     TermsSet,
     Unpaused,
+    WidthGivenUp,
     Yielded,
 )
 from hermesd.core.fold.checkpoints import (
     fold_copy_command,
     fold_copy_event,
     fold_image_given_up,
+    fold_width_given_up,
 )
 from hermesd.core.fold.commands import fold_command
 from hermesd.core.fold.nodes import fold_node_event, fold_upkeep_event, fold_yield_event
@@ -98,6 +100,8 @@ class State(Tables):
                 fold_copy_event(self, event, now)
             case ImageGivenUp():
                 fold_image_given_up(self, event)
+            case WidthGivenUp():
+                fold_width_given_up(self, event)
             case Looked():
                 fold_look(self, event)
             case (

@@ -443,8 +443,9 @@ class Tables:
         self.expired: dict[DeviceId, None] = {}
         #: The trials that wait and are kept by their process.
         self.parked: dict[TrialId, None] = {}
-        #: Those that wait, and have an image of processes and a checkpoint before it that is none.
-        self.imaged: dict[TrialId, None] = {}
+        #: Those that wait with what maybe no node can use: an image of processes, and a checkpoint
+        #: before it that is none; or a checkpoint that is of one number of devices alone.
+        self.demanding: dict[TrialId, None] = {}
         #: The trials that a suspending run makes room for.
         self.reserved: dict[TrialId, DeviceId] = {}
         #: The trials of several devices, with those that are kept for them until all are free.
@@ -603,7 +604,8 @@ class Tables:
             return kept.width
         if saved is None:
             return 0
-        return (saved.devices if trial.keeps_width else 0) or (trial.width if saved.image_of else 0)
+        own = self.studies[trial.spec.study].as_own(saved)
+        return (own.devices if trial.keeps_width else 0) or (trial.width if saved.image_of else 0)
 
     def fewest(self, trial: Trial) -> int:
         """How many devices the trial needs."""
@@ -645,10 +647,11 @@ class Tables:
             self.parked[trial_id] = None
         else:
             self.parked.pop(trial_id, None)
-        if trial.before_image is not None and trial.phase is Phase.WAITING:
-            self.imaged[trial_id] = None
+        demands = trial.before_image is not None or bool(trial.failures and trial.keeps_width)
+        if demands and trial.phase is Phase.WAITING:
+            self.demanding[trial_id] = None
         else:
-            self.imaged.pop(trial_id, None)
+            self.demanding.pop(trial_id, None)
         if trial.run is not None:
             for device in trial.run.devices:
                 if trial.candidate:

@@ -54,6 +54,9 @@ WRONG_EVERYWHERE = frozenset({USAGE, CODE})
 STALLED = "stalled"
 # A checkpoint's: the trial goes on from the one before.
 RESTORE = "restore"
+# So often a trial's restores may fail on another number of devices before it has no other any more:
+# one failure may have been a passing one.
+RESIZES_THAT_FAIL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,8 @@ class Failure:
     at: Time
     #: What a rule of the study wanted done about it.
     ruled: RetryAction | None = None
+    #: It was to go on from a checkpoint of another number of devices than it had.
+    resized: bool = False
 
     @property
     def machines(self) -> bool:
@@ -384,8 +389,6 @@ class Trial:
     aim: int = 0
     #: The devices on which it was last too slow: it has others as soon, if there are any.
     shunned: tuple[DeviceId, ...] = ()
-    #: Its checkpoint could not be used on another number of them: it keeps to those that it has.
-    keeps_width: bool = False
     #: How often it had another number of them than before.
     resizes: int = 0
     #: Seconds of an iteration, by the number of devices.
@@ -440,6 +443,15 @@ class Trial:
         """Whether it has nothing yet, or any more, of what it was forked from."""
         lacks = self.forked is not None and self.checkpoint is None and self.kept is None
         return lacks and self.phase is Phase.WAITING
+
+    @property
+    def keeps_width(self) -> bool:
+        """Whether it goes on with as many devices as its checkpoint was made on: that one could not
+        be used on another number, or earlier ones could not, so that none is expected to."""
+        tried = [old.attempt for old in self.failures if old.resized]
+        if self.run is not None or self.checkpoint is None:
+            return len(tried) >= RESIZES_THAT_FAIL  # to be resized, it would write another one
+        return len(tried) >= RESIZES_THAT_FAIL or max(tried, default=0) > self.checkpoint.attempt
 
     @property
     def extending(self) -> bool:

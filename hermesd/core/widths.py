@@ -24,14 +24,6 @@ WEIGHT = 0.2
 STRAGGLES = 0.5
 
 
-def failed_to_resize(trial: Trial, study: Study) -> bool:
-    """Whether the trial's run began from a checkpoint of another number of devices than it has."""
-    made_on = trial.checkpoint.devices if trial.checkpoint is not None else 0
-    # A node may tell any number.
-    is_possible = study.devices <= made_on <= study.widest
-    return trial.run is not None and is_possible and made_on != len(trial.run.devices)
-
-
 def launched_on(trial: Trial, width: int, kind: str) -> Trial:
     """The trial on so many devices of a kind. What its iterations took on another number of them
     says nothing of those to come."""

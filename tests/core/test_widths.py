@@ -7,21 +7,41 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from hermesd.core.commands import Launch
 from hermesd.core.decide.resizing import spare_to_first
 from hermesd.core.decide.scheduler import Scheduler
-from hermesd.core.events import FidelityKnown, Paused, RunFailed, TermsSet, Unpaused
-from hermesd.core.model import Fidelity, Plugin, Quantum, Stage
+from hermesd.core.events import (
+    Checkpointed,
+    Event,
+    FidelityKnown,
+    NodeDrained,
+    NodeLost,
+    NodeSilent,
+    NodeUndrained,
+    Paused,
+    QuantumEnded,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+    TermsSet,
+    Unpaused,
+)
+from hermesd.core.failures import kept_parked
+from hermesd.core.model import Fidelity, LiveRun, Phase, Plugin, Quantum, Stage, Tier, TrialId
+from hermesd.core.node.messages import assignment
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
 from hermesd.core.sharing import Terms
-from hermesd.core.trial import RESTORE, Trial
+from hermesd.core.trial import RESTORE, Run, Trial
 from hermesd.core.widths import learned, narrowed, speed_of
 from tests.core.playbook import (
     LEASE,
     Playbook,
+    checkpoint,
     joined,
     parked,
     play,
@@ -103,16 +123,30 @@ def unrestored(name: str) -> RunFailed:
     return RunFailed(run(name), RESTORE, "a batch of 48 in 2, it was 24 in 1", "OtherProgram", 30)
 
 
-def test_what_cannot_be_resized_goes_on_as_wide_as_its_checkpoint_and_stays_so() -> None:
-    book = elastic()
-    trains(book, "s/0#1", 0, 30, 1.0, framework="tensorflow-multiworker 2.21.0").heard()
-    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("suspend s/0#1 by checkpoint")
-    book.tell(written("s/0#1", 30, 1)).expect("launch s/0#2 on n/0, n/1 for 30 s from s/0#1@30")
-    book.tell(unrestored("s/0#2")).expect("launch s/0#3 on n/0 for 30 s from s/0#1@30")
-    trains(book, "s/0#3", 30, 30, 1.0, framework="tensorflow-multiworker 2.21.0")
-    book.at(60).tell(quantum_ended("s/0#3", 0, 60)).expect("renew s/0#3.1 for 30 s")
-    why = "keeps its number, as its checkpoint could not be used on another"
-    assert why in book.scheduler.explain("s/0", 0).summary
+def fails_on_two(book: Playbook, attempt: int) -> Playbook:
+    """A quantum on one device, after which its checkpoint cannot be used on two."""
+    name, step = f"s/0#{attempt}", 15 * (attempt - 1)
+    trains(book, name, step, 30, 1.0, framework="tensorflow-multiworker 2.21.0").heard()
+    book.at(book.now + 30).tell(quantum_ended(name, 0, step + 30))
+    book.expect(f"suspend {name} by checkpoint")
+    after = f"from {name}@{step + 30}"
+    book.tell(written(name, step + 30, 1))
+    book.expect(f"launch s/0#{attempt + 1} on n/0, n/1 for 30 s {after}")
+    book.tell(unrestored(f"s/0#{attempt + 1}"))
+    return book.expect(f"launch s/0#{attempt + 2} on n/0 for 30 s {after}")
+
+
+KEEPS = "keeps its number, as its checkpoint could not be used on another"
+
+
+def test_what_could_not_be_resized_is_so_once_more_and_then_keeps_its_number() -> None:
+    book = fails_on_two(elastic(), 1)
+    fails_on_two(book, 3)
+    trains(book, "s/0#5", 60, 30, 1.0, framework="tensorflow-multiworker 2.21.0")
+    book.at(90).tell(quantum_ended("s/0#5", 0, 90)).expect("renew s/0#5.1 for 30 s")
+    book.tell(Checkpointed(run("s/0#5"), checkpoint("s/0#5", 90, 1)))
+    assert KEEPS in book.scheduler.explain("s/0", 0).summary
+    assert kept_parked(book.trial()) == "", "on one device it goes on from its checkpoints"
 
 
 def test_what_cannot_become_smaller_waits_for_as_many_devices_as_it_had() -> None:
@@ -124,6 +158,56 @@ def test_what_cannot_become_smaller_waits_for_as_many_devices_as_it_had() -> Non
     book.tell(parked("t/0#1")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
 
 
+def pinned() -> Playbook:
+    """A trial that could not go on on one device of a node, and the node with two is drained."""
+    book = wide(2).tell(joined(1, node="m"))
+    book.tell(NodeDrained("n", "r")).at(60).tell(quantum_ended("s/0#2", 0, 90)).heard()
+    saved = replace(checkpoint("s/0#2", 90, 2), nodes=("n", "m"))
+    book.tell(replace(written("s/0#2", 90), checkpoint=saved))
+    book.expect("launch s/0#3 on m/0 for 30 s from s/0#2@90")
+    return book.tell(unrestored("s/0#3")).expect()
+
+
+def test_what_no_node_has_any_more_is_waited_for_as_long_as_training_it_again_takes() -> None:
+    book = pinned()
+    told = "for it, or its user may not have them, in 90 s, it goes on on 1"
+    assert told in book.scheduler.explain("s/0", book.now).summary
+    assert book.scheduler.deadline == 150.0
+    book.at(149).expect().at(150).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
+    # Its node sets a checkpoint that fails twice aside now, like any other.
+    (launch,) = book.scheduler.outstanding("m")
+    assert isinstance(launch, Launch)
+    from_there = assignment(launch, book.state.studies["s"], book.trial()).checkpoint
+    assert from_there is not None
+    assert not from_there.is_of_other(1)
+    book.tell(unrestored("s/0#4")).expect("launch s/0#5 on m/0 for 30 s from s/0#2@90")
+    book.tell(unrestored("s/0#5")).expect("launch s/0#6 on m/0 for 30 s from s/0#2@90")
+    book.tell(started("s/0#6", 30))
+    assert (book.trial().phase, book.trial().step) == (Phase.RUNNING, 30)
+
+
+def test_a_node_that_has_as_many_again_before_that_gets_the_trial() -> None:
+    book = pinned().at(149).expect()
+    book.tell(NodeUndrained("n", "r2")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
+
+
+def test_time_without_any_node_for_the_trial_does_not_count() -> None:
+    book = pinned().tell(NodeSilent("m", "cut"))
+    book.at(100_000).expect()
+    assert KEEPS in book.scheduler.explain("s/0", book.now).summary
+    book.tell(NodeUndrained("n", "r2")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
+
+
+def test_what_its_user_may_not_have_any_more_is_waited_for_no_longer() -> None:
+    book = wide(2).tell(TermsSet(1e3, (("ann", Terms(1.0, 1)),)))
+    book.at(60).tell(quantum_ended("s/0#2", 0, 90)).expect("suspend s/0#2 by checkpoint")
+    book.tell(written("s/0#2", 90, 2)).expect("launch s/0#3 on n/0 for 30 s from s/0#2@90")
+    book.tell(unrestored("s/0#3")).expect()
+    why = book.scheduler.explain("s/0", 60).summary
+    assert "it waits: ann's quota of 1 device is in use" in why
+    book.at(149).expect().at(150).expect("launch s/0#4 on n/0 for 30 s from s/0#2@90")
+
+
 def test_a_checkpoint_of_as_many_devices_or_of_a_number_that_cannot_be_tells_nothing() -> None:
     for devices in (0, 2, 99):
         book = wide()
@@ -131,6 +215,11 @@ def test_a_checkpoint_of_as_many_devices_or_of_a_number_that_cannot_be_tells_not
         book.tell(Unpaused(("s/0",), "u")).heard()
         width = len(book.trial().run.devices)
         assert width == 2
+        (launch,) = book.scheduler.outstanding("n")
+        assert isinstance(launch, Launch)
+        saved = assignment(launch, book.state.studies["s"], book.trial()).checkpoint
+        assert saved is not None
+        assert not saved.is_of_other(2), "its node goes by the same rule"
         book.tell(unrestored("s/0#3"))
         assert not book.trial().keeps_width
 
@@ -316,3 +405,90 @@ def test_what_is_spare_goes_to_the_first_that_gains(
     for job in known:
         assert job.min <= given_[job.trial] <= job.max
         assert job.speed(given_[job.trial]) >= job.speed(job.min)
+
+
+class WidthMachine(RuleBasedStateMachine):
+    """Two elastic trials whose checkpoints can often not be used on another number of devices,
+    while nodes and quotas come and go: neither is left waiting for devices that nobody has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.book = elastic(2, 4, 4)
+        self.book.tell(joined(1, "m"))
+        self.requests = 0
+        self.trained: set[TrialId] = set()
+
+    def runs(self, *phases: Phase) -> list[Run]:
+        trials = self.book.state.trials.values()
+        return [trial.run for trial in trials if trial.phase in phases and trial.run]
+
+    @rule(begins=st.sampled_from(["", "", RESTORE, RESTORE, RESTORE, "lost"]))
+    def a_turn(self, begins: str) -> None:
+        """All that run come to the end of their quanta, those that leave have left, and those that
+        begin then do or fail."""
+        told: list[Event] = []
+        for stay in self.runs(Phase.STARTING):
+            known, step = FidelityKnown(stay.id, EXACT, "", "explicit"), self.step(stay)
+            told += [RunStarted(stay.id, step, 0.1, 10_000), known]
+            for count in (1, 60):
+                step, busy = step + count, count / len(stay.devices)
+                told.append(reported(str(stay.id), step, [1.0] * count, busy_seconds=busy))
+        self.book.at(self.book.now + 30).tell(*told)
+        running = self.runs(Phase.RUNNING)
+        self.trained |= {stay.id.trial for stay in running}
+        self.book.tell(*(QuantumEnded(stay.id, stay.grant, self.step(stay)) for stay in running))
+        told = []
+        for stay in self.runs(Phase.SUSPENDING):
+            saved = checkpoint(str(stay.id), self.step(stay), len(stay.devices))
+            saved = replace(saved, nodes=("n", "m"))
+            told.append(RunSuspended(stay.id, Tier.CHECKPOINT, saved.step, saved, 0.5))
+        self.book.tell(*told)
+        for stay in self.runs(Phase.STARTING) if begins else ():
+            self.book.tell(RunFailed(stay.id, begins, "a batch of 48 in 2", "OtherProgram", 0))
+
+    def step(self, stay: Run) -> int:
+        return self.book.trial(stay.id.trial).step
+
+    @rule(node=st.sampled_from("nm"), devices=st.integers(1, 4), boot=st.sampled_from("ab"))
+    def a_node_comes(self, node: str, devices: int, boot: str) -> None:
+        runs = self.runs(Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING)
+        here = [stay for stay in runs if stay.devices[0].startswith(node)]
+        alive = [LiveRun(stay.id, "running", stay.devices, 0) for stay in here]
+        self.book.tell(joined(devices, node, boot, alive))
+
+    @rule(node=st.sampled_from("nm"), drained=st.booleans())
+    def a_node_is_drained_or_not(self, node: str, drained: bool) -> None:
+        self.requests += 1
+        wish = NodeDrained if drained else NodeUndrained
+        self.book.tell(wish(node, f"r{self.requests}"))
+
+    @rule(node=st.sampled_from("nm"))
+    def a_node_goes(self, node: str) -> None:
+        self.book.tell(NodeSilent(node, "cut"), NodeLost(node, left=True))
+
+    @rule(most=st.sampled_from([None, None, 1, 2]))
+    def a_quota_changes(self, most: int | None) -> None:
+        self.book.tell(TermsSet(1e3, (("ann", Terms(1.0, most)),)))
+
+    @rule(seconds=st.sampled_from([1.0, 60.0, 1000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.book.at(self.book.now + seconds)
+
+    def teardown(self) -> None:
+        """With one device, both go on within the times that are set for them."""
+        self.a_quota_changes(None)
+        self.a_node_comes("m", 1, "c")
+        self.a_node_is_drained_or_not("m", False)
+        self.trained = {t.id for t in self.book.state.trials.values() if t.phase.final}
+        for _ in range(20):
+            self.a_turn("")
+            if len(self.trained) == 2:
+                return
+            self.book.at(max(self.book.now, self.book.scheduler.deadline or 0.0))
+        raise AssertionError(f"only {self.trained} go on")
+
+
+TestWidthMachine = WidthMachine.TestCase
+TestWidthMachine.settings = settings(
+    max_examples=60, stateful_step_count=25, suppress_health_check=list(HealthCheck)
+)

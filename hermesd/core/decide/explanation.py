@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from hermesd.core.decide.gangs import widest
+from hermesd.core.decide.gangs import has_room, widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
@@ -201,6 +201,8 @@ class Question(NamedTuple):
     now: Time
     #: When silent nodes count as lost, if nothing is heard of them.
     losses: Mapping[NodeId, Time]
+    #: When it goes on on fewer devices than its checkpoint is of, if no node has so many till then.
+    narrower_at: Time | None
 
 
 def explain(state: State, queues: Queues, asked: Question) -> Explanation:
@@ -244,7 +246,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} ranks it {place} of {len(ranking)}: {words}"
         elif not trouble:
             summary += f"; {policy} does not rank it"
-        summary += _speed(state, trial) + _widths(state, trial)
+        summary += _speed(state, trial) + _widths(state, trial, asked)
         if trial.phase is Phase.WAITING and _over_quota(state, trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
         elif trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
@@ -299,7 +301,7 @@ def _speed(state: State, trial: Trial) -> str:
     return f"{words}, and {fastest}, the fastest, {rates[fastest]:.3g}"
 
 
-def _widths(state: State, trial: Trial) -> str:
+def _widths(state: State, trial: Trial, asked: Question) -> str:
     """How fast it is on how many devices, and what it costs to change that, where it may."""
     study = state.studies[trial.spec.study]
     if not study.elastic:
@@ -307,6 +309,10 @@ def _widths(state: State, trial: Trial) -> str:
     words = f"; it may have {study.devices} to {study.widest} devices"
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
+    if asked.narrower_at is not None:
+        words += f" ({state.made_for(trial)}): if no node has so many for it, or its user may not"
+        words += f" have them, in {max(0.0, asked.narrower_at - asked.now):.0f} s, it goes on on"
+        words += f" {study.devices}, if need be from an earlier checkpoint or from the beginning"
     for width, seconds in sorted(trial.width_seconds.items()):
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:
@@ -322,6 +328,8 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
         return ""
     if arriving(state, trial):
         return f"; it is being written down on {node}, to go on elsewhere"
+    if kept.width > 1 and not has_room(state, queues, trial, kept.width):
+        return f"; it is parked on {node}, and so many devices of it ({kept.width}) cannot be used"
     others = (each for each in state.free if state.slots[each].device.node != node)
     if not any(queues.could_take(trial, device) for device in others):
         return ""
@@ -346,7 +354,7 @@ def _form(state: State, trial: Trial, now: Time) -> str:
 
 def _over_quota(state: State, trial: Trial) -> bool:
     """Whether its user may not have as many more devices as the trial needs."""
-    return DeviceQuotas(state).left(trial) < state.studies[trial.spec.study].devices
+    return DeviceQuotas(state).left(trial) < state.fewest(trial)
 
 
 def _quota(state: State, trial: Trial, asker: UserId) -> str:

@@ -24,7 +24,7 @@ from hermesd.core.placement import switch_seconds
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.speeds import batch
 from hermesd.core.state import State
-from hermesd.core.tables import Tables
+from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import Trial
 from hermesd.core.widths import is_paced, remaining_steps, resize_seconds, straggles
 
@@ -75,6 +75,39 @@ def widest(devices: Sequence[Device]) -> tuple[int, NodeId, str]:
     for device in devices:
         counts[device.node, device.kind] = counts.get((device.node, device.kind), 0) + 1
     return max(((count, *group) for group, count in counts.items()), default=(0, "", ""))
+
+
+def has_room(state: Tables, queues: Queues, trial: Trial, width: int) -> bool:
+    """Whether a node that is there has so many devices for the trial, free or not."""
+    there: dict[tuple[NodeId, str], int] = {}
+    for device in fitting(state, queues, trial):
+        group = device.node, device.kind
+        there[group] = there.get(group, 0) + 1
+        if there[group] >= width:
+            return True
+    return False
+
+
+def fitting(state: Tables, queues: Queues, trial: Trial) -> Iterator[Device]:
+    """The devices that work and could be the trial's, node by node."""
+    for node in state.nodes.values():
+        for name in node.devices if node.open else ():
+            slot = state.slots[name]
+            if slot.sound and queues.fits(trial, name):
+                yield slot.device
+
+
+def lacks_width(state: Tables, queues: Queues, trial: Trial) -> bool:
+    """Whether the trial waits for as many devices as its checkpoint was made on, and no node has so
+    many, or its user may not have them, while it could have as few as its study allows."""
+    study, width = state.studies[trial.spec.study], state.made_for(trial)
+    quota = state.terms_of(study.owner).max_devices
+    most = math.inf if quota is None else quota
+    waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
+    if not (waits and trial.keeps_width and study.devices < width and study.devices <= most):
+        return False
+    lacks = most < width or not has_room(state, queues, trial, width)
+    return lacks and has_room(state, queues, trial, study.devices)
 
 
 class Gangs:
@@ -150,14 +183,7 @@ class Gangs:
 
     def has_room(self, trial: Trial) -> bool:
         """Whether a node that is there has as many devices as the trial needs, free or not."""
-        there: dict[tuple[NodeId, str], int] = {}
-        width = self.state.fewest(trial)
-        for device in self._fitting(trial):
-            group = device.node, device.kind
-            there[group] = there.get(group, 0) + 1
-            if there[group] >= width:
-                return True
-        return False
+        return has_room(self.state, self.queues, trial, self.state.fewest(trial))
 
     def elsewhere(self, trial: Trial, free: MutableMapping[DeviceId, None]) -> Resize | None:
         """Have a running trial of several devices, whose quantum is over, go on on others of those
@@ -270,7 +296,7 @@ class Gangs:
         """The devices of one node and kind that the trial does best to have."""
         groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
         kept = gathered(self.state)
-        for place, device in enumerate(self._fitting(trial)):
+        for place, device in enumerate(fitting(self.state, self.queues, trial)):
             if device.id in kept:
                 continue
             found = self._candidate(trial, device, place, free, occupants, now)
@@ -310,13 +336,6 @@ class Gangs:
         own = other is not None and state.owner_of(other) == state.owner_of(trial)
         at = self._ends(device.id, now)
         return _Candidate(at, other is not None, cost, place, device.id, own, device.seat)
-
-    def _fitting(self, trial: Trial) -> Iterator[Device]:
-        """The devices that work and could be the trial's, node by node."""
-        for node in self.state.nodes.values():
-            for device in node.devices if node.open else ():
-                if self._would_do(trial, device):
-                    yield self.state.slots[device].device
 
     def _would_do(self, trial: Trial, device: DeviceId) -> bool:
         return self._works(device) and self.queues.fits(trial, device)

@@ -36,14 +36,21 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import Explanation, Question, explain, left_idle, why_paused
-from hermesd.core.decide.gangs import gathered
+from hermesd.core.decide.gangs import gathered, lacks_width
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
 from hermesd.core.decide.replication import spread
-from hermesd.core.events import Event, ImageGivenUp, NodeJoined, NodeLost, RunEvent
+from hermesd.core.events import (
+    Event,
+    ImageGivenUp,
+    NodeJoined,
+    NodeLost,
+    RunEvent,
+    WidthGivenUp,
+)
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
-from hermesd.core.going_on import hopeless_image, image_given_up_at
+from hermesd.core.going_on import hopeless_image, image_given_up_at, width_patience_seconds
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     DeviceId,
@@ -77,8 +84,8 @@ def outstanding(state: State, node: NodeId) -> list[Command]:
         slot = state.slots[device]
         trial = state.trials[slot.run.trial] if slot.run else None
         run = trial.run if trial else None
-        if trial is None or run is None:
-            continue
+        if trial is None or run is None or device != run.devices[0]:
+            continue  # of several devices, it is said once
         if trial.phase is Phase.STARTING:
             parked = trial.kept.run if trial.kept and trial.kept.tier.in_process else None
             checkpoint = trial.checkpoint.id if trial.checkpoint and not parked else None
@@ -260,6 +267,8 @@ class Scheduler:
         self._judged: object = None
         # Something has happened by which a node may have to be asked for what studies require.
         self._look = True
+        # The trials that wait for as many devices as no node has, and since when.
+        self._lacking: dict[TrialId, Time] = {}
         # The trials that wait, as of their last change: without any there is little to decide.
         self._waiting: dict[TrialId, None] = {}
         #: New trials that wait for one of the next decisions: each takes up to `at_once` of them,
@@ -290,7 +299,7 @@ class Scheduler:
         ends = [kept.until for kept in self.state.quarantined.values()]
         copies = [] if self._copy_at is None else [self._copy_at]
         held = [self._assignment.held_until] if self._assignment.held else []
-        given_up = [at for _, at in self._hopeless()]
+        given_up = [at for _, at in (*self._hopeless(), *self._too_wide())]
         times = [*losses, *self._later.values(), *ends, *copies, *held, *given_up]
         return min(times, default=None)
 
@@ -306,8 +315,23 @@ class Scheduler:
 
     def _hopeless(self) -> list[tuple[TrialId, Time]]:
         """The trials whose image fits no node, and when each of them goes on without it."""
-        trials = (self.state.trials[trial_id] for trial_id in self.state.imaged)
+        trials = (self.state.trials[trial_id] for trial_id in self.state.demanding)
         return [(t.id, image_given_up_at(t)) for t in trials if hopeless_image(self.state, t)]
+
+    def _too_wide(self) -> list[tuple[TrialId, Time]]:
+        """The trials that wait for more devices than any node has, and when each goes on on
+        fewer."""
+        state, known = self.state, self._lacking
+        trials = [state.trials[trial_id] for trial_id in state.demanding if trial_id in known]
+        lacking = [trial for trial in trials if lacks_width(state, self._queues, trial)]
+        return [(each.id, known[each.id] + width_patience_seconds(each)) for each in lacking]
+
+    def _note_lacking(self, now: Time) -> None:
+        """Note since when trials lack the number of devices that their checkpoint is of."""
+        state, since = self.state, self._lacking
+        trials = [state.trials[trial_id] for trial_id in state.demanding]
+        lacking = [each.id for each in trials if lacks_width(state, self._queues, each)]
+        self._lacking = {trial_id: since.get(trial_id, now) for trial_id in lacking}
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -326,7 +350,8 @@ class Scheduler:
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journaled like any other."""
         lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
-        return lost + [ImageGivenUp(trial) for trial, at in self._hopeless() if at <= now]
+        lost += [ImageGivenUp(trial) for trial, at in self._hopeless() if at <= now]
+        return lost + [WidthGivenUp(trial) for trial, at in self._too_wide() if at <= now]
 
     def take_failures(self) -> list[PolicyError]:
         """Policies that raised since the last call: folded in already, to be journaled."""
@@ -390,6 +415,7 @@ class Scheduler:
         if self._look:
             look(self.state, issue)
             self._look = False
+        self._note_lacking(now)
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
@@ -527,7 +553,8 @@ class Scheduler:
     def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""
         last, later = self._last.get(trial_id, ""), trial_id in self._later
-        asked = Question(trial_id, asker, last, later, now, dict(self._losses()))
+        narrower = dict(self._too_wide()).get(trial_id)
+        asked = Question(trial_id, asker, last, later, now, dict(self._losses()), narrower)
         told = explain(self.state, self._queues, asked)
         return told._replace(summary=told.summary + self._assignment.why_held(trial_id, now))
 

@@ -11,7 +11,15 @@ from typing import assert_never
 
 from hermesd.core import progress
 from hermesd.core.commands import Copy, Drop
-from hermesd.core.events import Copied, CopyEvent, Dropped, ImageGivenUp, NotCopied, Spoilt
+from hermesd.core.events import (
+    Copied,
+    CopyEvent,
+    Dropped,
+    ImageGivenUp,
+    NotCopied,
+    Spoilt,
+    WidthGivenUp,
+)
 from hermesd.core.fast_replace import replace
 from hermesd.core.going_on import IMAGE_GIVEN_UP
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
@@ -160,6 +168,17 @@ def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
         raise Rejected(f"{trial.id} has no checkpoint before an image, or does not wait")
     back = gone_back(state, trial, older.id)
     state.put(replace(back, reason=f"back at step {older.step}: {IMAGE_GIVEN_UP}"))
+
+
+def fold_width_given_up(state: Tables, event: WidthGivenUp) -> None:
+    """The checkpoint is like any other from now on: one that fails twice more is set aside."""
+    trial = state.trial(event.trial)
+    saved, before = trial.checkpoint, trial.copied
+    if saved is None or not state.made_for(trial) or trial.phase is not Phase.WAITING:
+        raise Rejected(f"{trial.id} does not wait with a checkpoint of one number of devices")
+    known = replace(saved, devices=0)
+    copied = known if before is not None and before.id == saved.id else before
+    state.put(replace(trial, checkpoint=known, copied=copied))
 
 
 def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:

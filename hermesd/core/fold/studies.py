@@ -318,7 +318,7 @@ def _forget(state: Tables, study_id: StudyId) -> None:
         state.versions.pop(trial_id, None)
         state.dirty.pop(trial_id, None)
         state.parked.pop(trial_id, None)
-        state.imaged.pop(trial_id, None)
+        state.demanding.pop(trial_id, None)
     state.ended.pop(study_id, None)
     for key in [key for key in state.excluded if key[0] == study_id]:
         del state.excluded[key]

@@ -100,7 +100,7 @@ def assignment(
     work = replace(work, forks=tuple(sorted({each for each in parts if each is not None})))
     return Assignment(
         launch,
-        trial.checkpoint if launch.checkpoint else None,
+        study.as_own(trial.checkpoint) if launch.checkpoint and trial.checkpoint else None,
         work,
         study,
         result_checkpoint=held.id if held is not None else "",

@@ -71,6 +71,7 @@ from hermesd.core.events import (
     Submitted,
     TermsSet,
     Unpaused,
+    WidthGivenUp,
     Yielded,
 )
 from hermesd.core.model import Phase, RunId, Study, StudyId, TrialSpec, study_of
@@ -165,7 +166,9 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
         case Bind() | Gather() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case Copied() | NotCopied() | Dropped() | Spoilt() | ImageGivenUp() | Looked():
+        case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
+            return
+        case ImageGivenUp() | WidthGivenUp():  # its next launch is told
             return
         case PopulationEnded():  # each of its trials is told
             return

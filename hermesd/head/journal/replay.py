@@ -76,7 +76,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "sights": (NodeId, dict[str, str]),
     "leftover": (tuple[TrialId, NodeId], bool),
     "dirty": (TrialId, None),
-    "imaged": (TrialId, None),
+    "demanding": (TrialId, None),
     "ended": (StudyId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),

@@ -415,7 +415,7 @@ class HostEvents:
         the program was asked for something else than it came to. So does one of another number of
         devices: the next attempt has as many as then."""
         last, wanted = bool(self.assignment.kept_parked), self.assignment.checkpoint
-        if wanted is not None and wanted.devices not in (0, len(self.assignment.launch.devices)):
+        if wanted is not None and wanted.is_of_other(len(self.assignment.launch.devices)):
             return
         name, folder = str(frame.get("restored_from") or ""), self._folder.checkpoints
         if Path(name).name == self._held:
