@@ -14,6 +14,7 @@ from tests.e2e.test_gangs import SOLE, TURNS
 from tests.trainer_shim.rank_programs import (
     DDP_OF_ANY_WIDTH,
     GLOBAL_BATCH,
+    MULTI_WORKER_OF_ANY_WIDTH,
     global_batch_weight,
 )
 
@@ -30,12 +31,14 @@ def logged(log: Path) -> str:
     return program.replace("    trial.report(step", f"{notes}    trial.report(step")
 
 
-async def submit_elastic(cluster: Cluster, program: str) -> None:
+async def submit_elastic(
+    cluster: Cluster, program: str, processes: int = types_pb2.PROCESSES_RANKS
+) -> None:
     await cluster.submit(
         "wide",
         {"train.py": program},
         {"number": [0.0]},
-        resources=types_pb2.Resources(devices=1, max_devices=2),
+        resources=types_pb2.Resources(devices=1, max_devices=2, processes=processes),
         schedule=types_pb2.Schedule(policy=TURNS),
         suspend=types_pb2.Suspend(durability_seconds=1.0),
         # By what is known before it ends, a resize pays however slow the machine is.
@@ -184,3 +187,48 @@ async def test_an_unchanged_ddp_program_goes_on_on_two_devices_and_on_one_with_t
     losses = {name: [float(loss) for _, loss in lines] for name, lines in told.items()}
     assert len(losses["sole"]) == 4 * EPOCHS
     assert losses["wide"] == pytest.approx(losses["sole"], rel=0, abs=1e-5)
+
+
+def multi_worker(steps: int, seconds: float) -> str:
+    """A model under `MultiWorkerMirroredStrategy` whose steps take so long on one device, and half
+    as long on two."""
+    program = MULTI_WORKER_OF_ANY_WIDTH.replace("int(sys.argv[1])", str(steps))
+    step = "    loss = train_step(*next(batches))\n"
+    assert step in program
+    takes = f"{seconds} / strategy.num_replicas_in_sync"
+    return program.replace(step, f"{step}    __import__('time').sleep({takes})\n")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.in_depth
+@pytest.mark.timeout(300)
+async def test_an_unchanged_multi_worker_program_goes_on_on_two_devices_on_one_and_on_two_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    workers, steps = types_pb2.PROCESSES_WORKERS, 150
+    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+
+        async def trains_alone(name: str, program: str) -> None:
+            resources = types_pb2.Resources(devices=1, processes=workers)
+            known = {"resources": resources, "schedule": types_pb2.Schedule(policy=TURNS)}
+            await cluster.submit(name, {"train.py": program}, {"number": [0.0]}, **known)
+            await cluster.finished(name)
+
+        async def has_two() -> bool:
+            return await width_of(cluster) == 2
+
+        await submit_elastic(cluster, multi_worker(steps, 0.2), workers)
+        await cluster.until(has_two)
+        await trains_alone("short", SOLE)
+        await cluster.until(has_two)
+        (trial,) = (await cluster.finished("wide")).trials
+        await trains_alone("plain", multi_worker(steps, 0.0))
+        curves = [
+            (await cluster.stub.GetCurve(control.GetCurveRequest(trial=name))).values
+            for name in ("wide/1", "plain/1")
+        ]
+    assert trial.state == types_pb2.TRIAL_STATE_COMPLETED
+    assert trial.resizes >= 3
+    assert {each.devices for each in trial.widths} == {1, 2}
+    assert len(curves[1]) == steps
+    assert list(curves[0]) == pytest.approx(list(curves[1]), rel=0, abs=1e-5)
