@@ -270,6 +270,17 @@ def test_the_carrier_s_failure_is_not_its_riders_unless_it_comes_again() -> None
     assert book.trial("s/2").reason.startswith("as s/0 and s/1 before it:")
 
 
+def test_a_checkpoint_that_is_lost_where_its_trial_fell_back_behind_it_is_not_looked_for() -> None:
+    """Heard of after its run had failed, it is ahead of its trial, which trains again up to there:
+    those that part there ride on that."""
+    book = trained(three(), "s/0#1", 0, 9)
+    book.tell(joined(1, "m"), crashed("s/0#1", 11)).expect("launch s/0#2 on m/0")
+    book.tell(checkpointed("s/0#1", 10)).expect("copy s/0#1@10 from n to n")
+    book.tell(NodeSilent("n", "it is off"), NodeLost("n")).expect()
+    assert [book.trial(f"s/{n}").carrier for n in range(3)] == [None, "s/0", "s/0"]
+    assert [book.trial(f"s/{n}").step for n in range(3)] == [0, 0, 0]
+
+
 def of_two_users() -> Playbook:
     """Two trials of Eve's and one of Ann's that are alike until step 10; one device."""
     book = Playbook()

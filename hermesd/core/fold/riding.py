@@ -92,6 +92,10 @@ def _carry(state: Tables, carrier: Trial, rider: Trial, now: Time) -> None:
     begin = (carrier.forked,) if carrier.awaits_fork and carrier.forked else ()
     known = (each for each in (*remembered(carrier), *begin) if _serves(state, each, rider))
     there = next((each for each in known if each.step == parts), None)
+    if there is not None and carrier.step < limit and not _is_there(state, there):
+        there = (
+            None  # its carrier fell back behind it: it would come back to ride, and be sent again
+        )
     if carrier.carrier is not None:
         _dismount(state, rider)
     elif carrier.phase is Phase.COMPLETED and limit >= carrier.step:
