@@ -419,18 +419,35 @@ async def test_who_has_stalled_keeps_no_turn(
 async def test_who_does_not_read_keeps_no_turn(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(giver.giving, "_turns", asyncio.Semaphore(1))
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 20_000_000)
     async with grpc.aio.insecure_channel(giver.giving.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         word = giver.source().ticket
         wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": word}
-        calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
+        with monkeypatch.context() as impatient:
+            impatient.setattr(giving, "PATIENCE_SECONDS", 0.1)
+            unread = stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted))
+            await becomes(giver.giving._turns.locked)
+            await becomes(lambda: not giver.giving._turns.locked())
         manifest = pb.FetchRequest(file="manifest.json", **wanted)
-        await becomes(giver.giving._turns.locked)
         assert [piece.data async for piece in stub.Fetch(manifest)]
-        for call in calls:
-            call.cancel()
+        unread.cancel()
+
+
+async def test_who_has_not_taken_even_the_first_piece_is_told(
+    giver: Giver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(giving, "PATIENCE_SECONDS", 0.0)
+    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
+        word = giver.source().ticket
+        wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": word}
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            _ = [
+                piece async for piece in stub.Fetch(pb.FetchRequest(file="manifest.json", **wanted))
+            ]
+    assert told.value.code() is CODE.DEADLINE_EXCEEDED
 
 
 async def test_doubts_need_a_ticket_too(giver: Giver) -> None:

@@ -109,6 +109,9 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
         try:
             file, home = await asyncio.to_thread(self._lent, request)
+            # Else gRPC sends it with the first piece, and again with the end of a call whose first
+            # piece nobody took: it refuses that, and such a caller would never hear of the end.
+            await context.send_initial_metadata(())
             async with self._turns:
                 async for data in client_files.rest(file, request.offset, home):
                     async with asyncio.timeout(PATIENCE_SECONDS):
