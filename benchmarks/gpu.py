@@ -199,7 +199,7 @@ class Trainee:
 
 
 class Way:
-    """How a process gives a GPU back and goes on; `phases` are seconds, by name."""
+    """How a process gives a GPU back and goes on."""
 
     name = ""
 
@@ -208,6 +208,7 @@ class Way:
         self.folder = folder
         self.file = str(folder / "saved")
         self.waiting = waiting  # processes that have imported their framework
+        #: The seconds that each phase took, by its name.
         self.phases: dict[str, list[float]] = {}
 
     def away(self, trainee: Trainee) -> None:

@@ -40,17 +40,16 @@ _MODULES = ("keras", "tensorflow", "numpy", "sklearn")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A study to run: its file's content without a schedule, and the folder of its program.
-
-    `warm`: a trial of one step is trained before, so that the first start finds the framework
-    imported as all others do. `slots` are so many CPU slots, or their shares, such as "80%,40%".
-    """
+    """A study to run: its file's content without a schedule, and the folder of its program."""
 
     name: str
     spec: Mapping[str, object]
     directory: Path
     contender: Contender
+    #: How many CPU slots, or their shares, such as "80%,40%".
     slots: int | str
+    #: Whether a trial of one step is trained before, so that the first start finds the framework
+    #: imported as all others do.
     warm: bool = True
 
     def study(self) -> dict[str, object]:
@@ -76,15 +75,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A run: its export, what happened by it, and how loaded the machine was before it.
-
-    `lead` is the seconds from the start of the daemons to the submission.
-    """
+    """A run: its export, what happened by it, and how loaded the machine was before it."""
 
     export: Path
     exported: Exported
     outcome: SimulatedOutcome
     load: float
+    #: The seconds from the start of the daemons to the submission.
     lead: float
 
     @property

@@ -105,10 +105,12 @@ for epoch in range(epochs):
 
 @dataclass(frozen=True)
 class Size:
-    """A model whose step takes about so long: `width` of its layers, `iterations` of an epoch."""
+    """A model whose step takes about so long."""
 
     name: str
+    #: The units of each of its layers.
     width: int
+    #: The steps of an epoch.
     iterations: int
     program: str = KERAS
 

@@ -131,6 +131,42 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
             yield f"{function.name}: what it raises is not below `Raises:`"
 
 
+def test_an_attribute_is_documented_where_it_is_declared() -> None:
+    """Not in its class's docstring, which says what the class is and takes."""
+    faults = [
+        f"{name(path)}: {kind.name}: expected `#:` above {attribute}, instead of in its docstring"
+        for path in SOURCES
+        if name(path).split("/")[0] in (*PRODUCT, "benchmarks")
+        for lines in [path.read_text(encoding="utf-8").splitlines()]
+        for kind in ast.walk(parsed(path))
+        if isinstance(kind, ast.ClassDef)
+        for attribute in named_attributes(kind, lines)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def named_attributes(kind: ast.ClassDef, lines: list[str]) -> Iterator[str]:
+    """The attributes that a docstring names, and that are neither arguments nor have a `#:`."""
+    made = [one for one in kind.body if getattr(one, "name", "") == "__init__"]
+    arguments = {node.arg for one in made for node in ast.walk(one) if isinstance(node, ast.arg)}
+    declared: dict[str, int] = {}
+    for node in [*kind.body, *(node for one in made for node in ast.walk(one))]:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            if isinstance(target, ast.Name) and node in kind.body:
+                declared.setdefault(target.id, target.lineno)
+            elif isinstance(target, ast.Attribute) and is_self(target.value):
+                declared.setdefault(target.attr, target.lineno)
+    for attribute in re.findall(r"`(\w+)`", ast.get_docstring(kind) or ""):
+        line = declared.get(attribute, 0) - 2
+        if line >= 0 and attribute not in arguments and not re.match(r"\s*#:", lines[line]):
+            yield attribute
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
 def test_cited_decisions_exist() -> None:
     known = {f"D{int(path.name[:4])}" for path in DECISIONS}
     assert known

@@ -162,12 +162,13 @@ Metrics = dict[str, Any]
 
 
 class Reporter:
-    """The values since the last report; `due` is when the next one is, by the monotonic clock."""
+    """The values since the last report."""
 
     def __init__(self, send: Callable[[Message], None], signal: str, names: MetricNames) -> None:
         self.last_values: dict[str, Any] = {}
         self.side = SideMetrics()
         self._names = names
+        #: When the next report is due, by the monotonic clock.
         self.due = 0.0
         self._tell = send
         self._signal = signal

@@ -82,7 +82,7 @@ class WithRanks:
 
 
 class Saver:
-    """Makes checkpoints in the folder `checkpoints`; `last` is the newest one that is there.
+    """Makes checkpoints in the folder `checkpoints`.
 
     `lacks` is told why the newest one is not there though it should be, or None.
     """
@@ -90,6 +90,7 @@ class Saver:
     def __init__(
         self, mailbox: AgentChannel, checkpoints: str, lacks: Callable[[str | None], None]
     ) -> None:
+        #: The newest checkpoint that is there.
         self.last: Message | None = None
         self._lacks = lacks
         self._mailbox = mailbox

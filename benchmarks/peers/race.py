@@ -27,10 +27,10 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The trials trained to their end: their losses, which are good by the loss `theta`, and the
-    one that ends lowest."""
+    """The trials trained to their end: their losses, and which one ends lowest."""
 
     losses: dict[int, tuple[float, ...]]
+    #: A trial is good once its loss is as low as this.
     theta: float
     good: tuple[int, ...]
     best: int
@@ -38,24 +38,24 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A tool's figures; None for what it never came to.
+    """A tool's figures; None for what it never came to."""
 
-    `first_good` and `mean_good` are the times at which good trials came to be good, `found` how
-    many of them did; `best` when the best trial was trained to its end. `regret` is how much
-    higher the lowest final loss of the fully trained trials is than that of all; `killed_good`
-    counts the good trials that were not trained to their end. `differs` is the largest difference
-    of a loss from the same epoch's in the loop.
-    """
-
+    #: When the first of the good trials was good, in seconds.
     first_good: float | None
+    #: When the good trials were good, in the mean.
     mean_good: float | None
+    #: How many of the good trials came to be good.
     found: int
+    #: When the best trial was trained to its end.
     best: float | None
     total: float
+    #: How much higher the lowest final loss of the fully trained trials is than that of all.
     regret: float | None
     trained: int
+    #: How many good trials were not trained to their end.
     killed_good: int
     epochs: int
+    #: The largest difference of a loss from that of the same epoch in the loop.
     differs: float
 
 

@@ -40,7 +40,7 @@ COLUMNS = [
 class Asked:
     """A figure of a policy over another's, and what is asked of it with each of `DEVICES`.
 
-    Without floor and goal it is told, not judged. With `worst`, that of the worst file alone.
+    Without floor and goal it is told, not judged.
     """
 
     figure: str
@@ -49,6 +49,7 @@ class Asked:
     goal: tuple[float, ...] = ()
     policy: str = "best_first"
     over: str = "fifo"
+    #: Whether it is that of the worst file alone.
     worst: bool = False
 
     def of(self, values: tuple[float, ...], devices: int) -> float | None:

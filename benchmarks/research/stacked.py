@@ -27,12 +27,13 @@ ADAM = (0.9, 0.999)
 class Task:
     """Inputs [n, in], what should come out [n, out], and the widths of the layers, both included.
 
-    Hidden layers are tanh. The loss is the cross-entropy of `classes`, else the mean square.
+    Hidden layers are tanh.
     """
 
     inputs: Floats
     wanted: Floats
     widths: tuple[int, ...]
+    #: Whether the loss is a cross-entropy; else it is the mean square.
     classes: bool
 
     def weights(self, chance: Generator) -> Weights:

@@ -124,9 +124,10 @@ def _events(
 
 
 class _EventPrinter:
-    """Prints events as they are asked for; `sequence` is the number of the newest that it saw."""
+    """Prints events as they are asked for."""
 
     def __init__(self, output: Format, routine: bool, after: int) -> None:
+        #: The number of the newest event that it saw.
         self.sequence = after
         self._output = output
         self._routine = routine

@@ -29,14 +29,15 @@ CLICK = "click "
 
 
 class Keyboard:
-    """What keys do to a live picture. `left` is set once it is to end.
+    """What keys do to a live picture.
 
-    `trial_at` is the trial that a row of the screen shows, or empty. With `takes_clicks` the mouse
-    is ours, else the terminal's, which marks text by it.
+    `trial_at` is the trial that a row of the screen shows, or empty.
     """
 
     def __init__(self, live: LiveView, trial_at: Callable[[int], str] = lambda _: "") -> None:
+        #: Set once the picture is to end.
         self.left = asyncio.Event()
+        #: Whether the mouse is ours; else it is the terminal's, which marks text by it.
         self.takes_clicks = False
         self._trial_at = trial_at
         self._awake = asyncio.Event()

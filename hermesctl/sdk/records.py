@@ -178,10 +178,11 @@ class TrialState(StrEnum):
 
 
 class ChangedTrials(list[str]):
-    """The ids of the trials that were changed; `notes` say what became of them."""
+    """The ids of the trials that were changed."""
 
     def __init__(self) -> None:
         super().__init__()
+        #: What became of them, in sentences.
         self.notes: list[str] = []
 
 

@@ -207,8 +207,8 @@ class RunId(NamedTuple):
 class Phase(StrEnum):
     """Where a trial stands. WAITING covers never run and suspended alike; see `Trial.kept`.
 
-    Whether it is `final` or `on_device` is asked for every trial of a large study at once: hence
-    attributes, since to look a member up in a set takes ten times as long.
+    What is asked for every trial of a large study at once is an attribute, since to look a member
+    up in a set takes ten times as long.
     """
 
     WAITING = "waiting"
@@ -221,22 +221,22 @@ class Phase(StrEnum):
     CANCELLED = "cancelled"
 
     def __init__(self, word: str) -> None:
+        #: Whether the trial is over.
         self.final = word in ("completed", "failed", "stopped", "cancelled")
+        #: Whether it has its devices.
         self.on_device = word in ("starting", "running", "suspending")
 
 
 class Tier(StrEnum):
-    """How a suspended trial is kept, cheapest first.
-
-    `in_process`: its process is what is kept. It is on one device alone, goes with its node, and
-    may yet come to its own end.
-    """
+    """How a suspended trial is kept, cheapest first."""
 
     PARK = "park"
     CHECKPOINT = "checkpoint"
     KILL = "kill"
 
     def __init__(self, word: str) -> None:
+        #: Whether its process is what is kept: on one device alone, lost with its node, and able to
+        #: come to its own end meanwhile.
         self.in_process = word == "park"
 
 

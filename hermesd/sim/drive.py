@@ -188,10 +188,10 @@ class _Remembering(State):
 class Drive:
     """One simulation; `run` carries it through to the end of every job.
 
-    The devices are equal, or one for each of `speeds`, beside the one that was recorded on. `stays`
-    are those that have ended. The jobs are trials as they are in `specs`, if there are any; losses
-    of those with a root are the same as long as these are alike. With a `widest` above 1 trials may
-    have several devices, on which they are `gain(width)` times as fast as on one.
+    The devices are equal, or one for each of `speeds`, beside the one that was recorded on. The
+    jobs are trials as they are in `specs`, if there are any; losses of those with a root are the
+    same as long as these are alike. With a `widest` above 1 trials may have several devices, on
+    which they are `gain(width)` times as fast as on one.
     """
 
     def __init__(
@@ -218,6 +218,7 @@ class Drive:
         self._scheduler = Scheduler(_Remembering(history), make, make_placement)
         self._live: dict[int, LiveRecording] = {}
         self._steps = [0] * len(order.jobs)
+        #: The runs that have ended.
         self.stays: list[RecordedStay] = []
         self._finished: dict[int, Time] = {}
         self._switches = 0

@@ -22,14 +22,15 @@ TAIL = 1e-6
 
 
 class Coordinates:
-    """One axis. `size` is how many values it has if it is indexed; `ordered` says that neighbors
-    are alike, as numbers are that rise or fall."""
+    """One axis."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
+        #: How many values it has if it is indexed, else None.
         self.size = axis.size if axis.size is not None and axis.size <= INDEXED else None
         self._values = list(axis.grid()) if self.size is not None else []
         self._index = {(type(value), value): i for i, value in enumerate(self._values)}
+        #: Whether neighbors are alike, as numbers are that rise or fall.
         self.ordered = _is_ordered(self._values)
 
     def value(self, at: float) -> Setting:

@@ -59,9 +59,10 @@ class Bench:
 
 
 class Arm:
-    """A run under way; `outcome` is what was heard of it so far."""
+    """A run under way."""
 
     def __init__(self, bench: Bench, link: HostLink, heard: Callable[[int], None]) -> None:
+        #: What was heard of it so far.
         self.outcome = TrialOutput(signal=bench.work.signal)
         # By step, the checkpoints that it wrote in passing for others to go on from.
         self.forks: dict[int, str] = {}

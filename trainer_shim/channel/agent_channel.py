@@ -17,9 +17,10 @@ _LETTERS = 4000  # of a text: the words of an error may be of any length
 
 
 class AgentChannel:
-    """The frames on `channel`; `read` of those that the page's `mail` counts were taken out."""
+    """The frames on `channel`."""
 
     def __init__(self, channel: ByteStream) -> None:
+        #: How many frames were taken out, of those that the page's `mail` counts.
         self.read = 0
         self._channel = channel
         self._early: list[Message] = []

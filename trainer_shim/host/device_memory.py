@@ -24,12 +24,12 @@ Moved = Callable[[str, bool], None]
 
 
 class DeviceMemory:
-    """What one trial's program has on its GPU, if it `has_gpu`. `problem` says why it could not be
-    moved, though that works here."""
+    """What one trial's program has on its GPU, if it `has_gpu`."""
 
     def __init__(self, has_gpu: bool, moves: bool) -> None:
         self.has_gpu = has_gpu
         self._moves = has_gpu and moves
+        #: Why it could not be moved, though that works here.
         self.problem = ""
         self._away: list[int] = []
         self._said: list[Message] = []

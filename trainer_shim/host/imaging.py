@@ -72,10 +72,7 @@ class WorkingChild:
 
 
 class Images:
-    """Whether images can be had of this trial's program, and the one that is being worked on.
-
-    `memory` is a folder that is lost with the trial's world; None without one.
-    """
+    """Whether images can be had of this trial's program, and the one that is being worked on."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -83,6 +80,7 @@ class Images:
         self._laid_out: Mapping[str, list[int]] = {}
         self._asked_at = self._rests_until = 0.0
         self._until = math.inf
+        #: A folder that is lost with the trial's world; None without one.
         self.memory: str | None = None
         self.id = ""  # the checkpoint that is or was written last
         self.problem = ""

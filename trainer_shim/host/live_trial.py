@@ -21,7 +21,7 @@ from trainer_shim.spec import Spec
 
 
 class LiveTrial(ABC):
-    """One trial on this node; `phase` is idle, running, parked or ended."""
+    """One trial on this node."""
 
     def __init__(self, spec: Spec, publish: Callable[[Message], None]) -> None:
         self.spec = spec
@@ -33,6 +33,7 @@ class LiveTrial(ABC):
         self.group = WorkGroup(os.getpid(), spec.cgroup_work)
         self.ranks = OtherRanks(spec, self.group)
         self.attempt = 0
+        #: Idle, running, parked or ended.
         self.phase = "idle"
         self.begins_at_once = True
         self._publish = publish

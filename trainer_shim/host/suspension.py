@@ -92,9 +92,8 @@ class ByCriu(Writing):
 
 
 class Suspension:
-    """Gives the device of a trial back. `stage` is waiting (for a boundary), moving (what is on its
-    device), writing, freezing, frozen (it is done), or ending (the process is about to be
-    reaped).
+    """Gives the device of a trial back.
+
 
     `silent` is a checkpoint taken while parked: freeze again, say only that it is there. With
     `passes` it is one of a program that runs, and goes on at once.
@@ -115,6 +114,8 @@ class Suspension:
         self.passes = passes
         self.then_suspend: tuple[str, float, str] | None = None
         self.then_resume: Resumption | None = None
+        #: Waiting (for a boundary), moving (what is on its device), writing, freezing, frozen (it
+        #: is done), or ending (the process is about to be reaped).
         self.stage = "waiting"
         self._writing: Writing | None = None
         self._trial = trial

@@ -31,9 +31,10 @@ _CLOCK_SECONDS = 0.02
 
 
 class UnseenMetrics:
-    """What one program has told since `began_at`, when it was at `step`; `due` is when to look
-    again. Both are boot-time seconds. `tell` is given each report, without what the program has
-    used."""
+    """What one program has told since `began_at`, in boot-time seconds, when it was at `step`.
+
+    `tell` is given each report, without what the program has used.
+    """
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class UnseenMetrics:
         step: int,
         tell: Callable[[Message], None],
     ) -> None:
+        #: When to look again, in boot-time seconds.
         self.due = began = boottime()
         self._first_report_at = began + _FIRST_SECONDS
         self._rounds = Rounds(step)

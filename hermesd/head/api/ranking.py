@@ -108,7 +108,7 @@ class Measure(NamedTuple):
 
 
 class RankedTrials:
-    """A study's trials, best first. `ranks` count from 1; 0 is none: no number, or failed."""
+    """A study's trials, best first."""
 
     def __init__(self, state: State, study: Study, by: Measure | None = None) -> None:
         """Ranked by what the study ranks, or by another measure."""
@@ -119,6 +119,7 @@ class RankedTrials:
         pieces = [sorted(standings[i : i + PIECE]) for i in range(0, len(standings), PIECE)]
         ordered = list(heapq.merge(*pieces))
         self.trials: Sequence[Trial] = [trial for _, trial in ordered]
+        #: The rank of each, from 1; 0 for one that has no value of the metric, or has failed.
         self.ranks: dict[TrialId, int] = {
             trial.id: 0 if standing[0] else rank
             for rank, (standing, trial) in enumerate(ordered, 1)

@@ -31,9 +31,10 @@ log = structlog.get_logger()
 
 
 class RateLimit:
-    """One node's account, over all its streams. `late`: it is held up."""
+    """One node's account, over all its streams."""
 
     def __init__(self, node: NodeId, clock: Callable[[], float] = boottime) -> None:
+        #: Whether the node is being held up.
         self.late = False
         self.devices = 0
         self._node = node

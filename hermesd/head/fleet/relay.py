@@ -31,9 +31,10 @@ SEGMENT_BYTES = 16 * 2**20
 
 
 class Spool:
-    """First in, first out. `unread` counts the bytes that wait."""
+    """Bytes on disk, first in, first out."""
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        #: How many bytes wait to be read.
         self.unread = 0
         self._folder = folder
         self._limit = segment_bytes

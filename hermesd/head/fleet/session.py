@@ -43,7 +43,7 @@ class SessionEnded(Exception):
 
 
 class NodeSession:
-    """The outbox of one stream. `closing` says why it ends, once it does.
+    """The outbox of one stream.
 
     `grant` makes the lease of a message by when that was sent, by the node's clock.
     """
@@ -72,6 +72,7 @@ class NodeSession:
         self.attached = False
         # It has said goodbye for good.
         self.left = False
+        #: Why it ends, once it does.
         self.closing: str | None = None
         self.closed = asyncio.Event()
         self.usage: dict[DeviceId, types.Usage] = {}

@@ -60,11 +60,12 @@ _PRAGMAS = (
 
 
 class Transactions:
-    """Made by `transactions`. `syncs` are the times of bare COMMITs: the write and its fsync."""
+    """Made by `transactions`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._thread = ThreadPoolExecutor(1, "journal")
+        #: How long bare COMMITs took: the write and its fsync.
         self.syncs = Histogram()
 
     async def open(self) -> None:
@@ -282,7 +283,7 @@ async def opened(directory: Path) -> AsyncIterator[Journal]:
 
 
 class Journal:
-    """Append, read, follow. Made by `opened`. `body_bytes` counts what was appended since."""
+    """Append, read, follow. Made by `opened`."""
 
     def __init__(
         self,
@@ -300,6 +301,7 @@ class Journal:
         self._last = last
         # With which entry each study began that was asked about.
         self._first: dict[StudyId, int] = {}
+        #: How many bytes of entries were appended since it was opened.
         self.body_bytes = 0
         self._broken: JournalBroken | None = None
         self._fresh = FreshPoints()

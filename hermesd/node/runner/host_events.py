@@ -291,12 +291,14 @@ class Nonsense(Foreseen):
 
 
 class HostEvents:
-    """One assignment's events; `seen` is the last that was heard, `worker` its process."""
+    """One assignment's events."""
 
     def __init__(self, context: NodeContext, folder: TrialFolder, assignment: Assignment) -> None:
         self.assignment = assignment
+        #: Its training process.
         self.worker: processes.Remembered | None = None
         self._ranks: frozenset[int] = frozenset()  # the others of its processes
+        #: The number of the last event that was heard.
         self.seen = 0
         # Up to this one another daemon may have told the head of them before.
         self.told_before = 0.0

@@ -44,8 +44,9 @@ log = structlog.get_logger()
 
 
 class NotStarted(Foreseen):
-    """A run that can't be started here; says why, and what `kind` of failure it is, if known."""
+    """A run that can't be started here, and why."""
 
+    #: What kind of failure it is; empty where that is not known.
     kind = ""
 
 

@@ -52,8 +52,10 @@ class Doubter(Protocol):
 
 
 class Giving(transfer_pb2_grpc.TransferServiceServicer):
-    """The servicer and its server; `address` is where it serves, once started. The `doubter` looks
-    at a checkpoint that another node did not get."""
+    """The servicer and its server.
+
+    The `doubter` looks at a checkpoint that another node did not get.
+    """
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Giving(transfer_pb2_grpc.TransferServiceServicer):
         shared: Shared | None = None,
     ) -> None:
         self.key = ticket.new_key()
+        #: Where it serves, once it is started.
         self.address = ""
         self._folders = folders
         self._shared = shared

@@ -30,13 +30,14 @@ class SharedAway(Exception):
 
 
 class Shared:
-    """The directory at `root`; `name` tells it from all others. Everything here blocks."""
+    """The directory at `root`. Everything here blocks."""
 
     def __init__(self, root: Path, node: str, apart: bool = False) -> None:
         """`apart`: programs run as others than the daemon. Raises SharedAway."""
         self._root = root
         self._node = node
         try:
+            #: What tells it from all others.
             self.name = _marked(root)
             if apart:
                 _close(root)

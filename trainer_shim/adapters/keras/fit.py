@@ -99,12 +99,13 @@ def _other_epochs(number: int, past: State, epochs: int, why: str = "") -> Other
 
 
 class Validation:
-    """The validations of one fit: `done` of them by now, of them so many before a checkpoint.
+    """The validations of one fit.
 
     `data` are what the fit was given.
     """
 
     def __init__(self, data: Any = None) -> None:
+        #: How many there were by now.
         self.done = 0
         self.data = data
         self._made = 0  # iterators over the data; Keras makes some in vain

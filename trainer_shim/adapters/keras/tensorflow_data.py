@@ -33,9 +33,10 @@ _SHARED = "the training and validation data are drawn from one shuffle"
 
 
 class TensorFlowData:
-    """What the `number`-th fit reads its batches from; `iterator` is Keras' own, over epochs."""
+    """What the `number`-th fit reads its batches from."""
 
     def __init__(self, session: FitSession, number: int) -> None:
+        #: Keras' own iterator over epochs.
         self.iterator: Any = None
         self._session = session
         self._number = number

@@ -58,10 +58,10 @@ class FrameworkPass:
 
 
 class SideIterators:
-    """The iterators over loaders that there are: `passes` has what reads each by its `id`, for that
-    is asked at each batch."""
+    """The iterators over loaders that there are."""
 
     def __init__(self, next_batch: Callable[[Any], Any], tell: Callable[[str], None]) -> None:
+        #: What reads each of them, by its `id`, since that is asked at each batch.
         self.passes: dict[int, IteratorUse] = {}
         self.next_batch = next_batch
         self.new: list[tuple[weakref.ref[Any], str]] = []

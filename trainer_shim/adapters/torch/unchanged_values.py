@@ -23,9 +23,10 @@ _KEEPING = (list, dict, set, deque)
 
 
 class UnchangedValues:
-    """What was there before the first pass; `noting` until that begins."""
+    """What was there before the first pass."""
 
     def __init__(self) -> None:
+        #: Whether the first pass has yet to begin.
         self.noting = True
         self.known: dict[int, tuple[str, int]] = {}
         self.iterators = PythonIterators()
