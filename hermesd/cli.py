@@ -97,7 +97,10 @@ def head(
     ] = False,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
-    """Run the control daemon."""
+    """Run the control daemon.
+
+    Example: hermesd head --config /etc/hermes/hermesd.toml
+    """
     _see_descriptors(HEADS_DESCRIPTORS)
     with _importing():
         import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
@@ -139,7 +142,10 @@ def node(
     embedded: Embedded = False,
     until_stdin_closes: UntilStdinCloses = False,
 ) -> None:
-    """Run the node daemon, or have this machine join a head first."""
+    """Run the node daemon, or have this machine join a head first.
+
+    Example: hermesd node --config /etc/hermes/hermesd.toml
+    """
     _see_descriptors()
     if context.invoked_subcommand is None:
         settings = _node_settings(
@@ -180,7 +186,10 @@ def join(
         ),
     ] = False,
 ) -> None:
-    """Join a head with a token; from then on, `hermesd node` connects to it."""
+    """Join a head with a token; from then on, `hermesd node` connects to it.
+
+    Example: hermesd node join gpu1.example.org:7411 --token-file - --run-as self
+    """
     from hermesd.commands import join as joining
     from hermesd.node.daemon import see_told
 
@@ -243,7 +252,10 @@ def local(
     state: Annotated[Path | None, typer.Option(help="Where everything is kept.")] = None,
     slots: Slots = None,
 ) -> None:
-    """Run a head and a node for this user, on a Unix socket."""
+    """Run a head and a node for this user, on a Unix socket.
+
+    Example: hermesd local --slots 4
+    """
     _see_descriptors()
     from hermesd import logs
     from hermesd.local import InTheWay, LocalRefused, serve

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NoReturn
 
 import typer
@@ -19,6 +20,8 @@ from typer.core import TyperGroup
 # Typer brings a click of its own or uses the one that is installed, by its version.
 MISTAKE: type[Exception] = typer.BadParameter.__mro__[1]
 WORDS = "hermes.words"
+# No bound to people: the largest number that fits into a message.
+LARGEST = 2**31 - 1
 # What its messages expect, and ours.
 EXPECTED = (
     (r"greater than or equal to (\S+?)\.?$", r"\1 or more"),
@@ -73,8 +76,8 @@ class OneLineGroup(TyperGroup):
 
 
 def _unwrap(command: Any) -> None:
-    """Have a command's help, and that of those below it, in paragraphs of one line each, and no
-    type beside a flag, which takes no value."""
+    """Have a command's help, and that of those below it, in paragraphs of one line each, ranges of
+    numbers in words, and no type beside a flag, which takes no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
     all_of = command.get_params
 
@@ -83,11 +86,22 @@ def _unwrap(command: Any) -> None:
         for each in found:
             if getattr(each, "is_flag", False):
                 each.metavar = ""
+            elif getattr(each, "min", getattr(each, "max", None)) is not None:
+                each.metavar = each.metavar or "N"
+                each._get_number_range_help_str = partial(_range, each)
         return found
 
     command.get_params = get_params
     for each in getattr(command, "commands", {}).values():
         _unwrap(each)
+
+
+def _range(parameter: Any) -> str:
+    """The numbers that an option takes, in words; empty if any will do."""
+    least, most = getattr(parameter, "min", None), getattr(parameter, "max", None)
+    if most is not None and most < LARGEST:
+        return f"{least:g} to {most:g}" if least is not None else f"{most:g} or less"
+    return f"{least:g} or more" if least else ""
 
 
 def misuse_of(error: Any, words: Sequence[str]) -> Misuse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,10 @@ def test_a_page_of_help_fits_and_cuts_nothing(
     assert max(map(len, page)) <= COLUMNS
     assert "…" not in said.stdout
     assert "<bool>" not in said.stdout, "a flag takes no value"
+    assert "<=" not in said.stdout, "a range of numbers is in words"
+    if not getattr(command, "commands", {}):
+        example = rf"Example: (source <\()?{' '.join(words)}\b"
+        assert re.search(example, " ".join(said.stdout.split()))
     # A paragraph is broken where the line is full, not where the source was.
     about = page[: next(at for at, line in enumerate(page) if line.startswith("╭"))]
     for line, following in itertools.pairwise(about):

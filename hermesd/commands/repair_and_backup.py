@@ -31,6 +31,8 @@ def backup(
     """Save the head's state to a file while it runs; to restore it, unpack the file.
 
     Checkpoints are not included; they are on the nodes.
+
+    Example: hermesd backup /root/saved.tar --config /etc/hermes/hermesd.toml
     """
     from hermesd.config.sources import ConfigError, load_head
     from hermesd.head.journal.backup import backup

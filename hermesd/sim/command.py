@@ -62,7 +62,7 @@ def simulate(
     trials: Annotated[
         int | None,
         typer.Option(
-            help="Trials in an order. Default: 16; an exported study is run whole.",
+            help="How many trials an order has. Default: 16; an exported study is run whole.",
             show_default=False,
         ),
     ] = None,
@@ -79,16 +79,14 @@ def simulate(
         int, typer.Option(help="How many random orders to try, the same for every policy.")
     ] = 200,
     switch_cost: Annotated[
-        str, typer.Option(help="paper, or the seconds of a suspend and a resume.")
+        str, typer.Option(help="The seconds of a suspend with its resume, or paper.")
     ] = "paper",
     metric_loss: Annotated[
-        str, typer.Option(help="The loss that policies see and figures mean: base or total.")
+        str, typer.Option(help="Which loss policies see and figures are about: base or total.")
     ] = "base",
     good: Annotated[
         str,
-        typer.Option(
-            help="Good is way, 90 % of the way from start to best; or optimum, best / 0.9."
-        ),
+        typer.Option(help="Good: way, 90 % of that from start to best; or optimum, best / 0.9."),
     ] = "way",
     seed: Annotated[int, typer.Option(help="The seed of the random orders.")] = 0,
     processes: Annotated[
@@ -101,7 +99,10 @@ def simulate(
     charts: Charts = None,
     history: History = None,
 ) -> None:
-    """Compare policies on recorded curves, in virtual time."""
+    """Compare policies on recorded curves, in virtual time.
+
+    Example: hermesd simulate --curves digits.jsonl --policy fifo,best_first --devices 4 --orders 1
+    """
     from hermesd.sim import comparison
 
     files = [*(curves or ()), *(more or ())]
@@ -127,6 +128,8 @@ def replay(
     """Print as JSON how an exported study ran, and how it would have under other policies.
 
     `hermesctl study replay` shows the same as tables.
+
+    Example: hermesd replay digits.jsonl --policy asha,fifo | jq .policies
     """
 
     def answer(chosen: tuple[Contender, ...]) -> Any:
@@ -149,6 +152,8 @@ def forecast(
     """Print as JSON when a planned study would have results, judging by an exported one.
 
     `hermesctl preview` shows the same as text.
+
+    Example: hermesd forecast digits.jsonl --trials 32 --devices 4
     """
 
     def answer(chosen: tuple[Contender, ...]) -> Any:
@@ -198,7 +203,10 @@ Written = Annotated[
 
 
 def check(policy: Written) -> None:
-    """Check that a policy keeps its contract, then run a small simulated study with it."""
+    """Check that a policy keeps its contract, then run a small simulated study with it.
+
+    Example: hermesd policy check asha:eta=2
+    """
     from hermesd.policy import make_policy
     from hermesd.policy.check import faults
     from hermesd.refusal import Refused

@@ -5,14 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -841,23 +838,6 @@ def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     text = hermesctl("study", "show", "digits", "--file").stdout
     assert yaml.safe_load(text)["schedule"] == {"policy": "best_first"}
-
-
-def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
-    """Each command below a group, as what is typed for it."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, *path, name)
-        else:
-            yield (*path, name)
-
-
-def test_the_help_of_every_command_has_an_example_of_it(state: Path) -> None:
-    paths = list(commands(typer.main.get_command(app)))
-    assert ("checkpoint", "download") in paths
-    for path in paths:
-        words = " ".join(hermesctl(*path, "--help").stdout.split())
-        assert re.search(rf"Example: (source <\()?hermesctl {' '.join(path)}\b", words), path
 
 
 def test_the_help_says_every_exit_code(state: Path) -> None:
