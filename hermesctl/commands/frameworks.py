@@ -66,7 +66,7 @@ async def frameworks(python: str) -> list[InstalledFramework]:
     try:
         return [InstalledFramework(*each) for each in json.loads(out.splitlines()[-1])]
     except (ValueError, TypeError, IndexError):
-        raise NoInterpreter("it is no Python") from None
+        raise NoInterpreter("it is not a Python") from None
 
 
 async def untested(spec: StudySpec, directory: Path) -> list[str]:

@@ -124,7 +124,7 @@ def drain_facts(node: Node) -> list[tuple[str, str]]:
     if node.stuck:
         ways = command("trial stop TRIAL")
         ways += f", or {command(f'node undrain {node.id}')}" if node.draining else ""
-        facts.append(("cannot leave", f"{_some(node.stuck)}: no checkpoint brings it back; {ways}"))
+        facts.append(("cannot leave", f"{_some(node.stuck)}: no checkpoint can restore it; {ways}"))
     if node.only_copies:
         trials = count(node.only_copies, "unfinished trial")
         words = f"the checkpoints of {trials}: others fetch them from its daemon"

@@ -296,7 +296,7 @@ def _or_noted(
     try:
         return source.value(about[key]) if key in about else None
     except _Unknown:
-        draft.note(f"left out: {key} (line {about[key].lineno}), whose value does not stand there")
+        draft.note(f"left out: {key} (line {about[key].lineno}), whose value is not written out")
         return None
 
 
@@ -436,7 +436,7 @@ def _suggest(
     try:
         about = _values(source, call, *names)
     except _Unknown:
-        draft.note(f"left out: line {line}, whose {kind} is given what does not stand there")
+        draft.note(f"left out: line {line}, whose {kind} is given a value that is not written out")
         return
     name, more = str(about.get("name")), {"when": dict(when)} if when else {}
     if name in draft.parameters and draft.data.get("method") != "grid":
@@ -485,7 +485,7 @@ def from_ray(path: Path) -> StudyDraft:
     for one in ast.walk(source.tree):
         if isinstance(one, ast.Call) and _is_drawn_by_ray(one) and id(one) not in inner:
             what = printable(cut(ast.unparse(one)))
-            draft.note(f"left out: {what} (line {one.lineno}), which stands in no dict")
+            draft.note(f"left out: {what} (line {one.lineno}), which is in no dict")
     for name, call in source.calls():
         if name in ("TuneConfig", "RunConfig", "run", "Tuner"):
             _ray_settings(source, draft, given(call))
@@ -544,7 +544,7 @@ def _ray_space(source: PythonSource, draft: StudyDraft, node: ast.Dict, prefix: 
             elif values := plain_values(draft, name, [source.value(one)]):
                 draft.parameters[name] = {"value": values[0]}
         except (_Unknown, KeyError, TypeError):
-            draft.note(f"left out: {name} (line {one.lineno}), whose value does not stand there")
+            draft.note(f"left out: {name} (line {one.lineno}), whose value is not written out")
 
 
 def _ray_axis(source: PythonSource, draft: StudyDraft, name: str, call: ast.Call) -> dict[str, Any]:
@@ -759,7 +759,7 @@ class _Whole:
         except _Unknown:
             where = ".".join(keys) or cut(ast.unparse(node))
             self.notes.append(
-                f"left out: {where} (line {node.lineno}), whose value does not stand there"
+                f"left out: {where} (line {node.lineno}), whose value is not written out"
             )
             return
         there = self.data

@@ -89,7 +89,7 @@ async def test_nothing_of_the_current_folder_is_imported(
     [
         ("echo broken >&2; exit 1", "broken"),
         ("exit 3", "exit code 3"),
-        ("cat > /dev/null; echo 2.13", "it is no Python"),
+        ("cat > /dev/null; echo 2.13", "it is not a Python"),
         ("#!/no/such/interpreter", "No such file or directory"),
     ],
 )

@@ -73,7 +73,7 @@ def test_show_says_what_keeps_a_node_from_being_empty(head: FakeHead) -> None:
     shown = " ".join(hermesctl("node", "show", "box").stdout.split())
     assert "running digits/1, to the end of each quantum" in shown
     assert "digits/9 and 2 more" in shown
-    assert "cannot leave digits/1: no checkpoint brings it back" in shown
+    assert "cannot leave digits/1: no checkpoint can restore it" in shown
     assert "the checkpoints of 3 unfinished trials" in shown
     head.nodes = [busy_box(stuck=["digits/1"])]
     assert "cannot leave" not in hermesctl("node", "show", "box").stdout
