@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,15 +19,17 @@ import pytest
 from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from tests.forked import Forked
 from tests.hermesctl.fake_head import FakeHead, HeadThread, event, trial
 
 HERMESCTL = (sys.executable, "-m", "hermesctl.cli")
 
 
-def run(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HERMESCTL, *args], text=True, capture_output=True, stdin=subprocess.DEVNULL, **options
-    )  # type: ignore[call-overload]
+def run(
+    *args: str, environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    forked = Forked("hermesctl", *args, environment=environment)
+    return subprocess.CompletedProcess(args, *forked.communicate())
 
 
 def many(head: FakeHead) -> None:
@@ -69,7 +71,13 @@ def test_a_closed_stdout_is_no_error(head: FakeHead) -> None:
 )
 def test_any_terminal_will_do(head: FakeHead, environment: dict[str, str]) -> None:
     head.add_study("digits", trial(1, signal=0.5, reason="naïve…"))
-    done = run("trial", "show", "digits/1", env={**os.environ, **environment})
+    done = subprocess.run(
+        [*HERMESCTL, "trial", "show", "digits/1"],
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "Traceback" not in done.stderr
@@ -363,7 +371,7 @@ def test_ids_are_completed(head: FakeHead) -> None:
             "COMP_WORDS": f"hermesctl {words}",
             "COMP_CWORD": str(len(words.split(" "))),
         }
-        return run(env=environment).stdout.split()
+        return run(environment=environment).stdout.split()
 
     assert complete("study show di") == ["digits"]
     assert complete("trial show digits/") == ["digits/1", "digits/2"]
@@ -379,5 +387,5 @@ def test_completion_without_a_head_is_silent(state: Path) -> None:
         "COMP_WORDS": "hermesctl study show ",
         "COMP_CWORD": "3",
     }
-    done = run(env=environment)
+    done = run(environment=environment)
     assert (done.stdout.strip(), done.stderr) == ("", "")

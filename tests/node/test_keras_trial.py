@@ -1,11 +1,13 @@
 """An unchanged Keras program on a node: warm start, park, checkpoint, and the same losses."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from hermesd.core.events import FidelityKnown, RunCompleted, RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Fidelity, RunId, Tier
+from tests.forked import WITHOUT
 
 from .conftest import CPU1, Head, Node
 
@@ -30,7 +32,10 @@ runs = pathlib.Path("runs")
 before = len(runs.read_text()) if runs.exists() else 0
 runs.write_text("x" * (before + 1))
 """
-LONG = ("python", "train.py", "150")
+LONG: dict[str, Any] = {
+    "argv": ("python", "train.py", "150"),
+    "environment": (("PYTHONPATH", WITHOUT),),
+}
 
 
 def weights(node: Node, trial: str) -> str:
@@ -45,23 +50,21 @@ async def test_suspended_in_both_tiers_it_ends_as_if_nothing_had_happened(
     running: Callable[..., Awaitable[RunId]],
     suspended: Callable[..., Awaitable[RunSuspended]],
 ) -> None:
-    plain = launch(trial="plain/1", program=PROGRAM, argv=LONG, device=CPU1)
+    plain = launch(trial="plain/1", program=PROGRAM, **LONG, device=CPU1)
     await head.hears(RunCompleted, plain)
-    run = launch(trial="moved/1", program=PROGRAM, argv=LONG)
+    run = launch(trial="moved/1", program=PROGRAM, **LONG)
     await head.hears(RunStarted, run)
     assert (await head.hears(FidelityKnown, run)).fidelity in (
         Fidelity.EXACT,
         Fidelity.EXACT_IF_DETERMINISTIC,
     )
     parked = await suspended(run, Tier.PARK)
-    second = launch(trial="moved/1", attempt=2, program=PROGRAM, argv=LONG, parked=run)
+    second = launch(trial="moved/1", attempt=2, program=PROGRAM, **LONG, parked=run)
     await head.hears(RunStarted, second)
     kept = await suspended(second, Tier.CHECKPOINT)
     assert kept.tier is Tier.CHECKPOINT
     assert parked.step <= kept.step < 1200
-    third = launch(
-        trial="moved/1", attempt=3, program=PROGRAM, argv=LONG, checkpoint=kept.checkpoint
-    )
+    third = launch(trial="moved/1", attempt=3, program=PROGRAM, **LONG, checkpoint=kept.checkpoint)
     done = await head.hears(RunCompleted, third)
     assert done.step == 1200
     moved, plain_losses = losses(head, "moved/1"), losses(head, "plain/1")
@@ -82,15 +85,15 @@ async def test_what_cannot_be_restored_twice_is_set_aside(
 ) -> None:
     """A program that trains on more data each time: it goes on from the beginning."""
     program = PROGRAM.replace("(64, 8)", "(64 + 8 * before, 8)").replace("import sys", BEFORE)
-    first = await running(program=program, argv=LONG)
+    first = await running(program=program, **LONG)
     kept = (await suspended(first, Tier.CHECKPOINT)).checkpoint
     assert kept is not None
     for attempt in (2, 3):
-        run = launch(attempt=attempt, program=program, argv=LONG, checkpoint=kept)
+        run = launch(attempt=attempt, program=program, **LONG, checkpoint=kept)
         failed = await head.hears(RunFailed, run)
         assert failed.error_kind == "restore"
         assert "data differ" in failed.detail
-    fourth = launch(attempt=4, program=program, argv=LONG, checkpoint=kept)
+    fourth = launch(attempt=4, program=program, **LONG, checkpoint=kept)
     assert (await head.hears(RunStarted, fourth)).step == 0
     assert (await head.hears(RunCompleted, fourth)).step == 1200
     unusable = node.config.state_dir / "trials" / "digits" / "1" / "unusable"

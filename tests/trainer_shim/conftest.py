@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.trainer_shim.driving import Trial, Zygote, ending
-from tests.trainer_shim.suspending import tensorflow_zygote
+from tests.trainer_shim.suspending import tensorflow_zygote, warm_zygote
 
 MakeTrial = Callable[..., Trial]
 
@@ -36,4 +36,11 @@ def make_trial(tmp_path: Path) -> Iterator[MakeTrial]:
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A process that has imported TensorFlow and Keras, and run nothing."""
     with tensorflow_zygote(tmp_path_factory.mktemp("zygote")) as warm:
+        yield warm
+
+
+@pytest.fixture(scope="session")
+def jax_zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """A process that has imported Keras on JAX, and run nothing."""
+    with warm_zygote(tmp_path_factory.mktemp("zygote"), "keras", KERAS_BACKEND="jax") as warm:
         yield warm

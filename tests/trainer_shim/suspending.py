@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import Forked
+from tests.forked import WITHOUT, Forked
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": WITHOUT}
 Outcome = tuple[dict[int, float], str]
 
 
@@ -57,7 +57,7 @@ class Runs:
     """Runs of one program, each in a folder of its own; cold ones if there is no zygote."""
 
     def __init__(self, zygote: Zygote | None, folder: Path, program: str, **variables: str) -> None:
-        self.environment = environment(**QUIET, **variables)
+        self.environment = environment(**{**QUIET, **variables})
         self.folder = folder
         self.script = folder / "train.py"
         self.script.write_text(program)

@@ -83,7 +83,8 @@ def runs(request: pytest.FixtureRequest, tmp_path: Path) -> Runs:
         return Runs(request.getfixturevalue("zygote"), tmp_path, program)
     if request.param == "keras on jax":
         program = keras_backend_programs.program(KERAS, seeded=True)
-        return Runs(None, tmp_path, program, KERAS_BACKEND="jax")
+        jax_zygote = request.getfixturevalue("jax_zygote")
+        return Runs(jax_zygote, tmp_path, program, KERAS_BACKEND="jax")
     program = torch_programs.program(TORCH, seeded=True)
     return Runs(request.getfixturevalue("torch_zygote"), tmp_path, program)
 

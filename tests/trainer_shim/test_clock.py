@@ -158,7 +158,7 @@ def test_a_pytorch_run_has_one_folder_and_its_files_are_the_same(
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
 def test_a_keras_run_has_one_folder(make_trial: MakeTrial, zygote: Zygote) -> None:
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    env = environment(**QUIET)
     undisturbed = named_alike(run(make_trial(KERAS, env=env, seed=1), zygote=zygote))
     assert undisturbed["runs/TIME/log.csv"].count(b"\n") == 4
     suspended = make_trial(KERAS, env=env, seed=1)

@@ -145,7 +145,7 @@ def test_a_rerun_that_dies_before_it_is_back_has_lost_nothing(make_trial: MakeTr
 @pytest.mark.timeout(300)
 def test_logs_of_an_unchanged_keras_program(make_trial: MakeTrial, zygote: Zygote) -> None:
     """Ended in two epochs and at the end of one; and back at an older checkpoint than the last."""
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    env = environment(**QUIET)
     undisturbed = run(make_trial(KERAS, env=env, seed=1), zygote=zygote)
     assert undisturbed["log.csv"].count(b"\n") == 16
     assert undisturbed["keras.csv"].count(b"\n") == 4

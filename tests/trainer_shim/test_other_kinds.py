@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import WITHOUT
 from tests.trainer_shim import keras_programs, tf_programs, torch_programs
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote
@@ -134,7 +135,7 @@ print("FINAL", model.coef_.tobytes().hex(), scores)
 )
 def test_a_loop_that_no_adapter_sees_is_only_parked_and_says_so(tmp_path: Path, body: str) -> None:
     """Whatever is asked for, it is held where it is; what it computes is what it does by hand."""
-    runs = Runs(None, tmp_path, PAUSE + UNSEEN + body)
+    runs = Runs(None, tmp_path, PAUSE + UNSEEN + body, PYTHONPATH="")
     with runs.trial("parked") as trial:
         (trial.directory / "amid").touch()
         trial.start()
@@ -202,7 +203,7 @@ def test_a_version_that_was_not_tested_is_only_parked_and_says_so(
     tmp_path: Path, package: str, file: str, program: str
 ) -> None:
     path = of_another_version(tmp_path / "packages", package, file, "3.99.0")
-    runs = Runs(None, tmp_path, program, PYTHONPATH=path)
+    runs = Runs(None, tmp_path, program, PYTHONPATH=f"{path}:{WITHOUT}")
     with runs.trial("untested") as trial:
         trial.start(limit=3)
         assert trial.until("parked")["step"] == 3

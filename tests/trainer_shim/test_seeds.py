@@ -7,8 +7,8 @@ import random
 import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
-from tests.trainer_shim.driving import Trial
-from tests.trainer_shim.suspending import complete
+from tests.trainer_shim.driving import Trial, environment
+from tests.trainer_shim.suspending import QUIET, complete
 
 DRAWING = """
 import importlib.util, random, time
@@ -98,7 +98,8 @@ def drawn(trial: Trial, *, anew_after: tuple[int, ...]) -> dict[int, dict[str, f
 def test_each_process_of_a_trial_draws_the_same(make_trial: MakeTrial, more: str) -> None:
     program = DRAWING.replace("{more}", more)
     # Once, where each process imports a framework for seconds.
-    one = drawn(make_trial(program, seed=7), anew_after=(1,) if more else (1, 2, 3))
+    trial = make_trial(program, env=environment(**QUIET), seed=7)
+    one = drawn(trial, anew_after=(1,) if more else (1, 2, 3))
     bodies = [one[step].pop("body") for step in (1, 2, 3)]
     assert bodies == [random.Random(step).random() for step in (1, 2, 3)]
     assert one[1] == one[2] == one[3]

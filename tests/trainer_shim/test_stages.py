@@ -83,7 +83,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return Runs(request.getfixturevalue("zygote"), folder, program)
     if request.param == "keras on jax":
         program = keras_backend_programs.program(KERAS, seeded=True)
-        return Runs(None, folder, program, KERAS_BACKEND="jax")
+        jax_zygote = request.getfixturevalue("jax_zygote")
+        return Runs(jax_zygote, folder, program, KERAS_BACKEND="jax")
     program = torch_programs.program(TORCH, seeded=True)
     return Runs(request.getfixturevalue("torch_zygote"), folder, program)
 
