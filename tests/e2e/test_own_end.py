@@ -219,6 +219,7 @@ async def before_a_boundary(trial: Standing, order: Order) -> None:
     # Its host may hear of the order when the program is on its way out: then it is parked there.
     await trial.comes_to_rest()
     if (await trial.trial()).state == WAITING:
+        await trial.undrain()  # or it would wait there for ever
         await trial.resume()
 
 

@@ -43,6 +43,7 @@ def weights(node: Node, trial: str) -> str:
     return text[text.index("weights") :]
 
 
+@pytest.mark.timeout(240)
 async def test_suspended_in_both_tiers_it_ends_as_if_nothing_had_happened(
     head: Head,
     node: Node,
