@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -43,3 +44,10 @@ def test_each_is_known_by_its_content_from_wherever_it_comes() -> None:
 def test_the_image_and_the_services_are_installed_by_it() -> None:
     for file in ("deploy/Containerfile", "Makefile"):
         assert "--require-hashes" in (ROOT / file).read_text()
+
+
+def test_what_the_image_is_built_on_is_known_by_its_content() -> None:
+    lines = (ROOT / "deploy" / "Containerfile").read_text().splitlines()
+    (base,) = [line for line in lines if line.startswith("ARG BASE=")]
+    assert re.fullmatch(r"ARG BASE=python:[\w.-]+@sha256:[0-9a-f]{64}", base)
+    assert [line for line in lines if line.startswith("FROM ")] == ["FROM ${BASE}"]
