@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermesd.node.machine import detach
-from hermesd.node.machine.accounts import UnixAccount
+from hermesd.node.machine.accounts import UnixAccount, regular
 
 # For a program that is to be process 1 of its own namespaces, and for one whose forks are to be
 # left to such a process.
@@ -89,6 +89,15 @@ async def start(
 def last_words(log: Path) -> str:
     """The end of what a program printed, in the file that its errors went to."""
     try:
-        return log.read_bytes()[-500:].decode(errors="replace").strip() or "it printed nothing"
+        with regular(log) as file:
+            return end_of(file.fileno())
     except OSError:
-        return "it printed nothing"
+        return end_of(None)
+
+
+def end_of(printed: int | None, most_bytes: int = 500) -> str:
+    """The last of what is in a file, which may be of any size."""
+    data = b""
+    if printed is not None:
+        data = os.pread(printed, most_bytes, max(0, os.fstat(printed).st_size - most_bytes))
+    return data.decode(errors="replace").strip() or "it printed nothing"

@@ -20,6 +20,7 @@ from hermesd.node.machine.detached import WORLD, NotBegun
 from hermesd.node.machine.environment import passed
 
 TRY_SECONDS = 30.0
+TOLD_BYTES = 64 << 10
 _OFF = "off"
 # All that a CRIU needs to work for any user in the machine's own namespaces: to choose the number
 # of a process, and to give its rights up. It gains no right over processes of others.
@@ -115,24 +116,24 @@ async def _run(
     account: UnixAccount,
     world: Sequence[str],
 ) -> str:
-    told = folder / "told"
     environment = {**passed(os.environ), "PYTHONPATH": str(shim), **more}
     command = [sys.executable, "-m", *module]
-    errors = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # Read by its descriptor: another program of the account may put anything at its place.
+    told = os.open(folder / "told", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     try:
         pid = await detached.start(
-            command, environment, folder=folder, errors=errors, world=world, account=account
+            command, environment, folder=folder, errors=told, world=world, account=account
         )
         async with asyncio.timeout(TRY_SECONDS):
             await processes.exited(pid)
+        return detached.end_of(told, TOLD_BYTES).rpartition("\n")[2]
     except NotBegun:
-        raise NotBegun(f"{_namespaces_refused()} ({detached.last_words(told)})") from None
+        raise NotBegun(f"{_namespaces_refused()} ({detached.end_of(told)})") from None
     except TimeoutError:
         processes.kill([pid])
         return f"trying one out took more than {TRY_SECONDS:g} s"
     finally:
-        os.close(errors)
-    return told.read_text(errors="replace").strip().rpartition("\n")[2] or "it printed nothing"
+        os.close(told)
 
 
 def _namespaces_refused() -> str:

@@ -181,7 +181,8 @@ class Venvs:
         wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
         with as_owner(folder.parent):
             folder.mkdir(parents=True)
-            wanted.write_text(venv.requirements, encoding="utf-8")
+            with wanted.open("x", encoding="utf-8") as file:
+                file.write(venv.requirements)
         uv = shutil.which("uv", path=self._environ.get("PATH", os.defpath))
         run = partial(self._run, account, folder)
         if uv is not None:

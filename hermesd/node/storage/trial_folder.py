@@ -42,6 +42,9 @@ _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[0-9]+")
 _TERMINAL = frozenset({"suspended", "completed", "failed"})
 _JOURNAL = ("identity", "run.pb", "last.pb", "parked", "rebuilt")
 
+# A host lets its file come to no more than this, and none of its lines.
+WRITTEN_BYTES, LINE_BYTES = 32 << 20, 128 << 10
+
 # No study's directory goes while one of a trial is made in it.
 _STUDIES = threading.Lock()
 
@@ -252,12 +255,19 @@ class TrialFolder:
         return {str(event.get("id")) for event in self._written() if event.get("kind") == "saving"}
 
     def _written(self) -> Iterator[Frame]:
-        """What the hosts of the trial wrote down, oldest first."""
-        body = self.as_owner(_regular, self.path / "events.jsonl")
-        for line in body.splitlines():
-            with suppress(ValueError, RecursionError):  # the last line, torn by a crash
-                if isinstance(event := json.loads(line), dict):
-                    yield event
+        """What the hosts of the trial wrote down, oldest first; of more than a host lets it come
+        to, which a program has written, the last part."""
+        try:
+            file = self.as_owner(accounts.regular, self.path / "events.jsonl")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - WRITTEN_BYTES))
+            while file.tell() < size and (line := file.readline(LINE_BYTES)):
+                with suppress(ValueError, RecursionError):  # one that a crash has torn, for example
+                    if isinstance(event := json.loads(line), dict):
+                        yield event
 
     # Files.
 
@@ -265,7 +275,9 @@ class TrialFolder:
         """What the host is told."""
         partial = self.path / "spec.partial"
         with accounts.as_owner(self.path):
-            with _named(partial), _private(partial, "w") as file:
+            # What a program has put in its place is not opened: that could take for ever.
+            partial.unlink(missing_ok=True)
+            with _named(partial), _private(partial, "w", os.O_EXCL) as file:
                 json.dump(fields, file)
             os.rename(partial, self.spec)
 
@@ -340,18 +352,9 @@ def _give(path: Path, account: UnixAccount) -> None:
             os.chown(name, account.uid, account.gid, dir_fd=fd, follow_symlinks=False)
 
 
-def _private(path: Path, mode: str) -> IO[Any]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+def _private(path: Path, mode: str, flags: int = os.O_TRUNC) -> IO[Any]:
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     return open(os.open(path, flags, 0o600), mode)
-
-
-def _regular(path: Path) -> bytes:
-    """What is in a file; nothing if there is none. A program may put there what never ends."""
-    try:
-        with accounts.regular(path) as file:
-            return file.read()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return b""
 
 
 @contextmanager

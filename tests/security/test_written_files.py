@@ -1,0 +1,93 @@
+"""What a user's program puts in the place of files that the daemon of its node reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import chdir, suppress
+from pathlib import Path
+
+import pytest
+
+from hermesd.node.machine import detached
+from hermesd.node.storage import trial_folder
+from hermesd.node.storage.trial_folder import TrialFolder
+
+SAID = {"kind": "completed", "attempt": 2, "seq": 9}
+HUGE = 1 << 42
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TrialFolder:
+    folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/17")
+    folder.path.mkdir(parents=True)
+    return folder
+
+
+def _listen(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+
+
+INSTEAD: dict[str, Callable[[str], None]] = {
+    "pipe": os.mkfifo,
+    "socket": _listen,
+    "folder": os.mkdir,
+    "circle": lambda name: os.symlink(name, name),
+    "endless": lambda name: os.symlink("/dev/zero", name),
+}
+
+
+@pytest.mark.parametrize("kind", INSTEAD)
+def test_what_is_no_file_says_nothing_and_is_not_waited_for(folder: TrialFolder, kind: str) -> None:
+    with chdir(folder.path):  # a socket's name must be short
+        for name in ("events.jsonl", "host.log"):
+            INSTEAD[kind](name)
+    with suppress(OSError):
+        assert folder.outcome(2) is None
+        assert folder.backed_checkpoints() == set()
+    assert detached.last_words(folder.host_log) == "it printed nothing"
+
+
+@pytest.mark.parametrize("kind", INSTEAD)
+def test_what_lies_where_the_daemon_writes_is_not_written_to(
+    folder: TrialFolder, kind: str
+) -> None:
+    with chdir(folder.path):
+        INSTEAD[kind]("spec.partial")
+    with suppress(IsADirectoryError):
+        folder.write_spec({"trial": "digits/17"})
+        assert json.loads(folder.spec.read_text()) == {"trial": "digits/17"}
+    assert folder.spec.exists() == (kind != "folder")
+
+
+def huge(path: Path, end: bytes) -> None:
+    """A file of terabytes, most of it a hole."""
+    with path.open("wb") as file:
+        with suppress(OSError):  # a file system may have none that large
+            os.truncate(file.fileno(), HUGE)
+        os.truncate(file.fileno(), max(1 << 40, os.fstat(file.fileno()).st_size))
+        file.seek(0, os.SEEK_END)
+        file.write(end)
+
+
+def test_of_a_huge_file_only_the_end_is_read(folder: TrialFolder) -> None:
+    huge(folder.path / "events.jsonl", f"\n{json.dumps(SAID)}\n".encode())
+    huge(folder.host_log, b"the end")
+    assert folder.outcome(2) == SAID
+    assert detached.last_words(folder.host_log).endswith("the end")
+
+
+def test_what_a_host_may_write_down_is_read_whole(
+    folder: TrialFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [{"kind": "reported", "attempt": 2, "seq": seq} for seq in range(100)] + [SAID]
+    text = "\n".join(map(json.dumps, lines))
+    (folder.path / "events.jsonl").write_text(text)
+    monkeypatch.setattr(trial_folder, "WRITTEN_BYTES", len(text))
+    assert folder.last_words(2) == lines
+    monkeypatch.setattr(trial_folder, "WRITTEN_BYTES", len(text) // 2)
+    assert folder.last_words(2) == lines[-len(folder.last_words(2)) :]
+    assert 40 < len(folder.last_words(2)) < 60
