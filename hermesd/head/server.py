@@ -79,9 +79,9 @@ ROTATION_STEP_SECONDS = 1.0
 
 # How many more values than before make the collector look at the youngest, how often that makes it
 # look at those that were young then, and how often these looks make it look at everything. Nobody
-# gets the interpreter meanwhile: ten milliseconds for the former two, a quarter of a second for
-# the last one beside a study of 100,000 trials.
-GC_THRESHOLDS = (25_000, 2, 1_000)
+# gets the interpreter meanwhile: two milliseconds for each of the former two, a quarter of a second
+# for the last one beside a study of 100,000 trials.
+GC_THRESHOLDS = (5_000, 2, 5_000)
 
 # What people's own clients find by asking.
 _SERVICES = (
