@@ -1,12 +1,16 @@
 """How long a small call takes while another user has the head work hard.
 
     python -m benchmarks.callers [--trials 100000] [--seconds 10] [load ...]
+    python -m benchmarks.callers [--trials 100000] changes
 
 Alice has a study of so many trials, Bob one of four. Bob asks for his study, and marks a trial of
 his, twenty times a second each, while processes of Alice's do nothing else than one of these, or
 all of them: previews of a study as large as hers, eight GetStudy at a time, 32 exports, StopTrials
 and RetryTrials of all her trials in turn, eight readers of the whole journal. A real head over TLS
 on loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
+
+With `changes` Alice does once, one after another, what changes all of her trials, while Bob asks
+for his study a hundred times a second: the longest of these calls is how long the head is held.
 
 Alice's processes are niced to 19: where people work, they are on another machine than the head. A
 call counts from when it is due, so that a head which stops for a second is seen by all the calls of
@@ -24,7 +28,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,8 @@ from hermesd.security.enrolment import Membership, channel_options, enrol
 
 LOADS = ("preview", "get", "export", "retry", "watch")
 CALLS_PER_SECOND = 20
+CHANGES_CALLS_PER_SECOND = 100
+CHANGES_COLUMNS = ["change", "seconds", "calls", "p50_ms", "p99_ms", "worst_ms"]
 COLUMNS = ["load", "call", "calls", "p50_ms", "p99_ms", "worst_ms", "times_idle"]
 OPTIONS = [*channel_options(), ("grpc.max_receive_message_length", -1)]
 _IDS = itertools.count(1)
@@ -164,6 +170,56 @@ def loading(kinds: tuple[str, ...], folder: Path, trials: int) -> Any:
 # Bob.
 
 
+def changes(trials: int) -> Iterator[tuple[str, str, Any]]:
+    """What Alice does with all of her trials: in words, which call, and the request."""
+    everything: dict[str, Any] = {"selection": pb.Selection(study="large")}
+    low, wider = types.Value(double_value=0.0), types.Value(double_value=2.0)
+    axis = types.Parameter(name="lr", min=low, max=wider)
+    half = trials // 2
+    more = pb.AddTrialsRequest(study="large", count=trials - half)
+    stop, retry = pb.StopTrialsRequest(**everything), pb.RetryTrialsRequest(**everything)
+
+    def extend(**fields: Any) -> Any:
+        return pb.ExtendStudyRequest(**everything, **fields)
+
+    yield "submit", "SubmitStudy", pb.SubmitStudyRequest(spec=study("large", half))
+    yield "add trials", "AddTrials", more
+    yield "mark", "MarkTrials", pb.MarkTrialsRequest(**everything, add_tags=["seen"])
+    yield "extend: a limit", "ExtendStudy", extend(stop=types.Stop(max_steps=1_000))
+    yield "extend: fewer", "ExtendStudy", extend(run_cap=half)
+    yield "extend: as many again", "ExtendStudy", extend(run_cap=trials)
+    yield "extend: drawn anew", "ExtendStudy", extend(axes=[axis])
+    yield "stop", "StopTrials", stop
+    yield "extend: resumed", "ExtendStudy", extend(stop=types.Stop(max_steps=2_000))
+    yield "stop", "StopTrials", stop
+    yield "retry", "RetryTrials", retry
+    yield "stop", "StopTrials", stop
+    yield "remove", "RemoveStudy", pb.RemoveStudyRequest(study="large")
+
+
+async def changed(folder: Path, trials: int) -> list[list[str | float]]:
+    """Rows: how long each change took, and Bob's calls meanwhile."""
+    rows: list[list[str | float]] = []
+    async with connected(folder / "alice") as hers, connected(folder / "bob") as his:
+        alice: Any = control_pb2_grpc.ControlServiceStub(hers)
+        bob: Any = control_pb2_grpc.ControlServiceStub(his)
+        for name, call, request in changes(trials):
+            request.request_id = _id()
+            begun, times = time.monotonic(), list[float]()
+            change = getattr(alice, call)(request)
+            while not change.done():
+                due = begun + len(times) / CHANGES_CALLS_PER_SECOND
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await bob.GetStudy(pb.GetStudyRequest(study="small"))
+                times.append(time.monotonic() - due)
+            await change
+            took = time.monotonic() - begun
+            figures = [median(times) * 1e3, quantile(times, 0.99) * 1e3, max(times) * 1e3]
+            rows.append([name, took, len(times), *figures])
+            print(*rows[-1], flush=True)
+    return rows
+
+
 async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
     """Seconds that his calls took, by what they were."""
     found: dict[str, list[float]] = {"GetStudy": [], "MarkTrials": []}
@@ -189,8 +245,8 @@ async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
     return found
 
 
-async def prepared(head: Daemons, folder: Path, trials: int) -> None:
-    """Both users, and their studies."""
+async def prepared(head: Daemons, folder: Path, trials: int, is_large: bool) -> None:
+    """Both users, and their studies; without the large one if she is to submit that herself."""
     word = (head.folder / "head" / "token").read_text().split("\n")[0]
     admin = (("authorization", f"Bearer {word}"),)
     async with grpc.aio.insecure_channel(f"unix:{head.folder}/head/head.sock") as channel:
@@ -199,7 +255,8 @@ async def prepared(head: Daemons, folder: Path, trials: int) -> None:
             asked = enrol_pb2.InviteRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name=name)
             token = (await enrolment.Invite(asked, metadata=admin)).token
             await asyncio.to_thread(enrol, head.address, token, name, folder / name)
-    for name, called, size in (("alice", "large", trials), ("bob", "small", 4)):
+    large = [("alice", "large", trials)] if is_large else []
+    for name, called, size in (*large, ("bob", "small", 4)):
         async with connected(folder / name) as channel:
             stub: Any = control_pb2_grpc.ControlServiceStub(channel)
             spec = study(called, size)
@@ -208,7 +265,7 @@ async def prepared(head: Daemons, folder: Path, trials: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loads", nargs="*", choices=[*LOADS, "all", []], help="some of them")
+    parser.add_argument("loads", nargs="*", choices=[*LOADS, "all", "changes", []], help="some")
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--load", help=argparse.SUPPRESS)
@@ -224,7 +281,10 @@ def main() -> None:
     with daemons() as head:
         head.start_head()
         folder = head.folder / "users"
-        asyncio.run(prepared(head, folder, given.trials))
+        asyncio.run(prepared(head, folder, given.trials, "changes" not in given.loads))
+        if "changes" in given.loads:
+            publish("changes", CHANGES_COLUMNS, asyncio.run(changed(folder, given.trials)))
+            return
         for name in ("idle", *(given.loads or [*LOADS, "all"])):
             kinds = {"idle": (), "all": LOADS}.get(name, (name,))
             with loading(kinds, folder / "alice", given.trials):

@@ -10,15 +10,15 @@ JSON for every reader.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import fields as fields_of
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from hermesd.core.commands import Command
-from hermesd.core.events import Event, Submitted
-from hermesd.core.model import TrialSpec
+from hermesd.core.events import Event
 from hermesd.refusal import from_pydantic
 
 Entry: TypeAlias = Event | Command
@@ -74,22 +74,29 @@ def encode(entry: Entry) -> tuple[str, str]:
 PIECE = 500
 
 
-def encode_in_pieces(event: Submitted) -> Generator[None, None, tuple[str, str]]:
-    """The same for a study of very many trials, some of them at a time."""
-    bare = Submitted(event.study, (), event.request_id)
-    kind, body = encode(bare)
-    before, name, after = body.rpartition('"trials":[')
-    pieces = []
-    for start in range(0, len(event.trials), PIECE):
-        yield
-        pieces.append(_specs().write(event.trials[start : start + PIECE])[1:-1])
+def encode_in_pieces(entry: Entry, at_once: int = PIECE) -> Generator[None, None, tuple[str, str]]:
+    """The same for what is about very many trials, some of them at a time."""
+    kind = type(entry).__name__
+    fields = []
+    for name, form in _forms(kind).items():
+        value = getattr(entry, name)
+        if type(value) is tuple and len(value) > at_once:
+            pieces = []
+            for start in range(0, len(value), at_once):
+                pieces.append(form.write(value[start : start + at_once])[1:-1])
+                yield
+            fields.append(f'"{name}":[{",".join(pieces)}]')
+        else:
+            fields.append(f'"{name}":{form.write(value)}')
     yield
-    return kind, "".join((before, name, ",".join(pieces), after))
+    return kind, f"{{{','.join(fields)}}}"
 
 
 @cache
-def _specs() -> Form[tuple[TrialSpec, ...]]:
-    return Form(tuple[TrialSpec, ...])
+def _forms(kind: str) -> dict[str, Form[Any]]:
+    """Those of the fields of a kind of entries."""
+    types = get_type_hints(KINDS[kind], include_extras=True)
+    return {field.name: Form(types[field.name]) for field in fields_of(KINDS[kind])}
 
 
 def decode(kind: str, body: str) -> Entry:

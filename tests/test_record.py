@@ -56,6 +56,7 @@ def test_every_entry_comes_back_equal(entry: record.Entry) -> None:
     assert again == entry
     assert type(again) is type(entry)
     assert "\n" not in body
+    assert whole(record.encode_in_pieces(entry, at_once=1)) == (kind, body)
 
 
 @pytest.mark.parametrize("trials", [0, 1, record.PIECE, 2 * record.PIECE + 1])

@@ -59,7 +59,7 @@ from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
-from hermesd.core.tables import Rejected, Tables
+from hermesd.core.tables import NOTHING, Ahead, Rejected, Tables
 
 __all__ = ["Rejected", "State"]
 
@@ -71,16 +71,18 @@ class State(Tables):
     that reads asks `state.trials`.
     """
 
-    def apply(self, entry: Event | Command, now: Time) -> None:
-        """Fold one event or command in.
+    def apply(self, entry: Event | Command, now: Time, ahead: Ahead = NOTHING) -> None:
+        """Fold one event or command in, of which some was found `ahead` as of this time.
 
         Raises:
             Rejected: the entry is illegal here; the state is as it was.
         """
+        if self.studies.get(ahead.study) is not ahead.known:
+            ahead = NOTHING
         if isinstance(entry, Command):
             self._fold_command(entry, now)
         else:
-            self._fold_event(entry, now)
+            self._fold_event(entry, now, ahead)
         if self.riding.moved:
             settle(self, now)
         self.now = max(self.now, now)
@@ -94,7 +96,7 @@ class State(Tables):
             case _:
                 fold_command(self, command, now)
 
-    def _fold_event(self, event: Event, now: Time) -> None:
+    def _fold_event(self, event: Event, now: Time, ahead: Ahead) -> None:
         match event:
             case Copied() | NotCopied() | Dropped() | Spoilt():
                 fold_copy_event(self, event, now)
@@ -116,7 +118,7 @@ class State(Tables):
                 | SearchLimited()
                 | SearchFailed()
             ):
-                fold_study_event(self, event, now)
+                fold_study_event(self, event, now, ahead)
             case Asked() | OutcomeTold():
                 fold_own_loop(self, event, now)
             case Paused() | Unpaused() | Cancelled() | Marked():
@@ -133,6 +135,25 @@ class State(Tables):
                 self.touch_all(self.active[study])
             case _:
                 fold_run_event(self, event, now)
+
+    def found_ahead(self, event: Submitted | Added | Extended | SignalChosen, now: Time) -> Ahead:
+        """What the event comes to as of that time. It is folded in here: into a copy of the state
+        (see `reader.still`), or into another that has all that the event is about.
+
+        Raises:
+            Rejected: the event is illegal.
+        """
+        study = event.study.id if isinstance(event, Submitted) else event.study
+        known, before = self.studies.get(study), dict(self.trials)
+        self.dirty = {}
+        self.apply(event, now)
+        changed = ((before.get(each), self.trials[each]) for each in self.dirty)
+        trials = {
+            new.id: (old, new)
+            for old, new in changed
+            if new.is_at_rest and (old is None or old.is_at_rest)
+        }
+        return Ahead(trials, study, known)
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

@@ -6,7 +6,7 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -193,8 +193,6 @@ def forget(state: Tables, trial: Trial) -> None:
         _forget_riding(state, trial)
         _note_saved(state.riding, trial, None)
     state.copies.forks.pop(trial.id, None)
-    for key in [key for key in state.leftover if key[0] == trial.id]:
-        del state.leftover[key]
 
 
 # Which trials ride on which, found without looking at every trial.
@@ -375,6 +373,21 @@ class Members(Sequence[TrialId]):
         return isinstance(other, Members) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What an event makes of very many trials of a study, found beside the loop."""
+
+    #: Those that were at rest (see `Trial.is_at_rest`) and are: as they were then, and as they are
+    #: to be.
+    trials: Mapping[TrialId, tuple[Trial | None, Trial]]
+    study: StudyId = ""
+    #: The study as it was then; None: it was not there.
+    known: Study | None = None
+
+
+NOTHING = Ahead({})
 
 
 class Tables:
@@ -658,6 +671,28 @@ class Tables:
                     self.expired[device] = None
                 else:
                     self.expired.pop(device, None)
+
+    def adopt(self, ahead: Ahead) -> Collection[TrialId]:
+        """Have those trials be as they were found ahead that have not changed since; which they
+        are."""
+        known, versions = self.trials, self.versions
+        done = {each: new for each, (old, new) in ahead.trials.items() if known.get(each) is old}
+        plain = {each: new for each, new in done.items() if new.is_plain}
+        for trial_id, trial in plain.items():  # no other index has to do with them
+            active = self.active[trial.spec.study]
+            if trial.phase.final:
+                self.ended[trial.spec.study] = None
+                active.pop(trial_id, None)
+            else:
+                active[trial_id] = None
+        known.update(plain)
+        versions.update({trial_id: versions.get(trial_id, 0) + 1 for trial_id in plain})
+        self.dirty.update(dict.fromkeys(plain))
+        if len(plain) < len(done):
+            for trial_id, trial in done.items():
+                if trial_id not in plain:
+                    self.put(trial)
+        return done
 
     def put_slot(self, slot: Slot) -> None:
         before = self.slots.get(slot.device.id)

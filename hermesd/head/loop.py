@@ -13,15 +13,27 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
 from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler
-from hermesd.core.events import Event, NodeSilent, Reported, RunCompleted, RunFailed, RunSuspended
+from hermesd.core.events import (
+    Added,
+    Event,
+    Extended,
+    NodeSilent,
+    Reported,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+    SignalChosen,
+    Submitted,
+)
 from hermesd.core.model import Time, TrialId, UserId
 from hermesd.core.state import Rejected, State
+from hermesd.core.tables import NOTHING, Ahead
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
 from hermesd.head.journal import outcomes
@@ -30,7 +42,7 @@ from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
 from hermesd.head.reader import SMALL, Pieces, Reader, in_one, still, whole
 from hermesd.head.usage import kept
-from hermesd.record import Entry
+from hermesd.record import Entry, encode_in_pieces
 
 log = structlog.get_logger()
 
@@ -43,20 +55,35 @@ AT_ONCE = 1_000
 ARRIVING_SECONDS = 0.01
 
 Said = TypeVar("Said")
-Made = TypeVar("Made", bound=Event, covariant=True)
 
 
-class PreparedEvent(NamedTuple, Generic[Made]):
+# The events that may be about very many trials in one entry.
+AboutMany: TypeAlias = Submitted | Added | Extended | SignalChosen
+
+
+class PreparedEvent(NamedTuple):
     """An event about very many trials of which all was made beside the loop that can be."""
 
     #: When: it is folded and journaled as of that time.
     at: Time
-    event: Made
+    event: AboutMany
+    ahead: Ahead
     #: See `record.encode`.
     encoded: tuple[str, str]
 
 
-Compose: TypeAlias = Callable[[State, Time], Event | PreparedEvent[Event]]
+def prepared(event: AboutMany, state: State, at: Time) -> Pieces[Event | PreparedEvent]:
+    """An event, to be folded as of that time; just the event if it is illegal. `state` is a copy,
+    which is spoilt by it."""
+    yield
+    try:
+        ahead = state.found_ahead(event, at)
+    except Rejected:
+        return event
+    return PreparedEvent(at, event, ahead, (yield from encode_in_pieces(event)))
+
+
+Compose: TypeAlias = Callable[[State, Time], Event | PreparedEvent]
 # The trials that it is about, or why it has no effect.
 Answer: TypeAlias = tuple[TrialId, ...] | Exception
 # Hears that, and what was decided with it, when that is on the disk and before it is carried out.
@@ -134,6 +161,11 @@ class Head:
         if trials <= SMALL:
             return whole(begin(self.state))
         return await self.reader.do(user, lambda: begin(still(self.state)))
+
+    async def prepare(self, user: UserId, event: AboutMany) -> Event | PreparedEvent:
+        """An event about very many trials as it is to be folded, made in the reader's thread when
+        the user's turn has come."""
+        return await self.reader.do(user, lambda: prepared(event, still(self.state), self.clock()))
 
     # The door.
 
@@ -250,7 +282,7 @@ class Head:
         times = [self._checked + CHECK_SECONDS]
         if self.scheduler.deadline is not None:
             times.append(self.scheduler.deadline)
-        if self.scheduler.arriving:
+        if self.scheduler.is_behind:
             times.append(self.clock() + ARRIVING_SECONDS)
         try:
             async with asyncio.timeout(max(0.0, min(times) - self.clock())):
@@ -294,16 +326,18 @@ class Head:
             batch.points.append(kept(self.state, item.points))
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
-    def _observe(self, composed: Event | PreparedEvent[Event], batch: _Batch) -> None:
-        prepared = composed if isinstance(composed, PreparedEvent) else None
-        event = composed if not isinstance(composed, PreparedEvent) else composed.event
-        at = batch.now if prepared is None else prepared.at
+    def _observe(self, composed: Event | PreparedEvent, batch: _Batch) -> None:
+        at, event, ahead, encoded = (
+            composed
+            if isinstance(composed, PreparedEvent)
+            else (batch.now, composed, NOTHING, None)
+        )
         touched = outcomes.touched(self.state, event)
         unfinished = outcomes.unfinished(self.state, event)
-        self.scheduler.observe(event, at)
+        self.scheduler.observe(event, at, ahead)
         ended = outcomes.ended(self.state, event, unfinished)
-        if prepared is not None:
-            batch.encoded[len(batch.lines)] = prepared.encoded
+        if encoded is not None:
+            batch.encoded[len(batch.lines)] = encoded
         batch.lines.append((at, event, outcomes.write((*touched, *ended))))
 
     async def _finish(self, batch: _Batch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -36,8 +37,10 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.scheduler import LeaseTerms, Scheduler
 from hermesd.core.events import (
+    Added,
     Checkpointed,
     Event,
+    Extended,
     MilestonePassed,
     NodeJoined,
     QuantumEnded,
@@ -46,6 +49,7 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    SignalChosen,
     Submitted,
 )
 from hermesd.core.losses import chunked
@@ -72,6 +76,7 @@ from hermesd.core.placement import make_placement
 from hermesd.core.state import Rejected, State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
+from hermesd.head.reader import still
 from hermesd.policy import make_policy
 
 LEASE = LeaseTerms()
@@ -236,6 +241,18 @@ def tables(state: Tables) -> dict[str, object]:
     return {name: value for name, value in vars(state).items() if name not in ("dirty", "ended")}
 
 
+def ahead(state: State, event: Event, now: Time) -> State | None:
+    """A copy of the state after the event, folded as one about very many trials is; None: of that
+    kind it never is, or it is illegal."""
+    if not isinstance(event, (Submitted, Added, Extended, SignalChosen)):
+        return None
+    copy = still(state)
+    with suppress(Rejected):
+        copy.apply(event, now, still(state).found_ahead(event, now))
+        return copy
+    return None
+
+
 class Playbook:
     """One conversation with a scheduler."""
 
@@ -254,8 +271,10 @@ class Playbook:
     def tell(self, *events: Event) -> Playbook:
         """One batch: every event, then one decision."""
         for event in events:
+            found = ahead(self.state, event, self.now)
             self.scheduler.observe(event, self.now)
             self.entries.append((event, self.now))
+            assert found is None or tables(found) == tables(self.state)
         commands = self.scheduler.decide(self.now)
         self.entries += [(each.event, self.now) for each in self.scheduler.take_failures()]
         self.entries += [(command, self.now) for command in commands]
@@ -295,7 +314,7 @@ class Playbook:
 
     def _check(self) -> None:
         self.state.check()
-        assert self.scheduler.arriving or self.scheduler.decide(self.now) == []
+        assert self.scheduler.is_behind or self.scheduler.decide(self.now) == []
         replayed = State()
         for entry, at in self.entries:
             replayed.apply(entry, at)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hermesd.core.commands import Launch
-from hermesd.core.events import Added, Cancelled, Paused, Removed, Unpaused
-from hermesd.core.fold.studies import submitted_ahead
-from hermesd.core.model import Phase, Plugin, Share
+from hermesd.core.commands import Launch, Release
+from hermesd.core.events import Added, Cancelled, Extended, Marked, Paused, Removed, Unpaused
+from hermesd.core.model import Phase, Plugin, Share, StopRule
 from hermesd.core.state import State
-from tests.core.playbook import Playbook, joined, submitted, tables, trial_spec
+from hermesd.head.reader import still
+from tests.core.playbook import Playbook, completed, joined, submitted, tables, trial_spec
 
 AT_ONCE = 3
 
@@ -72,13 +74,59 @@ def test_trials_that_are_added_come_behind_those_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"share": Share.TREE}, {"outside": True}])
-def test_a_study_made_ahead_comes_to_the_same_as_when_it_is_folded_from_the_journal(
+def test_a_study_found_ahead_comes_to_the_same_as_when_it_is_folded_from_the_journal(
     changes: dict[str, object],
 ) -> None:
     event = submitted(5, **changes)
     ahead, plain = State(), State()
-    ahead.apply(submitted_ahead(event, 7.0), 7.0)
+    ahead.apply(event, 7.0, State().found_ahead(event, 7.0))
     plain.apply(event, 7.0)
     assert tables(ahead) == tables(plain)
     assert ahead.dirty == plain.dirty
     ahead.check()
+
+
+def test_a_trial_that_changes_before_what_was_found_of_it_is_folded_keeps_that_change() -> None:
+    book = Playbook().tell(submitted(4)).tell(joined(1))
+    others = tuple(replace(trial_spec(f"s/{n}"), argv=("new",)) for n in (1, 2))
+    event = Extended("s", (), StopRule(max_steps=9), (), (), "longer", redrawn=others)
+    event = replace(event, ended=(("s/3", "too many"),))
+    found = still(book.state).found_ahead(event, book.now)
+    book.tell(Marked(("s/2", "s/3"), ("mine",), (), None, "mark"))
+    plain = still(book.state)
+    plain.apply(event, book.now)
+    book.state.apply(event, book.now, found)
+    assert tables(book.state) == tables(plain)
+    assert [book.trial(f"s/{n}").spec.argv for n in (1, 2)] == [("new",)] * 2
+    assert [book.trial(f"s/{n}").tags for n in (2, 3)] == [("mine",)] * 2
+    assert book.trial("s/3").phase is Phase.STOPPED
+
+
+def test_very_many_trials_that_end_are_looked_at_some_at_a_time_and_none_of_them_is_launched() -> (
+    None
+):
+    book = arriving(8, 1)
+    while book.scheduler.arriving:
+        book.tell()
+    ids = tuple(f"s/{number}" for number in range(1, 8))
+    book.tell(Cancelled(ids, "r1"))
+    assert book.scheduler.arriving
+    book.tell(completed("s/0#1", 3))
+    assert launched(book) == ["s/0"]
+    while book.scheduler.arriving:
+        book.tell()
+    assert launched(book) == ["s/0"]
+
+
+def test_nodes_are_told_to_forget_some_trials_at_a_time_and_only_those_that_were_anywhere() -> None:
+    book = Playbook(AT_ONCE).tell(submitted(7), Cancelled(("s/5", "s/6"), "r1"))
+    while book.scheduler.arriving:
+        book.tell()
+    ran = [f"s/{number}" for number in range(5)]
+    book.tell(joined(5)).tell(*(completed(f"{trial}#1", 1) for trial in ran))
+    book.tell(Removed("s", "r2"))
+    forgotten = [each.trial for each, _ in book.entries if isinstance(each, Release)]
+    assert (forgotten, book.scheduler.is_behind) == (ran[:AT_ONCE], True)
+    book.tell()
+    forgotten = [each.trial for each, _ in book.entries if isinstance(each, Release)]
+    assert (forgotten, book.scheduler.is_behind) == (ran, False)

@@ -110,6 +110,7 @@ from tests.core.machine_choices import (
 )
 from tests.core.playbook import (
     LEASE,
+    ahead,
     checkpoint,
     joined,
     reported,
@@ -149,12 +150,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.shadow.apply(entry, self.now)
 
     def observe(self, event: Event) -> None:
-        before = snapshot(self.state)
+        before, found = snapshot(self.state), ahead(self.state, event, self.now)
         try:
             self.scheduler.observe(event, self.now)
         except Rejected:
             assert snapshot(self.state) == before
             return
+        assert found is None or tables(found) == tables(self.state)
         self.record(event)
         if isinstance(event, RunEvent):
             self.doubled(event)

@@ -8,14 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from hermesd.config.schema import UserTerms
+from hermesd.head.api import studies as services
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import parameter, spec
 
 CODE = grpc.StatusCode
 ONE = {"lr": {"value": 1.0}}
+
+
+@pytest.fixture(params=["few", "very many"], autouse=True)
+def how_many(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is true of few trials is of very many, of which more is done beside the loop."""
+    if request.param == "very many":
+        monkeypatch.setattr(services, "SMALL", 0)
 
 
 def more(name: str = "lr", study: str = "digits", **axis: Any) -> pb.AddTrialsRequest:

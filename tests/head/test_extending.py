@@ -14,6 +14,7 @@ import pytest
 from hermesd import study as studies
 from hermesd.config.schema import UserTerms
 from hermesd.head.api import extending
+from hermesd.head.api import studies as services
 from hermesd.head.reader import SMALL
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -25,6 +26,13 @@ CODE = grpc.StatusCode
 ALL = pb.Selection(study="digits")
 TWO = {"lr": {"values": [1.0, 2.0]}}
 DRAWN = {"lr": {"min": 0.0, "max": 1.0}}
+
+
+@pytest.fixture(params=["few", "very many"], autouse=True)
+def how_many(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is true of few trials is of very many, of which more is done beside the loop."""
+    if request.param == "very many":
+        monkeypatch.setattr(services, "SMALL", 0)
 
 
 async def changed(head: World, **fields: Any) -> pb.ExtendStudyResponse:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, compress, filterfalse, islice, zip_longest
+from itertools import chain, filterfalse, islice, zip_longest
 
 from hermesd.core.commands import (
     Bind,
@@ -70,6 +70,7 @@ from hermesd.core.placement import Placement
 from hermesd.core.policy import Exploit, Exploration, Policy
 from hermesd.core.requirements import look
 from hermesd.core.state import State
+from hermesd.core.tables import NOTHING, Ahead
 from hermesd.core.trial import Strike, Trial
 from hermesd.core.widths import tier_of
 
@@ -271,10 +272,11 @@ class Scheduler:
         self._lacking: dict[TrialId, Time] = {}
         # The trials that wait, as of their last change: without any there is little to decide.
         self._waiting: dict[TrialId, None] = {}
-        #: New trials that wait for one of the next decisions: each takes up to `at_once` of them,
-        #: if that is given.
+        #: Trials that wait for one of the next decisions: each takes up to `at_once` of them, if
+        #: that is given.
         self.arriving: dict[TrialId, None] = {}
         self._at_once = at_once
+        self._is_behind = False
         self._queues = Queues(state, make_policy, make_placement, self.arriving)
         self._assignment = Matching(state, self._queues)
         self._last: dict[TrialId, str] = {}
@@ -283,10 +285,11 @@ class Scheduler:
         state.dirty.update(dict.fromkeys(state.trials))
         state.ended.clear()  # a replay names the studies of all trials that ever ended
 
-    def observe(self, event: Event, now: Time) -> None:
-        """Fold an event in; raises `Rejected` (and changes nothing) if it is illegal."""
+    def observe(self, event: Event, now: Time, ahead: Ahead = NOTHING) -> None:
+        """Fold an event in, as `State.apply` does; raises `Rejected` (and changes nothing) if it is
+        illegal."""
         was_cut_off = isinstance(event, NodeJoined) and self._is_cut_off()
-        self.state.apply(event, now)
+        self.state.apply(event, now, ahead)
         # What is said of a run adds nothing to require, and is most of all that is said.
         self._look |= not isinstance(event, RunEvent)
         if was_cut_off:
@@ -407,11 +410,7 @@ class Scheduler:
         for node, run in list(self.state.strays):
             if self.state.nodes[node].connected:
                 issue(Kill(run, node, "the head does not know this run"))
-        for (trial_id, node), forget in list(self.state.releases.items()):
-            if self.state.nodes[node].connected:
-                if not forget:
-                    write_down_first(self.state, self.state.trials[trial_id], node, issue)
-                issue(Release(trial_id, node, forget))
+        self._release_some(issue)
         if self._look:
             look(self.state, issue)
             self._look = False
@@ -421,21 +420,42 @@ class Scheduler:
         return commands
 
     def _put_off(self) -> None:
-        """Leave all but some of the new trials to the next decisions: those that nothing has
-        happened to, and that no queue has."""
-        dirty, versions, count = self.state.dirty, self.state.versions, self._at_once
+        """Leave all but some of very many trials that have never been anywhere to the next
+        decisions: no queue has the new ones, nor gives out others that have changed."""
+        state, dirty, count = self.state, self.state.dirty, self._at_once
         if count is None:
             return
         if len(dirty) > count:
-            changes = list(map(versions.get, dirty))
-            new = dict.fromkeys(compress(dirty, map((1).__eq__, changes)))
-            rest = dict.fromkeys(filterfalse(new.__contains__, dirty))
-            self.arriving.update(new)
+            changed = filter(None, map(state.trials.get, dirty))
+            later = {trial.spec.id: None for trial in changed if not trial.attempt}
+            for waited_for in (*state.reserved, *state.gathering):
+                later.pop(waited_for, None)
+            rest = dict.fromkeys(filterfalse(later.__contains__, dirty))
+            self.arriving.update(later)
             dirty.clear()
             dirty.update(rest)
         for trial_id in list(islice(self.arriving, count)):
             del self.arriving[trial_id]
-            dirty[trial_id] = None
+            if trial_id in state.trials:
+                dirty[trial_id] = None
+            else:
+                self._waiting.pop(trial_id, None)
+
+    def _release_some(self, issue: Issue) -> None:
+        """Tell nodes what they may let go of; of very much only some at a time."""
+        state = self.state
+        heard = (each for each in state.releases.items() if state.nodes[each[0][1]].connected)
+        some = list(islice(heard, self._at_once))
+        self._is_behind = len(some) == self._at_once
+        for (trial_id, node), forget in some:
+            if not forget:
+                write_down_first(state, state.trials[trial_id], node, issue)
+            issue(Release(trial_id, node, forget))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to decide at once than a decision takes."""
+        return bool(self.arriving) or self._is_behind
 
     def _note_waiting(self, trials: Iterable[Trial]) -> None:
         for trial in trials:

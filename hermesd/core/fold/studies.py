@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from itertools import filterfalse, zip_longest
 from typing import assert_never, cast
 
 from hermesd.core import progress, tables
@@ -40,7 +40,7 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.policy import Facts
-from hermesd.core.tables import Members, Rejected, Tables
+from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
 from hermesd.core.trial import Ending, Trial
 
 
@@ -57,12 +57,13 @@ def fold_study_event(
     | SearchLimited
     | SearchFailed,
     now: Time,
+    ahead: Ahead = NOTHING,
 ) -> None:
     match event:
         case Submitted():
-            _submit(state, event, now)
+            _submit(state, event, now, ahead)
         case Added():
-            _add(state, event, now)
+            _add(state, event, now, ahead)
         case PopulationEnded(study_id):
             state.study(study_id)
             for trial in [state.trials[each] for each in state.active[study_id]]:
@@ -78,7 +79,7 @@ def fold_study_event(
             state.request(request_id, ())
             _forget(state, study_id)
         case Extended():
-            _extend(state, event, now)
+            _extend(state, event, now, ahead)
         case MetricChosen(study_id, metric, goal, mode, request_id):
             study = state.study(study_id)
             if mode is MetricMode.SMOOTHED and metric != study.signal:
@@ -88,7 +89,7 @@ def fold_study_event(
                 study, metric=metric, goal=goal, mode=mode, metric_chosen=True
             )
         case SignalChosen():
-            _read_otherwise(state, event)
+            _read_otherwise(state, event, ahead)
         case Retried(trial_ids, request_id):
             _all_final(state, trial_ids)
             state.request(request_id, trial_ids)
@@ -104,40 +105,16 @@ def fold_study_event(
             assert_never(event)
 
 
-@dataclass(frozen=True, slots=True)
-class NewTrials:
-    """Trials as a study gets them, by their ids: what the tables are to have of each."""
-
-    trials: dict[TrialId, Trial]
-    versions: dict[TrialId, int]
-    unfinished: dict[TrialId, None]
-    #: None of them has to do with other trials.
-    plain: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SubmittedAhead(Submitted):
-    """A study of very many trials, with all that they come to in the tables at one given time: to
-    fold it then takes milliseconds. The journal has it as `Submitted`."""
-
-    new: NewTrials
-
-
-def submitted_ahead(event: Submitted, now: Time) -> SubmittedAhead:
-    """The same event, to be folded at that time and no other."""
-    new = _made(event.study, event.trials, now)
-    return SubmittedAhead(event.study, event.trials, event.request_id, new)
-
-
 def _made(
     study: Study,
-    specs: Sequence[TrialSpec],
+    specs: Iterable[TrialSpec],
     now: Time,
     forked: Sequence[Checkpoint] = (),
     counts_on: bool = False,
-) -> NewTrials:
+) -> dict[TrialId, Trial]:
+    """Trials as the study gets them, by their ids."""
     up = study.signal_goal is Goal.MAXIMIZE
-    trials = {
+    return {
         spec.id: Trial(
             spec=spec,
             submitted=now,
@@ -148,13 +125,11 @@ def _made(
             attempt=begin.attempt if begin is not None and counts_on else 0,
             paused=study.outside,
         )
-        for spec, begin in zip(specs, forked or (None,) * len(specs), strict=True)
+        for spec, begin in zip_longest(specs, forked)
     }
-    plain = not forked and not any(spec.root for spec in specs)
-    return NewTrials(trials, dict.fromkeys(trials, 1), dict.fromkeys(trials), plain)
 
 
-def _submit(state: Tables, event: Submitted, now: Time) -> None:
+def _submit(state: Tables, event: Submitted, now: Time, ahead: Ahead) -> None:
     study = event.study
     if study.id in state.studies:
         raise Rejected(f"study {study.id!r} exists")
@@ -165,11 +140,10 @@ def _submit(state: Tables, event: Submitted, now: Time) -> None:
     state.facts[study.id] = Facts()
     if study.searcher is not None:
         state.searching[study.id] = study.searcher.trials
-    ahead = event.new if isinstance(event, SubmittedAhead) else None
-    _enter(state, study, ahead or _made(study, event.trials, now), now)
+    _enter(state, study, event.trials, state.adopt(ahead), now)
 
 
-def _add(state: Tables, event: Added, now: Time) -> None:
+def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
     study, specs = state.study(event.study), event.trials
     _new(state, study, specs)
     if event.forked and len(event.forked) != len(specs):
@@ -178,7 +152,7 @@ def _add(state: Tables, event: Added, now: Time) -> None:
     state.request(event.request_id, (spec.id for spec in specs))
     for loser, spec in zip(losers, specs, strict=False):
         state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-    _enter(state, study, _made(study, specs, now, event.forked, event.counts_on), now)
+    _enter(state, study, specs, state.adopt(ahead), now, event.forked, event.counts_on)
 
 
 def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:
@@ -208,7 +182,7 @@ def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
         state.unsearched.pop(study.id, None)
 
 
-def _read_otherwise(state: Tables, event: SignalChosen) -> None:
+def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
     """What policies know of the study's trials is of another metric from now on."""
     study = state.study(event.study)
     state.request(event.request_id, ())
@@ -218,8 +192,8 @@ def _read_otherwise(state: Tables, event: SignalChosen) -> None:
         study, signal=event.signal, signal_goal=event.goal, signal_chosen=True, mode=mode
     )
     state.studies[study.id] = study
-    curves = dict(event.curves)
-    for trial_id in state.members[study.id]:
+    curves, done = dict(event.curves), state.adopt(ahead)
+    for trial_id in filterfalse(done.__contains__, state.members[study.id]):
         trial = state.trials[trial_id]
         curve = truncate(curves.get(trial_id, ()), trial.step)
         result = trial.result
@@ -236,7 +210,7 @@ def _read_otherwise(state: Tables, event: SignalChosen) -> None:
         state.put(replace(trial, maximized=up, **changes))  # type: ignore[arg-type]
 
 
-def _extend(state: Tables, event: Extended, now: Time) -> None:
+def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
     study = state.study(event.study)
     _all_final(state, (*event.trials, *event.resumed))
     _new(state, study, event.added)
@@ -253,24 +227,30 @@ def _extend(state: Tables, event: Extended, now: Time) -> None:
     state.request(event.request_id, dict.fromkeys(changed))
     study = replace(study, stop=event.stop, source=event.source or study.source)
     state.studies[study.id] = study
+    done = state.adopt(ahead)
     for trial_id, argv in zip(event.trials, event.argv, strict=True):
+        if trial_id in done:
+            continue
         spec = state.trials[trial_id].spec
         values = {**dict(spec.parameters), **dict(event.parameters)}
         stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
         spec = replace(spec, stages=stages, argv=argv, root="")
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
-    for trial_id in event.resumed:
+    for trial_id in filterfalse(done.__contains__, event.resumed):
         _reopen(state, state.trials[trial_id], now, result=None)
     for spec in event.redrawn:
+        if spec.id in done:
+            continue
         if (trial := state.trials[spec.id]).spec.root:
             riding.redrawn(state, trial, spec)
         else:
             state.put(replace(trial, spec=spec))
         if trial.phase.final:
             _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
-    _enter(state, study, _made(study, event.added, now), now)
+    _enter(state, study, event.added, done, now)
     for trial_id, reason in event.ended:
-        _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
+        if trial_id not in done:
+            _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
 
 
 def _end(state: Tables, trial: Trial, now: Time, ending: Ending) -> None:
@@ -290,41 +270,49 @@ def _new(state: Tables, study: Study, specs: Sequence[TrialSpec]) -> None:
         raise Rejected(f"trials of another study than {study.id!r}")
 
 
-def _enter(state: Tables, study: Study, new: NewTrials, now: Time) -> None:
-    """The study has these trials from now on, behind those that it has."""
-    state.members[study.id] = state.members[study.id].with_more(new.trials)
-    if new.plain:  # There is no more to do than that of trials that are in no index yet.
-        state.trials.update(new.trials)
-        state.versions.update(new.versions)
-        state.dirty.update(new.unfinished)
-        state.active[study.id].update(new.unfinished)
-    else:
-        for trial in new.trials.values():
+def _enter(
+    state: Tables,
+    study: Study,
+    specs: Sequence[TrialSpec],
+    done: Container[TrialId],
+    now: Time,
+    forked: Sequence[Checkpoint] = (),
+    counts_on: bool = False,
+) -> None:
+    """The study has these trials from now on, behind those that it has; the tables have some."""
+    if specs:  # else its queue would take it for another study
+        state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
+    new = _made(study, [spec for spec in specs if spec.id not in done], now, forked, counts_on)
+    done = state.adopt(Ahead({trial.id: (None, trial) for trial in new.values() if trial.is_plain}))
+    for trial in new.values():
+        if trial.id not in done:
             state.put(trial)
-            if trial.spec.root:
-                riding.settle(state, now)
+            riding.settle(state, now)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
         state.searching.pop(study.id, None)
 
 
 def _forget(state: Tables, study_id: StudyId) -> None:
     """Nothing of the study is known any more."""
-    for trial_id in state.members.pop(study_id):
-        tables.forget(state, state.trials[trial_id])
-        for node in state.nodes.values():
-            if not node.left:
-                state.releases[trial_id, node.id] = True
-        del state.trials[trial_id]
-        state.versions.pop(trial_id, None)
-        state.dirty.pop(trial_id, None)
-        state.parked.pop(trial_id, None)
-        state.demanding.pop(trial_id, None)
+    members = state.members.pop(study_id)
+    trials = [state.trials[trial_id] for trial_id in members]
+    nodes = [node.id for node in state.nodes.values() if not node.left]
+    for trial in trials:
+        if not trial.is_plain:  # no node has anything of the others
+            tables.forget(state, trial)
+            state.releases.update(((trial.id, node), True) for node in nodes)
+    for table in state.trials, state.versions, state.dirty, state.parked, state.demanding:
+        its = cast(dict[TrialId, object], table)
+        for trial_id in members if its else ():
+            its.pop(trial_id, None)
+    for left in [left for left in state.leftover if left[0] not in state.trials]:
+        del state.leftover[left]
     state.ended.pop(study_id, None)
     for key in [key for key in state.excluded if key[0] == study_id]:
         del state.excluded[key]
-    ended = state.studies, state.active, state.facts, state.fallen, state.served, state.unsearched
-    for table in ended:
-        cast(dict[StudyId, object], table).pop(study_id, None)
+    studies = state.studies, state.active, state.facts, state.fallen, state.served, state.unsearched
+    for its_own in studies:
+        cast(dict[StudyId, object], its_own).pop(study_id, None)
 
 
 def _all_final(state: Tables, trial_ids: Iterable[TrialId]) -> None:

@@ -6,19 +6,21 @@ A trial that would only be run for nothing, or from its beginning, is not extend
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from hermesd import study as studies
-from hermesd.core.events import Extended
+from hermesd.core.events import Event, Extended
 from hermesd.core.lengths import is_length
-from hermesd.core.model import Fidelity, Phase, Setting, StopRule, Study, StudyId, TrialId
+from hermesd.core.model import Fidelity, Phase, Setting, StopRule, Study, StudyId, Time, TrialId
 from hermesd.core.progress import stop_reason
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names
+from hermesd.head.loop import PreparedEvent, prepared
+from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
@@ -135,13 +137,13 @@ class Changed(NamedTuple):
     """What a change of a study's file is made from: the same makes the same."""
 
     study: Study
-    members: tuple[TrialId, ...]
+    members: Sequence[TrialId]
     cut: frozenset[TrialId]
 
 
 def to_change(state: State, study_id: StudyId) -> Changed:
     """The study as it is now."""
-    members = tuple(state.members[study_id])
+    members = state.members[study_id]
     cut = frozenset(trial for trial in members if _was_cut(state.trials[trial]))
     return Changed(state.studies[study_id], members, cut)
 
@@ -159,6 +161,60 @@ def changed(state: State, request: pb.ExtendStudyRequest, which: Changed) -> stu
         request.axes,
         which.cut,
     )
+
+
+class Found(NamedTuple):
+    """What a study of very many trials is to be, found beside the loop."""
+
+    which: Changed
+    event: Extended
+    notes: list[str]
+    #: The study's trials when it was found.
+    trials: Sequence[Trial]
+    #: Those that the event changes.
+    meant: Container[TrialId]
+    made: Event | PreparedEvent
+
+    def holds(self, state: State) -> bool:
+        """Whether that is still right: of the trials that the event changes none has begun or ended
+        since, nor has the rule before stopped another, which may have to go on."""
+        study, members = self.which.study, self.which.members
+        if state.studies.get(study.id) is not study or state.members[study.id] is not members:
+            return False
+        pairs = ((old, state.trials[old.id]) for old in self.trials)
+        return not any(
+            old is not new
+            and _stage(old) != _stage(new)
+            and (new.id in self.meant or new.phase is Phase.STOPPED)
+            for old, new in pairs
+        )
+
+
+def _stage(trial: Trial) -> tuple[bool, bool, bool]:
+    return trial.phase.final, not trial.attempt, trial.ending is None
+
+
+def found_ahead(
+    request: pb.ExtendStudyRequest,
+    chosen: Sequence[TrialId],
+    which: Changed,
+    key: str,
+    now: Time,
+    state: State,
+) -> Pieces[Found]:
+    """The event of this request, in a copy of the state that nobody else has. Raises as `changed`
+    and `extended`."""
+    change = changed(state, request, which)
+    trials = [state.trials[trial] for trial in which.members]
+    yield
+    event, notes = extended(state, which.study.id, chosen, request, change)
+    event = replace(event, request_id=key)
+    yield
+    others = (spec.id for spec in (*event.redrawn, *event.added))
+    ended = (trial for trial, _ in event.ended)
+    meant = frozenset((*event.trials, *event.resumed, *others, *ended))
+    made = yield from prepared(event, state, now)
+    return Found(which, event, notes, trials, meant, made)
 
 
 def _is_open(trial: Trial) -> bool:

@@ -102,7 +102,7 @@ async def carry_out(head: Head, key: str, compose: Compose) -> tuple[TrialId, ..
     """
     name = key[: -DIGEST_LETTERS - 1]
 
-    def checked(state: State, now: Time) -> Event | PreparedEvent[Event]:
+    def checked(state: State, now: Time) -> Event | PreparedEvent:
         if name in state.named_requests:
             raise Reused(f"request id {shown(name)} was used for another request")
         return compose(state, now)

@@ -24,7 +24,7 @@ from hermesd.core.trial import MetricSummary
 from hermesd.head.api.notices import meant, reported
 from hermesd.head.api.requests import PART, carry_out
 from hermesd.head.journal import points
-from hermesd.head.loop import Head, ReadOnly
+from hermesd.head.loop import Head, PreparedEvent, ReadOnly
 from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
 
@@ -61,13 +61,14 @@ async def read_instead(
     seen: dict[TrialId, MetricSummary] = {}
     curves: dict[TrialId, tuple[Chunk, ...]] = {}
 
-    def compose(is_last: bool, state: State, now: Time) -> Event:
+    def compose(
+        made: Event | PreparedEvent, is_last: bool, state: State, now: Time
+    ) -> Event | PreparedEvent:
         if choose(state) != signal:
             raise NotNow(f"what {study_id} is to be judged by was changed meanwhile: ask again")
         if not is_last and _behind(state, study_id, metric, seen):
             raise _Behind
-        told = tuple((trial, curve) for trial, curve in curves.items() if curve)
-        return SignalChosen(study_id, metric, goal, told, key, reason)
+        return made
 
     for left in reversed(range(ROUNDS)):
         behind = _behind(head.state, study_id, metric, seen)
@@ -77,7 +78,10 @@ async def read_instead(
             found = {trial: await head.journal.pieces(trial, metric) for trial, _ in part}
             curves |= await head.reader.do(user, partial(_curves, found, goal))
         try:
-            await carry_out(head, key, partial(compose, not left))
+            told = tuple((trial, curve) for trial, curve in curves.items() if curve)
+            event = SignalChosen(study_id, metric, goal, told, key, reason)
+            made = await head.prepare(user, event)
+            await carry_out(head, key, partial(compose, made, not left))
         except _Behind:
             continue
         return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -20,16 +22,15 @@ from hermesd.core.events import (
     SearchLimited,
     Submitted,
 )
-from hermesd.core.fold.studies import submitted_ahead
 from hermesd.core.model import DeviceId, Searcher, Study, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
-from hermesd.head.api.extending import changed, extended, is_of_all, to_change
+from hermesd.head.api.extending import changed, extended, found_ahead, is_of_all, to_change
 from hermesd.head.api.notices import all_notices, foretold, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import RankedTrials, asked_for, measure
+from hermesd.head.api.ranking import Measure, RankedTrials, asked_for, measure
 from hermesd.head.api.requests import carry_out, key_of
 from hermesd.head.api.signals import Signal, read_instead
 from hermesd.head.api.submission_checks import wanting
@@ -37,19 +38,22 @@ from hermesd.head.api.users import room_for_study, within_quota
 from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
-from hermesd.head.loop import Head, PreparedEvent
-from hermesd.head.reader import SMALL, Pieces, in_one, whole
+from hermesd.head.loop import Head, PreparedEvent, prepared
+from hermesd.head.reader import SMALL, Pieces, in_one, still, whole
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
-from hermesd.record import encode_in_pieces
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS
 
 T = TypeVar("T")
 NEXT_UP = 10
+# So many trials of a preview are made in a millisecond or few.
+AT_ONCE = 500
+# So often what a study of very many trials is to be is found beside the loop, while others change.
+ROUNDS = 4
 
 
 class _Grown(Exception):
@@ -69,13 +73,6 @@ class _Aside(NamedTuple):
 
     idle: Sequence[DeviceId]
     setback: Sequence[str]
-
-
-class _Made(NamedTuple):
-    """The study whose trials a request has made, and the trials as a part of its answer."""
-
-    study: StudyId
-    trials: bytes
 
 
 @dataclass(frozen=True)
@@ -139,9 +136,7 @@ class StudiesService:
             policy=submission_checks.policy(self.head.state, draft.study),
             placement=submission_checks.placement(self.head.state, draft.study),
         )
-        made = await self._made(trials, who, _submitted)
-        rest.study = made.study
-        return rest.SerializeToString() + made.trials
+        return await self._made(trials, who, _submitted, rest)
 
     async def _accept(
         self, request: pb.SubmitStudyRequest, draft: studies.Draft, key: str, who: Asker
@@ -151,8 +146,8 @@ class StudiesService:
         draft = replace(draft, study=study)
 
         def compose(
-            ahead: PreparedEvent[Submitted] | None, state: State, now: Time
-        ) -> Event | PreparedEvent[Submitted]:
+            ahead: Event | PreparedEvent | None, name: StudyId, state: State, now: Time
+        ) -> Event | PreparedEvent:
             submission_checks.check(state, study, who.user)
             other = self._identical(state, study.fingerprint, who)
             if other and not request.again:
@@ -160,36 +155,38 @@ class StudiesService:
             # Again: the last study with this code may have been removed meanwhile, and the code.
             self._stored(request.code_sha256)
             room_for_study(state, who.user, len(draft.argvs))
-            name = self._free_id(request)
-            if ahead is not None and ahead.event.study.id != name:
+            if self._free_id(request) != name:
                 raise _NameTaken
             self.taken[name] = study.identity
             self.owners[name] = who.user
             return ahead or Submitted(*draft.accepted(name, who.user, now), key)
 
         while True:
-            ahead = None
+            ahead, name = None, self._free_id(request)
             if len(draft.argvs) > SMALL:
-                begin = partial(
-                    _prepared, draft, self._free_id(request), who.user, self.head.clock(), key
-                )
+                begin = partial(_prepared, draft, name, who.user, self.head.clock(), key)
                 ahead = await self.head.reader.do(who.user, begin)
             try:
-                return await carry_out(self.head, key, partial(compose, ahead))
+                return await carry_out(self.head, key, partial(compose, ahead, name))
             except _NameTaken:
                 continue
 
     async def _made(
-        self, trials: Sequence[TrialId], who: Asker, of: Callable[[list[pb.Trial]], Message]
-    ) -> _Made:
-        """What a request has made, of which `of` makes a part of its answer. Raises NotNow."""
+        self,
+        trials: Sequence[TrialId],
+        who: Asker,
+        of: Callable[[list[pb.Trial]], Message],
+        rest: pb.SubmitStudyResponse | pb.AddTrialsResponse,
+    ) -> bytes:
+        """The answer about what a request has made, beside the `rest` of it. Raises NotNow."""
 
-        def begin(state: State) -> Pieces[_Made]:
+        def begin(state: State) -> Pieces[bytes]:
             known = [state.trials[trial] for trial in trials if trial in state.trials]
             if not known:
                 raise NotNow("the study of this request was removed since")
+            rest.study = known[0].spec.study
             yield
-            return _Made(known[0].spec.study, (yield from _unranked(state, known, of)))
+            return (yield from _unranked(state, known, of, rest))
 
         return await self.head.read(who.user, len(trials), begin)
 
@@ -232,10 +229,9 @@ class StudiesService:
         rest.identical_to = identical
         rest.fitting_devices = suited.devices // draft.study.devices
         rest.misfits.extend(suited.misfits if suited.only_misfits else ())
-        trials = await self.head.read(
-            who, len(draft.argvs), lambda _: _trials_of(draft, name, who, now)
+        return await self.head.read(
+            who, len(draft.argvs), lambda _: _preview(draft, name, who, now, rest)
         )
-        return rest.SerializeToString() + trials
 
     def _free_id(self, request: pb.SubmitStudyRequest) -> StudyId:
         name = studies.proposed_id(request.spec)
@@ -307,12 +303,14 @@ class StudiesService:
         yield
         rest.study.CopyFrom((yield from self._shown(state, study, board, aside, who)))
         members = [state.trials[trial] for trial in state.members[study.id]]
-        trials = yield from views.serialized(
-            members,
-            lambda trial: views.ranked_view(state, trial, board),
-            lambda some: pb.GetStudyResponse(trials=some),
+        return (
+            yield from views.serialized(
+                members,
+                lambda trial: views.ranked_view(state, trial, board),
+                lambda some: pb.GetStudyResponse(trials=some),
+                rest,
+            )
         )
-        return rest.SerializeToString() + trials
 
     async def ListStudies(
         self, request: pb.ListStudiesRequest, context: Any
@@ -385,17 +383,19 @@ class StudiesService:
                 request.count if request.HasField("count") else None,
             )
             added = await self.head.reader.do(who.user, lambda: in_one(drawing))
+            event = Added(study.id, added.trials, key)
+            many = len(added.trials) > SMALL
+            ahead = await self.head.prepare(who.user, event) if many else event
 
-        def compose(state: State, now: Time) -> Event:
+        def compose(state: State, now: Time) -> Event | PreparedEvent:
             if state.members.get(study.id) is not members:
                 raise _Grown
             within_quota(state, study.owner, who.user, len(added.trials))
-            return Added(study.id, added.trials, key)
+            return ahead
 
         trials = await carry_out(self.head, key, compose)
-        made = await self._made(trials, who, _added)
-        rest = pb.AddTrialsResponse(study=study.id, notes=added.notes)
-        return rest.SerializeToString() + made.trials
+        rest = pb.AddTrialsResponse(notes=added.notes)
+        return await self._made(trials, who, _added, rest)
 
     async def _propose_more(
         self, request: pb.AddTrialsRequest, key: str, study: Study, who: Asker
@@ -423,35 +423,50 @@ class StudiesService:
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
     ) -> pb.ExtendStudyResponse:
-        while True:
-            try:
-                return await self._extend(request, asker())
-            except _Grown:
-                continue  # it was extended, or its trials are others, since they were drawn
+        for ahead in chain(repeat(True, ROUNDS), repeat(False)):
+            with suppress(_Grown):  # it was extended, or its trials are others, since
+                return await self._extend(request, asker(), ahead)
+        raise AssertionError("the rounds never end")
 
-    async def _extend(self, request: pb.ExtendStudyRequest, who: Asker) -> pb.ExtendStudyResponse:
+    async def _extend(
+        self, request: pb.ExtendStudyRequest, who: Asker, ahead: bool
+    ) -> pb.ExtendStudyResponse:
+        """Extend the study; what comes of very many trials is found `ahead`, if it may be. Raises
+        _Grown."""
         key = key_of(request, who)
         state = self.head.state
         study_id, trials = names.selected(state, request.selection, who)
-        notes: list[str] = []
         which = to_change(state, study_id)
-        change = studies.StudyChange(which.study.source)
+        change, found = studies.StudyChange(which.study.source), None
+        notes: list[str] = []
         if key not in state.requests:
             more = request.run_cap - len(which.members) if is_of_all(request) else 0
             within_quota(state, which.study.owner, who.user, max(0, more))
             count = len(which.members) + max(0, more)
-            change = await self.head.read(
-                who.user, count, lambda state: in_one(partial(changed, state, request, which))
-            )
+            if ahead and count > SMALL:
+                begin = partial(found_ahead, request, trials, which, key)
+                found = await self.head.reader.do(
+                    who.user, lambda: begin(self.head.clock(), still(self.head.state))
+                )
+                notes = found.notes
+            else:
+                change = await self.head.read(
+                    who.user, count, lambda state: in_one(partial(changed, state, request, which))
+                )
 
-        def compose(state: State, now: Time) -> Event:
+        def compose(state: State, now: Time) -> Event | PreparedEvent:
             study_id, trials = names.selected(state, request.selection, who)
-            if to_change(state, study_id) != which:
-                raise _Grown
-            event, notes[:] = extended(state, study_id, trials, request, change)
+            if found is not None:
+                if not found.holds(state):
+                    raise _Grown
+                event = found.event
+            else:
+                if to_change(state, study_id) != which:
+                    raise _Grown
+                event, notes[:] = extended(state, study_id, trials, request, change)
             more = len(event.trials) + len(event.resumed) + len(event.added)
             within_quota(state, state.studies[study_id].owner, who.user, more)
-            return replace(event, request_id=key)
+            return found.made if found is not None else replace(event, request_id=key)
 
         trials = await carry_out(self.head, key, compose)
         return pb.ExtendStudyResponse(trials=trials, notes=notes)
@@ -459,19 +474,36 @@ class StudiesService:
     async def SetMetric(self, request: pb.SetMetricRequest, context: Any) -> pb.SetMetricResponse:
         who = asker()
         key = key_of(request, who)
+        study_id = names.study_id(self.head.state, request.study, who)
+        count = len(self.head.state.members[study_id])
+
+        def told(state: State) -> pb.SetMetricResponse:
+            study = names.there(state, study_id)
+            members = [state.trials[trial] for trial in state.members[study_id]]
+            ranking = views.ranking_view(measure(study, members))
+            return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
 
         def compose(state: State, now: Time) -> Event:
-            study = state.studies[names.study_id(state, request.study, who)]
-            members = [state.trials[trial] for trial in state.members[study.id]]
-            by = asked_for(study, members, request.metric)
-            return MetricChosen(study.id, by.metric, by.goal, by.mode, key)
+            names.there(state, study_id)
+            return MetricChosen(study_id, by.metric, by.goal, by.mode, key)
 
+        if key not in self.head.state.requests:
+            by = await self._asked_for(study_id, request.metric, "metric")
         await carry_out(self.head, key, compose)
-        state = self.head.state
-        study = state.studies[names.study_id(state, request.study, who)]
-        members = [state.trials[trial] for trial in state.members[study.id]]
-        ranking = views.ranking_view(measure(study, members))
-        return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
+        return await self.head.read(who.user, count, lambda state: in_one(partial(told, state)))
+
+    async def _asked_for(self, study_id: StudyId, asked: types.Metric, field: str) -> Measure:
+        """What a person wants the study's trials to be judged by. Raises NotFound, Refused, and
+        NotNow if there is nothing yet."""
+
+        def found(state: State) -> Measure:
+            study = names.there(state, study_id)
+            members = [state.trials[trial] for trial in state.members[study_id]]
+            return asked_for(study, members, asked, field)
+
+        count = len(self.head.state.members[study_id])
+        begin = lambda state: in_one(partial(found, state))  # noqa: E731
+        return await self.head.read(asker().user, count, begin)
 
     async def SetSignal(self, request: pb.SetSignalRequest, context: Any) -> pb.SetSignalResponse:
         who = asker()
@@ -479,18 +511,17 @@ class StudiesService:
         known = names.study_id(self.head.state, request.study, who)
 
         def choose(state: State) -> Signal:
-            study = state.studies[names.study_id(state, request.study, who)]
+            study = names.there(state, known)
             if study.stop.target is not None:
                 raise NotNow(
                     f"{study.id} stops its trials at a value of {study.signal} (stop.target),"
                     " which means nothing for another signal: clone it with another target"
                 )
-            members = [state.trials[trial] for trial in state.members[study.id]]
-            asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
-            by = asked_for(study, members, asked, "signal")
             return by.metric, by.goal
 
         if key not in self.head.state.requests:
+            asked = types.Metric(name=request.signal.name, goal=request.signal.goal)
+            by = await self._asked_for(known, asked, "signal")
             await read_instead(self.head, who.user, known, key, choose)
         study = self.head.state.studies[known]
         signal = types.Signal(name=study.signal, goal=GOALS[study.signal_goal])
@@ -548,9 +579,8 @@ def unstored(
     state: State, draft: studies.Draft, id: StudyId, owner: str, now: Time, notes: Iterable[str]
 ) -> pb.SubmitStudyResponse:
     """What a study of this id would be in a head of this state, which stays as it is."""
-    response = _untried(state, draft, id, notes)
-    response.MergeFromString(whole(_trials_of(draft, id, owner, now)))
-    return response
+    rest = _untried(state, draft, id, notes)
+    return pb.SubmitStudyResponse.FromString(whole(_preview(draft, id, owner, now, rest)))
 
 
 def _untried(
@@ -567,23 +597,33 @@ def _untried(
 
 def _prepared(
     draft: studies.Draft, id: StudyId, owner: str, now: Time, key: str
-) -> Pieces[PreparedEvent[Submitted]]:
+) -> Pieces[Event | PreparedEvent]:
     """What is journaled of a study, and its trials as they are at first."""
     study, specs = draft.accepted(id, owner, now)
     yield
-    event = submitted_ahead(Submitted(study, specs, key), now)
-    return PreparedEvent(now, event, (yield from encode_in_pieces(event)))
+    return (yield from prepared(Submitted(study, specs, key), State(), now))
 
 
-def _trials_of(draft: studies.Draft, id: StudyId, owner: str, now: Time) -> Pieces[bytes]:
-    """The trials that it would have, as a part of a response in bytes."""
+def _preview(
+    draft: studies.Draft, id: StudyId, owner: str, now: Time, rest: pb.SubmitStudyResponse
+) -> Pieces[bytes]:
+    """The answer with the trials that the study would have, beside the `rest` of it."""
     study, specs = draft.accepted(id, owner, now)
     yield
     alone = State()
-    alone.apply(Submitted(study, specs, "preview"), now)
-    yield
-    made = _unranked(alone, [*alone.trials.values()], _submitted)
-    return (yield from made)
+    alone.apply(Submitted(study, (), "preview"), now)
+    for start in range(0, len(specs), AT_ONCE):
+        alone.apply(Added(study.id, specs[start : start + AT_ONCE], f"preview {start}"), now)
+        yield
+    trials = list(alone.trials.values())
+    answer = yield from _unranked(alone, trials, _submitted, rest)
+    del trials
+    # While very many of them are freed at once, no other thread has the interpreter.
+    while alone.trials:
+        alone.trials.popitem()
+        if len(alone.trials) % AT_ONCE == 0:
+            yield
+    return answer
 
 
 def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
@@ -600,10 +640,13 @@ def _added(some: list[pb.Trial]) -> Message:
 
 
 def _unranked(
-    state: State, trials: Sequence[Trial], of: Callable[[list[pb.Trial]], Message]
+    state: State,
+    trials: Sequence[Trial],
+    of: Callable[[list[pb.Trial]], Message],
+    rest: Message,
 ) -> Pieces[bytes]:
-    """Trials that have only been submitted, as a part of an answer in bytes."""
+    """An answer about trials that have only been submitted, in bytes."""
     ranked_by = measure(state.studies[trials[0].spec.study], trials)
     yield
     view = partial(views.trial_view, state, measure=ranked_by)
-    return (yield from views.serialized(trials, view, of))
+    return (yield from views.serialized(trials, view, of, rest))

@@ -103,12 +103,14 @@ class TrialsService:
                 ahead = set(rest.front)
                 ordered = [*first, *(trial for trial in ordered if trial.id not in ahead)]
             best = ordered[: request.count or BEST_COUNT]
-            trials = yield from views.serialized(
-                best,
-                lambda trial: views.ranked_view(state, trial, board),
-                lambda some: pb.BestTrialsResponse(trials=some),
+            return (
+                yield from views.serialized(
+                    best,
+                    lambda trial: views.ranked_view(state, trial, board),
+                    lambda some: pb.BestTrialsResponse(trials=some),
+                    rest,
+                )
             )
-            return rest.SerializeToString() + trials
 
         return await _read(self.head, request.study, ranked)
 

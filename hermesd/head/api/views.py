@@ -69,10 +69,11 @@ def serialized(
     trials: Sequence[Trial],
     view: Callable[[Trial], pb.Trial],
     of: Callable[[list[pb.Trial]], Message],
+    rest: Message,
 ) -> Pieces[bytes]:
-    """The trials as an answer that repeats them, in bytes: those of its parts, one behind another,
-    are those of the whole."""
-    parts = []
+    """An answer that repeats trials, in bytes: those of its parts, one behind another, are those of
+    the whole. `rest` is what it says beside them."""
+    parts = [rest.SerializeToString()]
     for start in range(0, len(trials), PIECE):
         piece = [view(trial) for trial in trials[start : start + PIECE]]
         parts.append(of(piece).SerializeToString())

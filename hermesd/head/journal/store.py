@@ -221,6 +221,7 @@ class FreshPoints:
 
 
 PAGE = 2_000
+FORGOTTEN_AT_ONCE = 1_000
 WRITES_LIMIT = 256
 
 
@@ -368,7 +369,9 @@ class Journal:
         self._fresh.drop(gone)
         rows = [(trial,) for trial in sorted(gone)]
         tables = ("points", "reports")
-        await self._submit([(f"DELETE FROM {table} WHERE trial = ?", rows) for table in tables])
+        for start in range(0, len(rows), FORGOTTEN_AT_ONCE):  # others wait for each transaction
+            some = rows[start : start + FORGOTTEN_AT_ONCE]
+            await self._submit([(f"DELETE FROM {table} WHERE trial = ?", some) for table in tables])
 
     async def save_snapshot(self, snapshot: StateSnapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
