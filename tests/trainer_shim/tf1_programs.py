@@ -95,7 +95,9 @@ BY_HAND = """
 loss = network(tf.constant(x), tf.constant(y))
 weights = tf.trainable_variables()
 gradients = tf.gradients(loss, weights)
-train = [tf.assign(one, one - 0.05 * slope) for one, slope in zip(weights, gradients)]
+values = [one - 0.05 * slope for one, slope in zip(weights, gradients)]
+with tf.control_dependencies(values):
+    train = [tf.assign(one, value) for one, value in zip(weights, values)]
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
     kept = session.run(weights)

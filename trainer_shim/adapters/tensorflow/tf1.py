@@ -103,7 +103,10 @@ class Tf1Sessions:
         parts = (list(targets), list(fetches))
         key = (id(session), *(tuple(map(id, part)) for part in parts), frozenset(fed))
         if key not in self._runs:
-            found = self._understood(session.graph, *parts, fed)
+            try:
+                found = self._understood(session.graph, *parts, fed)
+            except Exception:  # whatever the framework raises: the program trains on, unseen
+                found = SessionRun(False, None)
             self._runs[key] = (found, (session, parts, [one.deref() for one in feeds]))
         return self._runs[key][0]
 
