@@ -255,11 +255,11 @@ def bring_back(
 
     When that has failed, `why_not` tells why. Raises ImageError, OSError.
     """
+    os.chdir(scratch)
+    serving.begin(os.path.join(path, _PROCESSES))  # it is ready when all is verified
     manifest = checkpoint_dir.verify(path)
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
     _return_segments(os.path.join(path, _SEGMENTS))
-    os.chdir(scratch)
-    serving.begin(os.path.join(path, _PROCESSES))
     inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
     command = _command([criu, "restore", "-d", "-S", "--stream", "-D", ".", *inherited], scratch)
     for fd in ends.values():
