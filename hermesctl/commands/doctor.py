@@ -212,7 +212,7 @@ def doctor(
 
     async def body(client: AsyncClient) -> ExitCode | None:
         checks = await examine(client, python, os.environ)
-        table = grid("", "check", "found", "how to fix it")
+        table = grid("", "|check", "~found", "~how to fix it")
         for check in checks:
             mark = cell(check.verdict, _STYLES[check.verdict])
             table.add_row(mark, cell(check.name), cell(check.words), cell(check.remedy, "dim"))

@@ -134,7 +134,7 @@ def show_preview(
     names = varying(trials)
 
     def table(wide: bool) -> Any:
-        table = grid(">trial", *(f"={name}" for name in names), spared=(PARAMETERS,))
+        table = grid(">trial", *(f"={name}" for name in names), spared=(PARAMETERS,), wide=wide)
         shown = trials if wide else trials[:_PREVIEWED]
         for trial in shown:
             values = [cell(param_text(trial, name)) for name in names]

@@ -59,7 +59,7 @@ def list_files(
         files = await client.files(trial, *(paths or ()))
 
         def table(_: bool) -> RenderableType:
-            table = grid(">size", "modified", "path")
+            table = grid(">size", "modified", "~path")
             for file in files:
                 when = moment(file.modified_unix_seconds)
                 table.add_row(cell(size(file.size_bytes)), cell(when), cell(file.path))

@@ -246,7 +246,7 @@ def _picture(said: Said, file: Path) -> RenderableType:
         f": {parameters}" if parameters else ""
     )
     facts = f"{count(said['steps'], 'step')}; fidelity {said['fidelity']}: {said['reason']}"
-    table = grid("tier", "verdict", "suspended after", "compared")
+    table = grid("tier", "verdict", "~suspended after", "~compared")
     lines: dict[str, RenderableType] = {}  # of what several tiers share, one is enough
     for tier in said["tiers"]:
         style = _STYLES.get(tier["verdict"], "bold red")
@@ -271,7 +271,7 @@ def _branch(found: Said) -> dict[str, Any]:
 
 
 def _tree(said: Said) -> RenderableType:
-    table = grid(">trial", "goes on from", "verdict", "compared with itself alone")
+    table = grid(">trial", "~goes on from", "verdict", "~compared with itself alone")
     lines: list[RenderableType] = []
     for each in said["trials"]:
         branch, style = each["branch"], _STYLES.get(each["verdict"], "bold red")

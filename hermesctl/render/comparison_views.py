@@ -55,7 +55,7 @@ def _summary(sides: Sequence[ComparedStudy]) -> Iterator[tuple[str, list[str]]]:
 def _table(
     header: str, sides: Sequence[ComparedStudy], rows: Iterable[tuple[str, list[str]]]
 ) -> RenderableType:
-    table = grid(f"|{header}", *(side.study for side in sides))
+    table = grid(f"|{header}", *(f"~{side.study}" for side in sides))
     for name, values in rows:
         table.add_row(cell(name, "dim"), *map(cell, values))
     return table

@@ -60,7 +60,7 @@ def failed_trials(trials: Sequence[Trial], said: Mapping[str, str]) -> list[Rend
 
 def _not_extended(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[RenderableType]:
     same = [trial for trial in trials if trial.not_extended]
-    table = grid("not extended", "why: it is as it was", "|see it whole", spared=_SPARED)
+    table = grid("not extended", "~why: it is as it was", "|see it whole", spared=_SPARED)
     for trial in same[:_FAILED_SHOWN]:
         why = cell(_told(one_line(trial.not_extended), said.get(trial.id, "")))
         table.add_row(cell(trial.id), why, cell(command(f"trial show {trial.id}"), "cyan"))
@@ -78,7 +78,7 @@ def _failed(trials: Sequence[Trial], said: Mapping[str, str]) -> Iterator[Render
     failed = [trial for trial in trials if trial.state is TrialState.FAILED]
     if not failed:
         return
-    table = grid("failed", "error", "|see it whole", spared=_SPARED)
+    table = grid("failed", "~error", "|see it whole", spared=_SPARED)
     for trial in failed[:_FAILED_SHOWN]:
         error = one_line(trial.failures[-1].detail) if trial.failures else one_line(trial.reason)
         table.add_row(

@@ -1,7 +1,8 @@
-"""A table that fits its terminal. A word is never broken in two while there is another way.
+"""A table that fits its terminal, each row a line.
 
-What is too wide is wrapped between words; then the columns go that say least, which is said below;
-then hyper-parameters stand in one column; at last each row is told line by line.
+What is too wide first loses the ends of long texts, to `…`, then the columns that say least, which
+is said below. Numbers are never shortened. Only prose is wrapped. In a table that is to leave
+nothing out, and in any that does not fit even so, each row is told line by line.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from rich.text import Text
 
 from hermesctl.text import printable
 
-# Among the spared columns: here the hyper-parameters are put in one column.
+# Among the spared columns: here the last hyper-parameters go, one by one, but not the first two.
 PARAMETERS = "parameters"
+_PARAMETERS_KEPT = 2
 _GAP = 2
+# How short a header or a text may become, and a text before another column goes.
+_SHORTEST, _SHORT = 8, 24
+# A longer word of prose, such as a path, may be broken.
+_LONG_WORD = 30
 
 
 @dataclass(frozen=True)
@@ -30,37 +36,55 @@ class Column:
     header: str
     cells: list[Text] = field(default_factory=list)
     right: bool = False
-    #: Its cells are never wrapped.
+    #: Its cells and its header are never shortened.
     whole: bool = False
+    #: Its cells are wrapped between words.
+    prose: bool = False
     parameter: bool = False
 
     @cached_property
-    def least(self) -> int:
-        """How wide it must be for no word to be broken."""
-        if self.whole:
-            return self.most
-        words = {word for text in self._texts() for word in text.split()}
-        return max(map(cell_len, words), default=0)
+    def most(self) -> int:
+        """How wide it is without wrapping and shortening."""
+        return max(cell_len(self.header), self._cells_width)
 
     @cached_property
-    def most(self) -> int:
-        """How wide it is without wrapping."""
-        return max(map(cell_len, self._texts()))
+    def least(self) -> int:
+        """How narrow it can be."""
+        return self._narrowed(_SHORTEST)
 
-    def _texts(self) -> set[str]:
-        return {self.header, *(each.plain for each in self.cells)}
+    @cached_property
+    def enough(self) -> int:
+        """How wide it should be before another column goes."""
+        return self._narrowed(_SHORT)
+
+    def _narrowed(self, cells: int) -> int:
+        if self.whole:
+            return self.most
+        if self.prose:
+            texts = (self.header, *(each.plain for each in self.cells))
+            longest = max((cell_len(w) for text in texts for w in text.split()), default=0)
+            return min(longest, _LONG_WORD)
+        shortened = self._cells_width if self.right else min(self._cells_width, cells)
+        return max(shortened, min(cell_len(self.header), _SHORTEST))
+
+    @cached_property
+    def _cells_width(self) -> int:
+        return max((each.cell_len for each in self.cells), default=0)
 
 
 class Grid:
     """Rows of harmless cells below headers.
 
     `spared` are headers of columns that a narrow terminal does without, the least important first,
-    and `PARAMETERS`. Who is shown less is told so, unless `silently`.
+    and `PARAMETERS`. Who is shown less is told so, unless `silently`. If `wide`, nothing is left
+    out or shortened.
     """
 
-    def __init__(self, headers: Sequence[str], spared: Sequence[str], silently: bool) -> None:
+    def __init__(
+        self, headers: Sequence[str], spared: Sequence[str], *, silently: bool, wide: bool
+    ) -> None:
         self._columns = [_column(header) for header in headers]
-        self._spared, self._silently = spared, silently
+        self._spared, self._silently, self._wide = spared, silently, wide
         self.row_count = 0
 
     def add_row(self, *cells: Text) -> None:
@@ -76,61 +100,51 @@ class Grid:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = options.max_width
-        columns, left_out = self._fitted(room)
-        if _width([column.least for column in columns]) > room and not self._silently:
+        columns, left_out = (self._columns, []) if self._wide else self._fitted(room)
+        least = [c.most if self._wide and not c.prose else c.least for c in columns]
+        if _width(least) > room and not self._silently:
             yield from _line_by_line(self._columns)
             return
-        yield _table(columns, _widths(columns, room))
+        yield _table(columns, _widths(columns, least, room))
         if left_out and not self._silently:
             words = f"left out: {', '.join(left_out)}; a wider terminal has them, or -o json"
             yield Text(words, style="dim")
 
     def _fitted(self, room: int) -> tuple[list[Column], list[str]]:
         """The columns that there is room for, and the headers of those that went."""
-        columns, left_out = self._columns, list[str]()
+        columns, left_out = self._columns, list[Column]()
         for header in self._spared:
-            if _width([column.least for column in columns]) <= room:
-                break
             if header == PARAMETERS:
-                columns = _joined(columns)
-                continue
-            kept = [each for each in columns if each.header != header or each.parameter]
-            left_out += [header] * (len(kept) < len(columns))
-            columns = kept
-        return columns, left_out
+                going = [column for column in columns if column.parameter][_PARAMETERS_KEPT:]
+            else:
+                going = [c for c in columns if c.header == header and not c.parameter]
+            while going and _width([column.enough for column in columns]) > room:
+                left_out.append(going.pop())
+                columns = [column for column in columns if column is not left_out[-1]]
+        return columns, [column.header for column in left_out]
 
 
 def _column(header: str) -> Column:
-    """`>` is set to the right, and whole; `=` is a hyper-parameter; `|` is whole."""
-    mark = header[:1] if header[:1] in (">", "=", "|") else ""
+    """`>` is set to the right; `=` is a hyper-parameter; `|` is whole; `~` is prose."""
+    mark = header[:1] if header[:1] in (">", "=", "|", "~") else ""
     words = printable(header.removeprefix(mark))
-    return Column(words, right=mark == ">", whole=mark in (">", "|"), parameter=mark == "=")
-
-
-def _joined(columns: Sequence[Column]) -> list[Column]:
-    """The hyper-parameters as `name=value` words of one column, where the first of them was."""
-    ours = [column for column in columns if column.parameter]
-    if len(ours) < 2:
-        return list(columns)
-    words = [[f"{column.header}={each.plain}" for each in column.cells] for column in ours]
-    cells = [Text(" ".join(row)) for row in zip(*words, strict=True)]
-    one = Column(PARAMETERS, cells, parameter=True)
-    return [
-        one if column is ours[0] else column
-        for column in columns
-        if column is ours[0] or not column.parameter
-    ]
+    return Column(
+        words, right=mark == ">", whole=mark == "|", prose=mark == "~", parameter=mark == "="
+    )
 
 
 def _width(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _widths(columns: Sequence[Column], room: int) -> list[int]:
-    """As wide as they are, or the widest made narrower until all fit, but no word broken."""
+def _widths(columns: Sequence[Column], least: Sequence[int], room: int) -> list[int]:
+    """As wide as they are, or the widest made narrower until all fit."""
     most = max(column.most for column in columns)
     for level in range(most, -1, -1):
-        widths = [max(column.least, min(column.most, level)) for column in columns]
+        widths = [
+            max(narrow, min(column.most, level))
+            for column, narrow in zip(columns, least, strict=True)
+        ]
         if _width(widths) <= room:
             break
     return widths
@@ -140,15 +154,38 @@ def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for column, width in zip(columns, widths, strict=True):
         table.add_column(
-            column.header,
+            _short_header(column.header, width),
             justify="right" if column.right else "left",
-            no_wrap=column.whole,
-            overflow="ellipsis" if column.whole else "fold",
+            no_wrap=not column.prose,
+            overflow="fold" if column.prose else "ellipsis",
             width=width,
         )
-    for cells in zip(*(column.cells for column in columns), strict=True):
+    shown = [
+        column.cells if column.prose else [_shortened(each, width) for each in column.cells]
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    for cells in zip(*shown, strict=True):
         table.add_row(*cells)
     return table
+
+
+def _short_header(name: str, width: int) -> str:
+    """Of `optimizer.learning_rate` and the like the end tells more; rich cuts the others."""
+    over = cell_len(name) - width
+    return f"…{name[over + 1 :]}" if over > 0 and "." in name else name
+
+
+def _shortened(text: Text, width: int) -> Text:
+    """The text in so many columns; what tells one trial of a study from another is its end."""
+    if text.cell_len <= width:
+        return text
+    slash = text.plain.rfind("/")
+    end = text[slash:] if slash > 0 else Text()
+    if end.cell_len > width // 2:
+        end = Text()
+    begin = text[: len(text) - len(end)]
+    begin.truncate(width - end.cell_len, overflow="ellipsis")
+    return begin.append_text(end)
 
 
 def _line_by_line(columns: Sequence[Column]) -> Iterator[RenderableType]:

@@ -20,9 +20,9 @@ _SHOWN = 8
 
 def nodes_table(nodes: Sequence[Node], wide: bool) -> Grid:
     """Nodes."""
-    extra = ("facts",) if wide else ()
+    extra = ("~facts",) if wide else ()
     headers = ("node", "state", "pool", "devices", ">busy", "version", *extra)
-    table = grid(*headers, spared=() if wide else ("version", "pool"))
+    table = grid(*headers, spared=("version", "pool"), wide=wide)
     for node in nodes:
         cells = [
             cell(node.id),
@@ -169,7 +169,7 @@ def strikes_table(node: Node) -> Grid | None:
     strikes = [(device.id, strike) for device in node.devices for strike in device.strikes]
     if not strikes:
         return None
-    table = grid("failed on", "trial", "at", "error")
+    table = grid("failed on", "trial", "at", "~error")
     for device, strike in sorted(strikes, key=lambda each: -each[1].at_unix_seconds):
         when = cell(moment(strike.at_unix_seconds))
         words = cell(one_line(strike.detail) or strike.kind)

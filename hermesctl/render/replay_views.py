@@ -141,8 +141,8 @@ def _ended(replay: Said, policy: Said, wide: bool) -> list[RenderableType]:
     shown = [trial for trial in trials if wide or trial["held_back"]]
     saved = percent(1 - given_up["iterations"] / replay["iterations"])
     after = f"{saved} of the iterations saved, over after {duration(given_up['seconds'])}"
-    headers = (">rank", "trial", "", ">at step", ">after", "in its words", ">then", ">in the end")
-    table = grid(*headers, spared=() if wide else ("after", "in its words"))
+    headers = (">rank", "trial", "", ">at step", ">after", "~in its words", ">then", ">in the end")
+    table = grid(*headers, spared=("after", "in its words"), wide=wide)
     for trial in shown:
         table.add_row(
             cell(str(trial["rank"])),
@@ -166,7 +166,7 @@ def forecast_view(forecast: Forecast) -> RenderableType:
     if not forecast.attached:
         devices += " (none that fits is there now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
-    table = grid("expected", "first good", "best within 2 %", "best trained", "all done")
+    table = grid("|expected", "~first good", "~best within 2 %", "~best trained", "~all done")
     for policy in expected["policies"]:
         spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
         table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))

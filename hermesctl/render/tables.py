@@ -36,13 +36,15 @@ _VALUE_LENGTH = 24
 RUNNERS_UP = 10
 
 
-def grid(*headers: str, spared: Sequence[str] = (), silently: bool = False) -> Grid:
+def grid(
+    *headers: str, spared: Sequence[str] = (), silently: bool = False, wide: bool = False
+) -> Grid:
     """An unboxed table, as `Grid` has it.
 
     A header that begins with `>` is set to the right, with `=` names a hyper-parameter, with `|`
-    has cells that are never wrapped.
+    has cells that are never shortened, with `~` prose.
     """
-    return Grid(headers, spared, silently)
+    return Grid(headers, spared, silently=silently, wide=wide)
 
 
 def cell(text: str, style: str = "") -> Text:
@@ -109,14 +111,14 @@ def varying(trials: Sequence[Trial]) -> list[str]:
 
 def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     """Trials in the given order."""
-    more = ("fidelity", ">preempted", ">busy", ">left", ">overhead", ">memory", "reason")
+    more = ("fidelity", ">preempted", ">busy", ">left", ">overhead", ">memory", "~reason")
     extra = more if wide else ()
     names = varying(trials)
     tagged = ("tags",) if any(trial.tags for trial in trials) else ()
     headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
-    spared = () if wide else ("signal", "device")
     parameters = [f"={name}" for name in names]
-    table = grid(*headers, *parameters, *tagged, *extra, spared=(*spared, PARAMETERS))
+    spared = ("signal", "device", PARAMETERS)
+    table = grid(*headers, *parameters, *tagged, *extra, spared=spared, wide=wide)
     for trial in trials:
         cells = [
             cell(trial.id),
@@ -154,11 +156,10 @@ def leaderboard(
     extra = ("fidelity", *(("checkpoint",) if wide else ()))
     mark = ("front",) if front else ()
     others = [f">{name}" for name in further]
-    head = (">rank", "|trial", f">{metric}", *others, *mark, ">step", "|state")
+    head = (">rank", "trial", f">{metric}", *others, *mark, ">step", "state")
     parameters = [f"={name}" for name in names]
-    narrow = ("fidelity", "overhead", "preempted", PARAMETERS, "step", "state")
-    spared = (PARAMETERS,) if wide else narrow
-    table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared)
+    spared = ("fidelity", "overhead", "preempted", "state", PARAMETERS, "step")
+    table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared, wide=wide)
     for trial in trials:
         cells = [
             cell(str(trial.rank or "-")),
@@ -189,7 +190,7 @@ def studies_table(studies: Sequence[Study], wide: bool) -> Grid:
     extra = ("pool", ">preempted", ">overhead", ">checkpoints") if wide else ()
     owner = ("owner",) if owned else ()
     headers = ("study", "submitted", "trials", "best", "best trial", "policy", *owner, *extra)
-    table = grid(*headers, spared=() if wide else ("best trial", "submitted", "policy"))
+    table = grid(*headers, spared=("best trial", "submitted", "policy"), wide=wide)
     for study in studies:
         cells = [
             cell(study.id),
@@ -259,7 +260,7 @@ def _held(study: Study, state: TrialState) -> str:
 def ranking_table(explanation: Explanation, wide: bool) -> Grid:
     """The policy's present order, with the trial asked about marked: who goes first and the
     runners-up, or all of them if `wide`."""
-    table = grid("", "trial", "state", "why")
+    table = grid("", "trial", "state", "~why" if wide else "why")
     for place, ranked in enumerate(explanation.ranking, start=1):
         mine = "bold" if ranked.trial == explanation.trial else ""
         if place > RUNNERS_UP and not wide and not mine:

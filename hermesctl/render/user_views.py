@@ -14,8 +14,8 @@ def users_table(members: Sequence[Member], users: Mapping[str, User], wide: bool
     """Nodes and people with a certificate, and everybody who has or had devices."""
     extra = (">weight", ">fair share", ">studies") if wide else ()
     columns = (">devices", ">unfinished", ">used", ">share", *extra)
-    spared = () if wide else ("share", "certificate ends")
-    table = grid("name", "role", *columns, "certificate ends", spared=spared)
+    spared = ("share", "certificate ends")
+    table = grid("name", "role", *columns, "certificate ends", spared=spared, wide=wide)
     known = {member.name for member in members if member.role != "node"}
     rows = [(m.name, str(m.role), moment(m.expires_unix_seconds)) for m in members]
     rows += [(name, "-", "-") for name in users if name not in known]
@@ -66,8 +66,9 @@ def _of(have: int, most: int | None) -> str:
 
 def audit_table(entries: Sequence[AuditEntry], wide: bool) -> Grid:
     """What was done and refused, in the order in which it was."""
-    extra = ("shown", "reason") if wide else ()
-    table = grid("time", "who", "from", "did", "on", "result", *extra, spared=("from",))
+    extra = ("shown", "~reason") if wide else ()
+    headers = ("time", "who", "from", "did", "on", "result", *extra)
+    table = grid(*headers, spared=("from", "on"), wide=wide)
     for entry in entries:
         who = f"{entry.role} {entry.name}".strip() or "nobody known"
         result = entry.result if entry.times == 1 else f"{entry.result}, {entry.times} times"
