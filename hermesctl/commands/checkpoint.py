@@ -15,7 +15,7 @@ from hermesctl.commands.options import (
     OutputOption,
     TrialArgument,
 )
-from hermesctl.commands.running import NounGroup, chosen_study, run
+from hermesctl.commands.running import NounGroup, chosen_study, run, show_change
 from hermesctl.render.loading import loading_lines, step_for_people
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import checkpoints_table
@@ -23,6 +23,7 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable, size
 from hermesctl.waiting import is_live
+from hermesctl.yaml_text import Data
 
 app = typer.Typer(
     cls=NounGroup,
@@ -67,6 +68,7 @@ def download(
     ] = "",
     force: ForceOption = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Write a trial's checkpoint as a directory of files.
 
@@ -98,11 +100,15 @@ def download(
                 on_progress=lambda received: bar.update(task, completed=received),
             )
         weight = size(sum(file.stat().st_size for file in files))
-        say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
+        step = step_for_people(folder) or (newest.step if newest and known else found.step)
+        words = f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}"
+        fetched: dict[str, Data] = {"trial": found.id, "step": step, "files": [*map(str, files)]}
+        show_change(output, words, fetched)
+        if not output.for_people:
+            return
         for file in files:
             typer.echo(printable(str(file)))
         there = {str(file.relative_to(folder.absolute())) for file in files}
-        step = step_for_people(folder) or (newest.step if newest and known else found.step)
         if step < found.step:
             say(f"note: this is the trial at step {step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):

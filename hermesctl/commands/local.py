@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.commands.options import OutputOption, YesOption
-from hermesctl.commands.running import confirm
+from hermesctl.commands.running import confirm, show_change
 from hermesctl.errors import ExitCode, HermesError
 from hermesctl.invocation import command
 from hermesctl.render.output import Format, emit
@@ -20,6 +20,7 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Trial
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
+from hermesctl.yaml_text import Data
 
 app = typer.Typer(
     no_args_is_help=True, help="Start and stop your own head and node on this machine."
@@ -39,6 +40,7 @@ def start(
             show_default=False,
         ),
     ] = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Start your head and node in the background, unless they are running.
 
@@ -48,18 +50,21 @@ def start(
     Example: hermesctl local start --slots 4
     """
     process = asyncio.run(local.start(os.environ, slots=slots, say=say))
+    found = asyncio.run(local.find(os.environ))
     if process is not None:
-        say(f"it runs; {command('local stop')} ends it")
+        words = f"it runs; {command('local stop')} ends it"
     elif slots is None:
-        say("it runs already")
+        words = "it runs already"
     else:
-        has = local.slots_told(asyncio.run(local.find(os.environ)).state)
-        again = command(f"local start --slots {slots}")
-        say(f"it runs already, with {has}; to change that: {command('local stop')}, then {again}")
+        has, again = local.slots_told(found.state), command(f"local start --slots {slots}")
+        words = (
+            f"it runs already, with {has}; to change that: {command('local stop')}, then {again}"
+        )
+    show_change(output, words, {**_document(found), "started": process is not None})
 
 
 @app.command()
-def stop(yes: YesOption = False) -> None:
+def stop(yes: YesOption = False, output: OutputOption = Format.TABLE) -> None:
     """Stop your head and node; trials are checkpointed and go on after the next start.
 
     Asks first if trials that cannot write a checkpoint would have to start over.
@@ -70,7 +75,8 @@ def stop(yes: YesOption = False) -> None:
         say(_told(lost))
         confirm("Stop your head and node?", yes=yes)
     stopped = asyncio.run(local.stop(os.environ, say=say))
-    say("stopped" if stopped else "it does not run")
+    document = {**_document(asyncio.run(local.find(os.environ))), "stopped": stopped}
+    show_change(output, "stopped" if stopped else "it does not run", document)
 
 
 async def _lost() -> list[Trial]:
@@ -108,13 +114,7 @@ def status(output: OutputOption = Format.TABLE) -> None:
     Example: hermesctl local status -o json
     """
     found = asyncio.run(local.find(os.environ))
-    document = {
-        "answers": found.answers,
-        "pid": found.pid,
-        "socket": str(found.socket),
-        "state": str(found.state),
-        "log": str(found.state / "local.log"),
-    }
+    document = _document(found)
     if found.answers:
         words = "runs"
     elif found.pid is not None:
@@ -129,3 +129,13 @@ def status(output: OutputOption = Format.TABLE) -> None:
     emit(stdout(), output, document, [document], lambda _: facts_table(facts))
     if not found.answers:
         raise typer.Exit(ExitCode.UNREACHABLE)
+
+
+def _document(found: local.LocalHead) -> dict[str, Data]:
+    return {
+        "answers": found.answers,
+        "pid": found.pid,
+        "socket": str(found.socket),
+        "state": str(found.state),
+        "log": str(found.state / "local.log"),
+    }

@@ -15,8 +15,8 @@ from hermesctl.commands.options import (
     OwnNodesOption,
     YesOption,
 )
-from hermesctl.commands.running import NounGroup, confirm, run
-from hermesctl.commands.user import DAY_SECONDS, ValidOption
+from hermesctl.commands.running import NounGroup, confirm, run, show_change
+from hermesctl.commands.user import DAY_SECONDS, ValidOption, show_invited
 from hermesctl.errors import NotFound, Refused, UsageError
 from hermesctl.render.node_views import (
     devices_table,
@@ -220,6 +220,7 @@ def token(
     ] = 0,
     own: OwnNodesOption = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Print the command that makes another machine join this head as a node.
 
@@ -234,13 +235,19 @@ def token(
             client.connection, Role.NODE, name, valid_seconds, uses, pool, devices, own
         )
         named = f" --name {name}" if name else ""
-        print(f"hermesd node join {invited.address} {invited.token}{named}")
+        joins = f"hermesd node join {invited.address} {invited.token}{named}"
+        show_invited(output, invited, joins)
 
     run(body, head=head)
 
 
 @app.command("revoke")
-def node_revoke(node: NodeArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+def node_revoke(
+    node: NodeArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """Revoke a node's certificate: it cannot attach until it joins again.
 
     Example: hermesctl node revoke gpu2
@@ -249,9 +256,10 @@ def node_revoke(node: NodeArgument, yes: YesOption = False, head: HeadOption = N
 
     async def body(client: AsyncClient) -> None:
         await revoke(client.connection, [Role.NODE], node)
+        words = f"{printable(node)} cannot attach any more"
+        show_change(output, words, {"name": node, "roles": [str(Role.NODE)]})
 
     run(body, head=head)
-    say(f"{printable(node)} cannot attach any more")
 
 
 def _named(nodes: list[Node], name: str) -> Node:

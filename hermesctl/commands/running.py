@@ -10,7 +10,7 @@ import contextvars
 import errno
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import typer
@@ -18,13 +18,15 @@ from typer.core import TyperGroup, TyperOption
 
 from hermesctl.errors import ExitCode, HermesError, NotFound, Problem, UsageError
 from hermesctl.invocation import command, named_head
+from hermesctl.render.output import Format, emit
 from hermesctl.sdk import local as own_head
 from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import StudyDetail, TrialState
-from hermesctl.terminal import forget_stdout, say, show_error
+from hermesctl.terminal import forget_stdout, say, show_error, stdout
 from hermesctl.text import cut, nearest, printable
 from hermesctl.waiting import make_room, progress
+from hermesctl.yaml_text import Data
 from hermesd.misuse import Misuse, OneLineGroup, elsewhere
 
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -176,6 +178,22 @@ def confirm(question: str, *, yes: bool) -> None:
     if not typer.confirm(question, err=True):
         say("nothing was done")
         raise typer.Exit(ExitCode.OK)
+
+
+def show_change(
+    output: Format, words: str, document: Mapping[str, Data], notes: Sequence[str] = ()
+) -> None:
+    """Say what a command has changed: people in `words`, programs in a document, which has `notes`.
+
+    As in a result that is read, `study` is an id, and so is each of `trials`: those that changed.
+    """
+    if not output.for_people:
+        noted = {**document, "notes": list(notes)}
+        emit(stdout(), output, noted, [noted], lambda _: "")
+        return
+    for line in (words, *(f"note: {printable(note)}" for note in notes)):
+        if line:
+            say(line)
 
 
 def no_study_yet() -> str:

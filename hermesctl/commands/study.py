@@ -33,7 +33,7 @@ from hermesctl.commands.options import (
     YesOption,
     complete_study,
 )
-from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run
+from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run, show_change
 from hermesctl.errors import UsageError
 from hermesctl.render.comparison_views import comparison_view
 from hermesctl.render.documents import study_document
@@ -116,7 +116,9 @@ def show(
 
 
 @app.command()
-def pause(study: StudyArgument, head: HeadOption = None) -> None:
+def pause(
+    study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Suspend all trials of a study until it is resumed; nothing is lost.
 
     Example: hermesctl study pause digits
@@ -124,14 +126,17 @@ def pause(study: StudyArgument, head: HeadOption = None) -> None:
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
-        paused = len(await client.pause(found))
-        say(changed(paused, found.trial_count, "paused", "paused or over already"))
+        paused = await client.pause(found)
+        words = changed(len(paused), found.trial_count, "paused", "paused or over already")
+        show_change(output, words, {"study": found.id, "trials": paused})
 
     run(body, head=head)
 
 
 @app.command()
-def resume(study: StudyArgument, head: HeadOption = None) -> None:
+def resume(
+    study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Let a paused study's trials run again.
 
     Example: hermesctl study resume digits
@@ -139,14 +144,20 @@ def resume(study: StudyArgument, head: HeadOption = None) -> None:
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
-        resumed = len(await client.resume(found))
-        say(changed(resumed, found.trial_count, "resumed", "not paused, or over"))
+        resumed = await client.resume(found)
+        words = changed(len(resumed), found.trial_count, "resumed", "not paused, or over")
+        show_change(output, words, {"study": found.id, "trials": resumed})
 
     run(body, head=head)
 
 
 @app.command()
-def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+def stop(
+    study: StudyArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """End all unfinished trials of a study; results and checkpoints stay.
 
     Running and parked trials write a checkpoint first, if they can. Asks before it ends more than
@@ -163,22 +174,27 @@ def stop(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) 
             name = printable(detail.study.id)
             confirm(f"Stop {count(len(going), 'trial')} of {name}?", yes=yes)
         stopped = await client.stop(detail.study)
-        say(changed(len(stopped), len(detail.trials), "cancelled", "over already"))
-        for note in stopped.notes:
-            say(f"note: {printable(note)}")
+        words = changed(len(stopped), len(detail.trials), "cancelled", "over already")
+        document: dict[str, Data] = {"study": detail.study.id, "trials": [*stopped]}
+        show_change(output, words, document, stopped.notes)
 
     run(body, head=head)
 
 
 @app.command()
-def retry(study: StudyArgument, head: HeadOption = None) -> None:
+def retry(
+    study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Run failed, stopped and cancelled trials again, from their last checkpoint.
 
     Example: hermesctl study retry digits
     """
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.retry(study)), 'trial')} will run again")
+        found = (await client.study(study)).study
+        again = await client.retry(found)
+        words = f"{count(len(again), 'trial')} will run again"
+        show_change(output, words, {"study": found.id, "trials": again})
 
     run(body, head=head)
 
@@ -189,6 +205,7 @@ def extend(
     settings: RaiseOption = None,
     new: NewOption = None,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Train trials longer, finished ones from their last checkpoint; or change a running study.
 
@@ -210,18 +227,22 @@ def extend(
     arguments = named_values("--new", new or [])
 
     async def body(client: AsyncClient) -> None:
+        found = (await client.study(study)).study
         extended = await client.extend(
-            study,
+            found,
             stop=given.stop,
             parameters=given.values,
             new=arguments,
             run_cap=given.run_cap,
             axes=given.axes,
         )
-        if not extended.notes:
-            say(f"{count(len(extended), 'trial')} extended")
-        for note in extended.notes:
-            say(printable(note))
+        words = "\n".join(map(printable, extended.notes))
+        show_change(
+            output,
+            words or f"{count(len(extended), 'trial')} extended",
+            {"study": found.id, "trials": [*extended]},
+            () if output.for_people else extended.notes,
+        )
 
     run(body, head=head)
 
@@ -265,7 +286,8 @@ def add(
             which = first if first == last else f"{first} to {last}"
             say(f"{count(len(added.trials), 'trial')} added: {which}")
         rows = [row(trial) for trial in added.trials]
-        document: dict[str, Data] = {"study": added.study, "trials": rows}
+        notes = list(added.notes)
+        document: dict[str, Data] = {"study": added.study, "trials": rows, "notes": notes}
         if output.for_people and not added.trials:
             if not added.notes:
                 say("no trial was added")
@@ -305,6 +327,7 @@ def metric(
     goal: GoalOption = "",
     by: ByOption = "",
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Rank a study by another metric from now on, even if it has finished.
 
@@ -318,9 +341,8 @@ def metric(
         found = (await client.study(study)).study
         chosen = await client.set_metric(found, name, goal=goal, by=by)
         words = ranking_text(chosen.metric, chosen.goal, chosen.mode)
-        say(f"{printable(found.id)} is ranked by {words}")
-        for note in chosen.notes:
-            say(f"note: {printable(note)}")
+        document: dict[str, Data] = {"study": found.id, **row(chosen)}
+        show_change(output, f"{printable(found.id)} is ranked by {words}", document, chosen.notes)
 
     run(body, head=head)
 
@@ -333,6 +355,7 @@ def signal(
     ],
     goal: GoalOption = "",
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Have policies read another metric from now on, while the study runs.
 
@@ -344,8 +367,9 @@ def signal(
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
         direction = await client.set_signal(found, name, goal=goal)
-        words = {"maximize": "higher", "minimize": "lower"}.get(direction, direction)
-        say(f"policies of {printable(found.id)} read {printable(name)} now ({words} is better)")
+        better = {"maximize": "higher", "minimize": "lower"}.get(direction, direction)
+        words = f"policies of {printable(found.id)} read {printable(name)} now ({better} is better)"
+        show_change(output, words, {"study": found.id, "signal": name, "goal": direction})
 
     run(body, head=head)
 
@@ -368,7 +392,13 @@ def clone(
         tree = with_flags(tree_of(original.spec, original.id), name=name, settings=settings or ())
         prepared = from_changed_spec(Document(tree, ()), Path(original.submit_directory))
         submission = await client.clone(original, prepared)
-        document = {"study": submission.study, "trials": plain(submission.trials)}
+        for note in submission.notes:
+            say(f"note: {printable(note)}")
+        document: dict[str, Data] = {
+            "study": submission.study,
+            "trials": plain(submission.trials),
+            "notes": list(submission.notes),
+        }
         if output.for_people:
             words = f"{printable(submission.study)}: {count(len(submission.trials), 'trial')}"
             stdout().print(Text(words, style="bold"))
@@ -378,7 +408,12 @@ def clone(
 
 
 @app.command("rm")
-def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+def remove(
+    study: StudyArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """Delete a study with its trials, results, checkpoints and working copies.
 
     Example: hermesctl study rm digits
@@ -392,7 +427,7 @@ def remove(study: StudyArgument, yes: YesOption = False, head: HeadOption = None
             yes=yes or found.trial_count == 0,
         )
         await client.remove(found)
-        say(f"{name} removed")
+        show_change(output, f"{name} removed", {"study": found.id})
 
     run(body, head=head)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.commands.options import HeadOption, OutputOption, YesOption
-from hermesctl.commands.running import NounGroup, confirm, run
+from hermesctl.commands.running import NounGroup, confirm, run, show_change
 from hermesctl.commands.user import DAY_SECONDS, PersonRole, RoleOption
 from hermesctl.errors import UsageError
 from hermesctl.invocation import command
@@ -20,6 +20,7 @@ from hermesctl.sdk.people import issue_token, revoke_token, tokens
 from hermesctl.sdk.token import TOKEN_VARIABLE
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
+from hermesctl.yaml_text import Data
 from hermesd.security.identity import Role
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ def create(
         ),
     ] = None,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Make a token with which a person, or their program, can use this head.
 
@@ -61,8 +63,12 @@ def create(
 
     async def body(client: AsyncClient) -> None:
         text = await issue_token(client.connection, name, user, Role(role), days * DAY_SECONDS)
-        if to is None:
+        document: dict[str, Data] = {"name": name, "user": user, "role": str(role)}
+        if to is None and output.for_people:
             write(stdout(), text.rstrip("\n"))
+            return
+        if to is None:
+            show_change(output, "", {**document, "token": text.rstrip("\n")})
             return
         try:
             descriptor = os.open(to, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -71,7 +77,8 @@ def create(
         except OSError as error:
             await revoke_token(client.connection, name)
             raise UsageError(f"--to: {printable(str(to))}: {error.strerror}") from None
-        say(f"{printable(str(to))} is for {printable(user)}: {TOKEN_VARIABLE} names it there")
+        words = f"{printable(str(to))} is for {printable(user)}: {TOKEN_VARIABLE} names it there"
+        show_change(output, words, {**document, "file": str(to)})
 
     run(body, head=head)
 
@@ -98,6 +105,7 @@ def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As `token ls` prints it.")],
     yes: YesOption = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Revoke a token at once; open streams end, too.
 
@@ -107,6 +115,6 @@ def revoke(
 
     async def body(client: AsyncClient) -> None:
         await revoke_token(client.connection, name)
+        show_change(output, f"the token {printable(name)} is no longer valid", {"name": name})
 
     run(body, head=head)
-    say(f"the token {printable(name)} is no longer valid")

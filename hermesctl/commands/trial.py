@@ -21,7 +21,7 @@ from hermesctl.commands.options import (
     YesOption,
     complete_trial,
 )
-from hermesctl.commands.running import NounGroup, chosen_study, confirm, run
+from hermesctl.commands.running import NounGroup, chosen_study, confirm, run, show_change
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.invocation import command
 from hermesctl.render.charts import plot, sparkline
@@ -176,35 +176,46 @@ def curve(
 
 
 @app.command()
-def pause(trials: TrialsArgument, head: HeadOption = None) -> None:
+def pause(
+    trials: TrialsArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Suspend trials until they are resumed; nothing is lost.
 
     Example: hermesctl trial pause digits/3 digits/4
     """
 
     async def body(client: AsyncClient) -> None:
-        paused = len(await client.pause(*trial_ids(trials)))
-        say(changed(paused, len(set(trials)), "paused", "paused or over already"))
+        paused = await client.pause(*trial_ids(trials))
+        words = changed(len(paused), len(set(trials)), "paused", "paused or over already")
+        show_change(output, words, {"trials": paused})
 
     run(body, head=head)
 
 
 @app.command()
-def resume(trials: TrialsArgument, head: HeadOption = None) -> None:
+def resume(
+    trials: TrialsArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Let paused trials run again.
 
     Example: hermesctl trial resume digits/3
     """
 
     async def body(client: AsyncClient) -> None:
-        resumed = len(await client.resume(*trial_ids(trials)))
-        say(changed(resumed, len(set(trials)), "resumed", "not paused, or over"))
+        resumed = await client.resume(*trial_ids(trials))
+        words = changed(len(resumed), len(set(trials)), "resumed", "not paused, or over")
+        show_change(output, words, {"trials": resumed})
 
     run(body, head=head)
 
 
 @app.command()
-def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None) -> None:
+def stop(
+    trials: TrialsArgument,
+    yes: YesOption = False,
+    head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
     """End trials; results and checkpoints stay. `trial retry` undoes it.
 
     Running and parked trials write a checkpoint first, if they can. Asks before it ends more than
@@ -217,22 +228,24 @@ def stop(trials: TrialsArgument, yes: YesOption = False, head: HeadOption = None
         if len(trials) > 1:
             confirm(f"Stop {count(len(trials), 'trial')}?", yes=yes)
         stopped = await client.stop(*trial_ids(trials))
-        say(changed(len(stopped), len(set(trials)), "cancelled", "over already"))
-        for note in stopped.notes:
-            say(f"note: {printable(note)}")
+        words = changed(len(stopped), len(set(trials)), "cancelled", "over already")
+        show_change(output, words, {"trials": [*stopped]}, stopped.notes)
 
     run(body, head=head)
 
 
 @app.command()
-def retry(trials: TrialsArgument, head: HeadOption = None) -> None:
+def retry(
+    trials: TrialsArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
+) -> None:
     """Run failed, stopped or cancelled trials again, from their last checkpoint.
 
     Example: hermesctl trial retry digits/3
     """
 
     async def body(client: AsyncClient) -> None:
-        say(f"{count(len(await client.retry(*trial_ids(trials))), 'trial')} will run again")
+        again = await client.retry(*trial_ids(trials))
+        show_change(output, f"{count(len(again), 'trial')} will run again", {"trials": again})
 
     run(body, head=head)
 
@@ -331,6 +344,7 @@ def tag(
     ],
     remove: Annotated[bool, typer.Option("--remove", help="Remove these tags instead.")] = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Tag trials; `trial ls --tag` lists those with a tag.
 
@@ -345,8 +359,9 @@ def tag(
     async def body(client: AsyncClient) -> None:
         given, taken = ((), tags) if remove else (tags, ())
         marked = await client.tag(*trials, add=given, remove=taken)
-        names = ", ".join(map(printable, tags))
-        say(f"{count(len(marked), 'trial')}: {names} {'removed' if remove else 'added'}")
+        names, done = ", ".join(map(printable, tags)), "removed" if remove else "added"
+        words = f"{count(len(marked), 'trial')}: {names} {done}"
+        show_change(output, words, {"trials": marked, f"tags_{done}": tags})
 
     run(body, head=head)
 
@@ -364,6 +379,7 @@ def note(
         ),
     ] = None,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Write a note on a trial, or show it.
 
@@ -372,11 +388,16 @@ def note(
 
     async def body(client: AsyncClient) -> None:
         if text is None:
-            found = (await client.trial(trial)).trial.note
-            stdout().print(Text(printable(found, keep="\n\t") or "no note"), soft_wrap=True)
+            found = (await client.trial(trial)).trial
+            words = Text(printable(found.note, keep="\n\t") or "no note")
+            if output.for_people:
+                stdout().print(words, soft_wrap=True)
+            else:
+                show_change(output, "", {"trials": [found.id], "note": found.note})
             return
-        await client.note(*trial_ids([trial]), text=text)
-        say("noted" if text else "no note any more")
+        noted = await client.note(*trial_ids([trial]), text=text)
+        done = "noted" if text else "no note any more"
+        show_change(output, done, {"trials": noted, "note": text})
 
     run(body, head=head)
 

@@ -13,12 +13,12 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
 
 from hermesctl.commands.options import ForceOption, HeadOption, OutputOption, TrialArgument
-from hermesctl.commands.running import NounGroup, run
+from hermesctl.commands.running import NounGroup, run, show_change
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import cell, grid, moment
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import Trial
-from hermesctl.terminal import say, stderr, stdout
+from hermesctl.terminal import stderr, stdout
 from hermesctl.text import count, printable, size
 from hermesctl.waiting import is_live
 
@@ -48,8 +48,8 @@ def list_files(
     """List the files of a trial's working copy, on the node where it ran last.
 
     A link to a file of the working copy counts as that file, and one to a folder as that folder if
-    it is named as it is. What lies behind any other link, such
-    as the paths of `data`, is not included. A completed trial's working copy is deleted when its
+    it is named as it is. What lies behind any other link, such as the paths of `data`, is not
+    included. A completed trial's working copy is deleted when its
     node's disk budget is used up, except for what the study file says to `keep`.
 
     Example: hermesctl trial files ls digits/13 'runs/*'
@@ -85,6 +85,7 @@ def get(
     ] = None,
     force: ForceOption = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Copy files of a trial's working copy to a directory, each as it was when it was read.
 
@@ -92,7 +93,8 @@ def get(
     """
 
     async def body(client: AsyncClient) -> None:
-        await fetch(client, (await client.trial(trial)).trial, paths or (), to, force=force)
+        found = (await client.trial(trial)).trial
+        await fetch(client, found, paths or (), to, output, force=force)
 
     run(body, head=head, waiting="")
 
@@ -102,6 +104,7 @@ async def fetch(
     trial: Trial,
     paths: Sequence[str],
     to: Path | None,
+    output: Format,
     *,
     force: bool,
     written_only: bool = False,
@@ -122,8 +125,9 @@ async def fetch(
             on_progress=lambda received: bar.update(task, completed=received),
         )
     weight = size(sum(file.stat().st_size for file in files))
-    say(f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}")
-    for file in files:
+    words = f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}"
+    show_change(output, words, {"trial": trial.id, "files": [*map(str, files)]})
+    for file in files if output.for_people else ():
         typer.echo(printable(str(file)))
 
 

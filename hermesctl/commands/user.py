@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hermesctl.commands.options import HeadOption, OutputOption, YesOption
-from hermesctl.commands.running import NounGroup, confirm, run
+from hermesctl.commands.running import NounGroup, confirm, run, show_change
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.invocation import command
 from hermesctl.render.output import Format, emit, row
@@ -20,6 +20,7 @@ from hermesctl.render.user_views import user_facts, users_table
 from hermesctl.sdk import contexts
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.people import invite, members, revoke, users
+from hermesctl.sdk.records import Invited
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.yaml_text import Data
@@ -125,6 +126,7 @@ def user_token(
     role: RoleOption = PersonRole.USER,
     days: ValidOption = 1.0,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Print the command that lets a person use this head from another machine; it works once.
 
@@ -133,9 +135,19 @@ def user_token(
 
     async def body(client: AsyncClient) -> None:
         invited = await invite(client.connection, Role(role), name, days * DAY_SECONDS)
-        print(f"hermesctl login {invited.address} {invited.token} --user {name}")
+        logs_in = f"hermesctl login {invited.address} {invited.token} --user {name}"
+        show_invited(output, invited, logs_in)
 
     run(body, head=head)
+
+
+def show_invited(output: Format, invited: Invited, by: str) -> None:
+    """Print the command by which somebody accepts an invitation, as it stands."""
+    document: dict[str, Data] = {**row(invited), "command": by}
+    if output.for_people:
+        print(by)
+    else:
+        show_change(output, "", document)
 
 
 @app.command("revoke")
@@ -147,6 +159,7 @@ def user_revoke(
     ] = None,
     yes: YesOption = False,
     head: HeadOption = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Revoke a person's access at once: every certificate, and tokens not yet redeemed.
 
@@ -157,10 +170,11 @@ def user_revoke(
 
     async def body(client: AsyncClient) -> None:
         await revoke(client.connection, roles, name)
+        lost = "has no access" if role is None else f"is no {role}"
+        words = f"{printable(name)} {lost} any more"
+        show_change(output, words, {"name": name, "roles": [str(each) for each in roles]})
 
     run(body, head=head)
-    lost = "has no access" if role is None else f"is no {role}"
-    say(f"{printable(name)} {lost} any more")
 
 
 def login(
@@ -185,6 +199,7 @@ def login(
     name: Annotated[
         str | None, typer.Option(help="What to call the head here. Default: its HOST.")
     ] = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Log in to a head on another machine; later commands then use it.
 
@@ -199,13 +214,15 @@ def login(
         raise UsageError(form)
     called = name or head.rpartition(":")[0].strip("[]")
     context = contexts.login(os.environ, head, word, called, user or getpass.getuser())
-    say(f"logged in; --head {context.name} means this head, and so do commands without --head")
+    words = f"logged in; --head {context.name} means this head, and so do commands without --head"
+    show_change(output, words, {"name": context.name, "head": context.head, "user": context.user})
 
 
 def logout(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Which login. Default: the current one.")
     ] = None,
+    output: OutputOption = Format.TABLE,
 ) -> None:
     """Forget a login and its key.
 
@@ -214,7 +231,7 @@ def logout(
     current = contexts.current(os.environ)
     gone = name or (current.name if current is not None else None)
     if gone is None:
-        say("not logged in anywhere")
+        show_change(output, "not logged in anywhere", {"name": None})
         return
     was = contexts.context(os.environ, gone)
     try:
@@ -223,10 +240,8 @@ def logout(
         words = f"login HOST:PORT TOKEN --name {gone}"
     contexts.logout(os.environ, gone)
     again = command(words)
-    say(
-        f"forgot {printable(gone)}, with its key; to log in again, with a new token from an admin:"
-        f" {again}"
-    )
+    forgot = f"forgot {printable(gone)}, with its key; to log in again, with a new token from an"
+    show_change(output, f"{forgot} admin: {again}", {"name": gone})
 
 
 def context(
@@ -242,7 +257,8 @@ def context(
     """
     if name is not None:
         contexts.use(os.environ, None if name == "local" else name)
-        return
+        if output.for_people:
+            return
     current = contexts.current(os.environ)
     rows: list[dict[str, Data]] = [
         {

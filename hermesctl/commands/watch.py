@@ -320,8 +320,8 @@ def best(
     """
     if (to or force) and not files:
         raise UsageError("--to and --force are for --files")
-    if files and (count or output is not Format.TABLE):
-        raise UsageError("--files copies the files of one trial: expected neither -n nor -o")
+    if files and count:
+        raise UsageError("--files copies the files of one trial: expected no -n")
 
     async def body(client: AsyncClient) -> None:
         chosen = (await client.study(await chosen_study(client, study))).study
@@ -329,7 +329,7 @@ def best(
             first = await client.best(chosen, 1, metric=metric, goal=goal, by=by)
             if not first or not first[0].rank:
                 raise NotFound(f"no trial of {printable(chosen.id)} has a rank yet")
-            await fetch(client, first[0], (), to, force=force, written_only=True)
+            await fetch(client, first[0], (), to, output, force=force, written_only=True)
             return
         many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
         trials = await client.best(chosen, count or many, metric=metric, goal=goal, by=by)

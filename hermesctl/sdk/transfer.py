@@ -105,6 +105,7 @@ async def _receive(
     pieces: AsyncGenerator[Piece], folder: Path, on_progress: OnProgress | None
 ) -> list[PurePosixPath]:
     sizes: dict[PurePosixPath, int] = {}
+    modified: dict[PurePosixPath, float] = {}
     async with aclosing(pieces) as chunks:
         async for chunk in chunks:
             if not chunk.name and not chunk.data:
@@ -116,12 +117,18 @@ async def _receive(
             with (folder / name).open("ab") as stream:
                 stream.write(chunk.data)
             sizes[name] = chunk.offset + len(chunk.data)
+            if isinstance(chunk, pb.GetFilesResponse):
+                modified[name] = chunk.modified_unix_seconds
             if on_progress is not None:
                 on_progress(sum(sizes.values()))
     if not sizes:
         raise HermesError("the head sent no files; try again")
     for name in sizes:
         with (folder / name).open("rb") as stream:
+            # Of a file that came with the program none is known. Any number may have been sent.
+            if at := modified.get(name):
+                with suppress(OverflowError, ValueError):
+                    os.utime(stream.fileno(), (at, at))
             os.fsync(stream.fileno())
     return list(sizes)
 

@@ -23,6 +23,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import Submission, draft
 from tests.hermesctl.fake_head import FakeHead, event, trial
 
+BOTH = {"study": "digits", "trials": ["digits/1", "digits/2"]}
 COMPLETED, FAILED = types.TRIAL_STATE_COMPLETED, types.TRIAL_STATE_FAILED
 RUNNING = types.TRIAL_STATE_RUNNING
 
@@ -749,6 +750,61 @@ def test_what_changed_is_counted_and_what_did_not_is_said(head: FakeHead) -> Non
         assert (result.exit_code, result.stderr.strip()) == (0, words)
 
 
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("study pause digits", BOTH),
+        ("study resume dig", BOTH),
+        ("study stop digits --yes", BOTH),
+        ("study retry dig", BOTH),
+        (
+            "study extend dig --set epochs=9",
+            BOTH,
+        ),
+        (
+            "study metric digits acc --goal maximize --by last",
+            {"study": "digits", "metric": "acc", "goal": "maximize", "mode": "last"},
+        ),
+        (
+            "study signal digits acc --goal maximize",
+            {"study": "digits", "signal": "acc", "goal": "maximize"},
+        ),
+        ("study rm digits --yes", {"study": "digits"}),
+        ("trial pause digits/1", {"trials": ["digits/1"]}),
+        ("trial resume digits/1", {"trials": ["digits/1"]}),
+        ("trial stop digits/1", {"trials": ["digits/1"]}),
+        ("trial retry digits/1", {"trials": ["digits/1"]}),
+        ("trial tag digits/1 good", {"trials": ["digits/1"], "tags_added": ["good"]}),
+        ("trial tag digits/1 good --remove", {"trials": ["digits/1"], "tags_removed": ["good"]}),
+        ("trial note digits/1 odd", {"trials": ["digits/1"], "note": "odd"}),
+        ("trial note digits/1", {"trials": ["digits/1"], "note": ""}),
+    ],
+)
+def test_a_program_reads_what_a_command_has_changed(
+    head: FakeHead, words: str, changed: dict[str, object]
+) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    head.stop_notes = ["it was being saved"]
+    told = hermesctl(*words.split(), "-o", "json")
+    notes = {"study stop": head.stop_notes, "trial stop": head.stop_notes}
+    notes["study metric"] = ["policies read loss"]
+    expected = notes.get(" ".join(words.split()[:2]), [])
+    assert json.loads(told.stdout) == {"version": 1, **changed, "notes": expected}
+    assert told.stderr == ""
+
+
+def test_only_what_prints_text_for_people_or_a_file_has_no_form_for_programs() -> None:
+    root = typer.main.get_command(app)
+    without = set()
+    for path in commands(root):
+        command: Any = root
+        for name in path:
+            command = command.commands[name]
+        if not any("--output" in option.opts for option in command.params):
+            without.add(" ".join(path))
+    assert without == {"top", "logs", "completion", "convert", "trial files cat"}
+
+
 def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
     head.add_study("digits", trial(1), code_sha256="abc", submit_directory="/somewhere")
     flags = ["--set", "schedule.policy=fifo", "--name", "other"]
@@ -763,13 +819,22 @@ def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
 
 def test_the_files_of_the_best_trial_are_fetched(head: FakeHead, tmp_path: Path) -> None:
     head.add_study("digits", trial(2, metric=0.5, rank=1), trial(1))
-    head.files = [pb.GetFilesResponse(name="best.pt", data=b"weights", size_bytes=7)]
+    written = 1_700_000_000.5
+    head.files = [
+        pb.GetFilesResponse(
+            name="best.pt", data=b"weights", size_bytes=7, modified_unix_seconds=written
+        )
+    ]
     there = tmp_path / "out"
     fetched = hermesctl("best", "digits", "--files", "--to", str(there))
     assert fetched.stdout.strip() == str(there / "best.pt")
     assert (there / "best.pt").read_bytes() == b"weights"
+    assert (there / "best.pt").stat().st_mtime == written
+    again = hermesctl("best", "--files", "--to", str(there), "--force", "-o", "json").stdout
+    files = [str(there / "best.pt")]
+    assert json.loads(again) == {"version": 1, "trial": "digits/2", "files": files, "notes": []}
     assert {each.trial for each in head.of(pb.GetFilesRequest)} == {"digits/2"}
-    for flags in (["--to", "out"], ["--files", "-o", "json"], ["--files", "-n", "2"]):
+    for flags in (["--to", "out"], ["--files", "-n", "2"]):
         assert hermesctl("best", "digits", *flags).exit_code == ExitCode.USAGE
     head.add_study("unranked", trial(1, "unranked"))
     assert "no trial of unranked has a rank" in hermesctl("best", "unranked", "--files").stderr

@@ -76,7 +76,9 @@ def test_a_shortened_trial_keeps_its_number_and_a_number_is_never_shortened() ->
         assert re.search(rf"  imagenet-r\S*…/{number}  .*  {value} +{value}$", line), line
 
 
-@pytest.mark.parametrize("view", [*failed_trials(digits().trials, {})[:1], forecast_view(forecast())])
+@pytest.mark.parametrize(
+    "view", [*failed_trials(digits().trials, {})[:1], forecast_view(forecast())]
+)
 def test_what_is_prose_is_told_whole(view: RenderableType) -> None:
     def words(width: int) -> set[str]:
         return set(shown(view, width).replace("─", " ").split())
