@@ -6,7 +6,9 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import runpy
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,7 @@ from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.security.accounts import account, close
 
+_SHIM = Path(__file__).resolve().parents[2] / "trainer_shim"
 _REMOVE = "remove it, while no node runs there"
 _UNTOLD = (
     'node.run_as: expected "self" where one person alone submits (programs run as {account} and can'
@@ -128,7 +131,8 @@ async def run_node(
         await _try_gpus(gpus, state, accounts, made)
         log.info(gpus.fact())
         log.info(accounts.fact)
-        provisions = Provisions(groups, held, await _shared(config, accounts), made, accounts)
+        shared = await _shared(config, accounts)
+        provisions = Provisions(groups, held, shared, made, accounts, untested_frameworks())
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
 
 
@@ -233,11 +237,20 @@ def _see_reached(state: Path, accounts: Accounts) -> None:
             )
 
 
+def untested_frameworks() -> tuple[str, ...]:
+    """Those that this Python has in a version with which a trial can only be parked, if it runs in
+    it; nothing is imported for that."""
+    known = runpy.run_path(str(_SHIM / "adapters" / "private_names.py"))
+    doubts = [doubt for _, _, doubt in known["installed"]() if doubt]
+    parked = "trials that use it can only be parked"
+    return tuple(f"{sys.executable}: {doubt}; {parked}" for doubt in doubts)
+
+
 def _expose_shim(folder: Path) -> None:
     """A directory with nothing but trainer_shim in it, for the import path of trials' hosts."""
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     link, fresh = folder / "trainer_shim", folder / "trainer_shim.new"
     fresh.unlink(missing_ok=True)
-    fresh.symlink_to(Path(__file__).resolve().parents[2] / "trainer_shim")
+    fresh.symlink_to(_SHIM)
     os.rename(fresh, link)

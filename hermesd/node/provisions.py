@@ -21,6 +21,8 @@ class Provisions:
     shared: Shared | None
     images: ProcessImages
     accounts: Accounts
+    #: What is to be said of frameworks that the daemon's own Python has.
+    frameworks: tuple[str, ...] = ()
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -32,6 +34,7 @@ class Provisions:
             *self.quotas.facts,
             self.images.fact,
             *shared,
+            *self.frameworks,
         )
 
     def sweep(self, kept: Collection[str] = ()) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
-from hermesd.node.daemon import AlreadyRunning, run_node
+from hermesd.node.daemon import AlreadyRunning, run_node, untested_frameworks
 from hermesd.node.machine import processes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -46,6 +47,20 @@ async def test_hello_says_what_this_machine_has(head: Head, node: Node, config: 
     assert {usage.device for usage in head.usage[0].devices} == {CPU0, CPU1}
     await head.until(lambda: head.usage[-1].HasField("disk"))
     assert head.usage[-1].disk.budget_bytes == config.disk_budget_bytes
+
+
+def test_a_framework_of_an_untested_version_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, version in (("torch", "Version: 2.99.1\n"), ("jax", ""), ("lightning", None)):
+        record = tmp_path / f"{name}-9.dist-info"
+        record.mkdir()
+        if version is not None:
+            (record / "METADATA").write_text(f"Name: {name}\n{version}")
+    (told,) = [fact for fact in untested_frameworks() if " torch " in fact]
+    assert told.startswith(f"{sys.executable}: resuming is tested with torch 2.6 to ")
+    assert "this is 2.99.1: the nearest tested version is" in told
 
 
 async def test_a_run_from_launch_to_completion(head: Head, node: Node, launch: Launch) -> None:

@@ -99,8 +99,10 @@ def installed() -> list[tuple[str, str, str]]:
     found = {}
     for package in TESTED:
         for name in (package, f"{package}-cpu"):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[package] = importlib.metadata.version(name)
+            # What an installer has left behind half may have no version.
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError, KeyError):
+                if version := importlib.metadata.version(name):
+                    found[package] = version
     if "torch" in found:
         found["python"] = platform.python_version()
     return [
