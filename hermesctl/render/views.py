@@ -36,6 +36,8 @@ from hermesctl.sdk.records import Explanation, Node, Study, StudyDetail, Trial, 
 from hermesctl.text import count, duration, one_line, percent, printable
 
 _NEXT_SHOWN = 5
+# A range is told if it is wider than this, and by how many trials it goes if they are fewer.
+_MUCH_LONGER, _MEASURED_ENOUGH = 1.5, 4
 STATUS_BAR_WIDTH, LINE_BAR_WIDTH = 30, 10
 
 
@@ -102,7 +104,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("devices", _devices_text(trials)),
         ("device time", f"{duration(study.busy_seconds)} training{_shared_text(study)}"),
         ("overhead", overhead_text(study)),
-        ("ended" if study.finished else "ends", ending_text(study)),
+        ("ended" if study.finished else "ends", ending_text(detail)),
     ]
     failed = failed_trials(trials, said)
     parts = [facts_table(facts), *notices_view(study.notices)]
@@ -157,15 +159,27 @@ def overhead_text(study: Study) -> str:
     return f"{share} ({count(study.preemptions, 'preemption')})"
 
 
-def ending_text(study: Study) -> str:
-    """When it ended, or will at the present rate; a dash where nobody knows."""
+def ending_text(detail: StudyDetail) -> str:
+    """When it ended, or will at the present rate; a dash where nobody knows.
+
+    How far that is to be trusted is said with it: between which times it is if trials differ much
+    in speed, and by how few of them it goes.
+    """
+    study, trials = detail.study, detail.trials
     if study.finished:
         return moment(study.finished_unix_seconds)
     if study.paused:
         return f"paused; {command(f'study resume {study.id}')}"
     if study.remaining_seconds is None:
         return "-"
-    return f"in about {duration(study.remaining_seconds)}"
+    least, most = study.remaining_least_seconds, study.remaining_most_seconds
+    words = f"in about {duration(study.remaining_seconds)}"
+    if least is not None and most is not None and most > _MUCH_LONGER * least:
+        words = f"in {duration(least)} to {duration(most)}"
+    measured = sum(bool(trial.steps_per_second) for trial in trials)
+    if 0 < measured < min(_MEASURED_ENOUGH, len(trials)):
+        words += f", going by {measured} of {count(len(trials), 'trial')}"
+    return words
 
 
 def live_view(live: LiveView, width: int, height: int) -> RenderableType:
@@ -177,7 +191,7 @@ def live_view(live: LiveView, width: int, height: int) -> RenderableType:
     head.append(f"  {trials_text(detail)}", style="dim")
     done = detail.progress
     bar = Text(progress_bar(done or 0.0, max(10, min(40, width - 40))), style="green")
-    bar.append(f"  {percent(done)}  {printable(ending_text(study))}", style="not green")
+    bar.append(f"  {percent(done)}  {printable(ending_text(detail))}", style="not green")
     lines: list[RenderableType] = [head, bar]
     room = max(3, height - 8)
     lines.append(live_trials(detail, live.trails, width, room, live.look, live.is_chosen_from))
@@ -199,7 +213,7 @@ def progress_line(detail: StudyDetail) -> Text:
         progress_text(detail.progress, LINE_BAR_WIDTH),
         trials_text(detail),
         f"best {best_text(detail.study, detail.trials)}",
-        f"ends {ending_text(detail.study)}",
+        f"ends {ending_text(detail)}",
     )
     line.append(f"{'progress':<16} {printable(' · '.join(parts))}", style="not dim")
     return line

@@ -407,6 +407,10 @@ class Study:
     trained_steps: int = 0
     #: To so many trials a searcher is to bring it; 0: it has them all.
     trials_wanted: int = 0
+    #: As `remaining_seconds`, if all trials that were not measured yet are as fast, or as slow, as
+    #: any that was; None from a head that does not tell.
+    remaining_least_seconds: float | None = None
+    remaining_most_seconds: float | None = None
     #: Which value is the best: `minimize`, `maximize`; empty if the head does not say.
     metric_goal: str = ""
     #: Which value counts: `last`, `best`, or `smoothed`, the mean of the last tenth; empty if the

@@ -49,6 +49,27 @@ def test_a_trial_that_was_not_measured_is_taken_for_the_median() -> None:
     assert view(book).remaining_seconds == pytest.approx(8 + 8 + 32 + 10)
 
 
+def test_the_end_is_told_between_the_fastest_and_the_slowest_for_trials_not_measured() -> None:
+    book = play(trials=4)
+    measured(book, "s/0", 0.1)
+    once = view(book)
+    assert once.remaining_least_seconds == once.remaining_most_seconds == once.remaining_seconds
+    for name, seconds in (("s/1", 0.1), ("s/2", 0.4)):
+        measured(book, name, seconds)
+    seen = view(book)
+    assert seen.remaining_least_seconds == pytest.approx(8 + 8 + 32 + 10)
+    assert seen.remaining_most_seconds == pytest.approx(8 + 8 + 32 + 40)
+
+
+def test_a_trial_that_has_not_begun_will_take_as_long_to_start_as_others_did() -> None:
+    book = play(trials=3)
+    for name, start in (("s/0", 4.0), ("s/1", 6.0)):
+        measured(book, name, 0.1)
+        began = replace(book.state.trials[name], attempt=1, longest_start_seconds=start)
+        book.state.put(began)
+    assert view(book).remaining_seconds == pytest.approx(8 + 8 + 10 + 5)
+
+
 def test_the_longest_trial_is_the_least_that_remains() -> None:
     book = play(trials=2, devices=2)
     measured(book, "s/0", 0.1)

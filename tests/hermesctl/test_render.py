@@ -438,6 +438,19 @@ def test_the_status_says_what_is_known() -> None:
     assert shown(status_view(detail(trial(1)), {})).splitlines()[-1] == "ends         -"
 
 
+def test_the_end_says_how_little_is_known_of_it() -> None:
+    def end(measured: int, **left: float) -> str:
+        trials = [trial(n, steps_per_second=float(n <= measured)) for n in range(1, 9)]
+        return shown(status_view(detail(*trials, **left), {})).splitlines()[-1].split(maxsplit=1)[1]
+
+    assert end(0) == "-"
+    close = {"remaining_least_seconds": 50.0, "remaining_most_seconds": 70.0}
+    assert end(1, remaining_seconds=60.0) == "in about 1 min, going by 1 of 8 trials"
+    assert end(4, remaining_seconds=60.0, **close) == "in about 1 min"
+    far = {"remaining_least_seconds": 50.0, "remaining_most_seconds": 7200.0}
+    assert end(3, remaining_seconds=60.0, **far) == "in 50.0 s to 2 h, going by 3 of 8 trials"
+
+
 def test_the_live_view_fits_its_room_and_puts_those_on_devices_first() -> None:
     trials = [trial(n) for n in range(1, 100)]
     trials[57].state = types.TRIAL_STATE_RUNNING

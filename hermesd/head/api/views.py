@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import median
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
@@ -249,6 +250,7 @@ def study_view(
     counts = Counter(trial.phase for trial in trials)
     unfinished = [state.trials[trial] for trial in state.active[study.id]]
     finished = state.is_over(study.id)
+    left = None if finished else remaining_seconds(state, study, board)
     view = pb.Study(
         id=study.id,
         spec=_effective_spec(study),
@@ -262,7 +264,9 @@ def study_view(
         checkpoint_bytes=sum(t.checkpoint.size_bytes for t in trials if t.checkpoint),
         code_sha256=study.program.code_sha256,
         submit_directory=study.program.submit_directory,
-        remaining_seconds=None if finished else remaining_seconds(state, study, board),
+        remaining_seconds=left and left.usual,
+        remaining_least_seconds=left and left.least,
+        remaining_most_seconds=left and left.most,
         paused=bool(unfinished) and all(trial.paused for trial in unfinished),
         ranking=ranking_view(board.measure),
         pool=study.pool,
@@ -306,14 +310,23 @@ def _effective_spec(study: Study) -> types.StudySpec:
     return spec
 
 
-def remaining_seconds(state: State, study: Study, board: RankedTrials) -> float | None:
+class Left(NamedTuple):
+    """Seconds until a study's last trial ends, if the trials that were not measured are as fast as
+    the fastest, the usual, or the slowest one that was."""
+
+    least: float
+    usual: float
+    most: float
+
+
+def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Left | None:
     """Until the last trial ends, at the speeds measured so far, on the devices that are there, as
     far as other studies leave them.
 
     A trial that was not measured takes the median of those that were, in speed and in length; one
-    that has completed was as long as it is. None takes longer than stop.max_seconds. Trials that
-    are yet to be proposed count as well. None until one was measured, and while a person holds a
-    trial back: that one does not end.
+    that has completed was as long as it is. None takes longer than stop.max_seconds. One that has
+    not begun first starts, as long as others did. Trials that are yet to be proposed count as well.
+    None until one was measured, and while a person holds a trial back: that one does not end.
     """
     trials = board.trials
     unfinished = [trial for trial in trials if not trial.phase.final]
@@ -332,19 +345,25 @@ def remaining_seconds(state: State, study: Study, board: RankedTrials) -> float 
     limit = math.inf if study.stop.max_seconds is None else study.stop.max_seconds
     if not devices or not speeds or (not lengths and limit == math.inf):
         return None
-    speed, typical = median(speeds), median(lengths) if lengths else math.inf
-    left = [
-        min(
-            max(0.0, (_length(study, t, board) or typical) - _own_begin(state, t))
-            * (t.seconds_per_step or speed),
-            _seconds_allowed(study, t),
-        )
-        for t in unfinished
-    ]
+    typical = median(lengths) if lengths else math.inf
+    start = median([t.longest_start_seconds for t in trials if t.attempt] or [0.0])
     yet_to_come = max(0, state.searching.get(study.id, 0) - len(trials))
-    left += [min(typical * speed, limit)] * yet_to_come
     at_a_time = _left_to(state, study, devices) / study.devices
-    return max(sum(left) / at_a_time, max(left, default=0.0))
+
+    def at(speed: float) -> float:
+        left = [
+            min(
+                max(0.0, (_length(study, t, board) or typical) - _own_begin(state, t))
+                * (t.seconds_per_step or speed),
+                _seconds_allowed(study, t),
+            )
+            + (0.0 if t.attempt or t.carrier else start)
+            for t in unfinished
+        ]
+        left += [min(typical * speed, limit) + start] * yet_to_come
+        return max(sum(left) / at_a_time, max(left, default=0.0))
+
+    return Left(at(min(speeds)), at(median(speeds)), at(max(speeds)))
 
 
 def _own_begin(state: State, trial: Trial) -> float:
