@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import hermesctl.invocation  # noqa: F401 - before what takes long to import
 import hermesd.quiet_grpc  # noqa: F401 - before anything that loads gRPC
 from hermesctl import searches as experiment  # what others call it
 from hermesctl.errors import (

@@ -2,6 +2,9 @@
 
 The plain name wherever the shell would find it; else the path, short from where one is. The
 head is named where another would be found without.
+
+To be imported before all else: a command that is interrupted while it is still being imported ends
+without a word, as there is nothing to say yet.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextvars
 import os
 import shlex
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -36,3 +40,18 @@ def _program() -> str:
     shown = started.relative_to(here) if started.is_relative_to(here) else started
     # A bare name would be looked for on PATH.
     return shlex.quote(str(shown) if "/" in str(shown) else f"./{shown}")
+
+
+def _is_command() -> bool:
+    return Path(sys.argv[0]).name == _NAME if sys.argv else False
+
+
+def heed_interrupts() -> None:
+    """All is imported: from now on, whoever is interrupted says what is true then."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What whoever started us has ignored (nohup) stays ignored.
+if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import errno
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
@@ -17,7 +18,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from hermesctl.errors import ExitCode, HermesError, NotFound, Problem, UsageError
-from hermesctl.invocation import command, named_head
+from hermesctl.invocation import command, heed_interrupts, named_head
 from hermesctl.render.output import Format, emit
 from hermesctl.sdk import local as own_head
 from hermesctl.sdk.address import embedded_head, find_head
@@ -107,8 +108,11 @@ class HermesGroup(OneLineGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        heed_interrupts()
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # before there was anything to say of
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
         except HermesError as error:
             known = error
         except UnicodeEncodeError as error:
@@ -175,7 +179,16 @@ def confirm(question: str, *, yes: bool) -> None:
     if not (sys.stdin and sys.stdin.isatty()):
         raise UsageError(f"{question} Nobody is here to ask; add --yes to do it")
     make_room()
-    if not typer.confirm(question, err=True):
+    # The loop that may be running would wait for the answer before it heeds Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        say("\nnothing was done")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not agreed:
         say("nothing was done")
         raise typer.Exit(ExitCode.OK)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import socket
 import subprocess
 import sys
@@ -279,3 +281,38 @@ def test_a_method_that_lacks_its_library_is_named_as_it_was_written(
     head.failures["SubmitStudy"].append((grpc.StatusCode.INVALID_ARGUMENT, "no"))
     head.field_errors = [pb.FieldError(field_path="method", value="tpe", expected="optuna")]
     assert "method: bayes: expected optuna" in told("submit", str(file), code=USAGE)
+
+
+@pytest.mark.parametrize("started_as", ["hermesctl", "notebook"])
+def test_an_interrupt_ends_a_command_without_a_word_while_it_is_imported(started_as: str) -> None:
+    code = f"""
+import builtins, os, signal, sys
+sys.argv[0] = "/usr/bin/{started_as}"
+real = builtins.__import__
+def hooked(name, *rest, **more):
+    if name == "grpc":
+        builtins.__import__ = real
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *rest, **more)
+builtins.__import__ = hooked
+import hermesctl.cli
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    quiet = (-signal.SIGINT, "")
+    assert ((done.returncode, done.stderr) == quiet) == (started_as == "hermesctl")
+
+
+def test_an_interrupt_is_an_answer_to_a_question(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hermesctl.cli", "study", "rm", "digits"]
+    with subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while not (asked := process.stderr.read(1)).endswith(b"]"):
+            assert asked
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().endswith(b"nothing was done\n")
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert "digits" in head.studies
+    os.close(ours)
+    os.close(theirs)
