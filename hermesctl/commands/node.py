@@ -14,6 +14,7 @@ from hermesctl.commands.options import (
     OutputOption,
     OwnNodesOption,
     YesOption,
+    complete_node,
 )
 from hermesctl.commands.running import NounGroup, confirm, run, show_change
 from hermesctl.commands.user import DAY_SECONDS, ValidOption, show_invited
@@ -176,7 +177,10 @@ def lost(
 @app.command()
 def release(
     place: Annotated[
-        str, typer.Argument(metavar="NODE[/DEVICE]", help="As `node show` prints it.")
+        str,
+        typer.Argument(
+            metavar="NODE[/DEVICE]", help="As `node show` prints it.", autocompletion=complete_node
+        ),
     ],
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,

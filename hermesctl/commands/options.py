@@ -21,58 +21,68 @@ from hermesctl.study_file.load import INT32_MAX
 _COMPLETION_PATIENCE_SECONDS = 0.0
 
 
-def complete_study(incomplete: str) -> list[str]:
+def complete_study(ctx: typer.Context, incomplete: str) -> list[str]:
     """Ids of studies that begin so; nothing where no head answers."""
 
     async def ask() -> list[str]:
-        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+        async with _named_head(ctx) as client:
             return [s.id async for s in client.studies() if s.id.startswith(incomplete)]
 
     return _quietly(ask)
 
 
-def complete_trial(incomplete: str) -> list[str]:
-    """Ids of trials; studies first, until there is a slash."""
+def complete_trial(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of trials; studies first, until there is a slash or one study is left, after which a
+    shell would set a space."""
     study, slash, _ = incomplete.partition("/")
     if not slash:
-        return [f"{found}/" for found in complete_study(incomplete)]
+        studies = complete_study(ctx, incomplete)
+        if len(studies) != 1:
+            return [f"{found}/" for found in studies]
+        study, incomplete = studies[0], f"{studies[0]}/"
 
     async def ask() -> list[str]:
-        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+        async with _named_head(ctx) as client:
             return [t.id async for t in client.trials(study) if t.id.startswith(incomplete)]
 
     return _quietly(ask)
 
 
-def complete_policies(incomplete: str) -> list[str]:
+def complete_policies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of policies that the head has, after the last comma."""
     before, comma, last = incomplete.rpartition(",")
 
     async def ask() -> list[str]:
-        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+        async with _named_head(ctx) as client:
             return list((await client.server_info()).policies)
 
     return [f"{before}{comma}{name}" for name in _quietly(ask) if name.startswith(last)]
 
 
-def complete_node(incomplete: str) -> list[str]:
+def complete_node(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of nodes."""
 
     async def ask() -> list[str]:
-        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+        async with _named_head(ctx) as client:
             return [n.id for n in await client.nodes() if n.id.startswith(incomplete)]
 
     return _quietly(ask)
 
 
-def complete_pool(incomplete: str) -> list[str]:
+def complete_pool(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of pools that have a node."""
 
     async def ask() -> list[str]:
-        async with AsyncClient(patience_seconds=_COMPLETION_PATIENCE_SECONDS) as client:
+        async with _named_head(ctx) as client:
             return sorted({n.pool for n in await client.nodes() if n.pool.startswith(incomplete)})
 
     return _quietly(ask)
+
+
+def _named_head(ctx: typer.Context) -> AsyncClient:
+    """The head that the words before the one to be completed name, or else the usual one."""
+    head = ctx.params.get("head") or ctx.find_root().params.get("head")
+    return AsyncClient(head, patience_seconds=_COMPLETION_PATIENCE_SECONDS)
 
 
 def _quietly(ask: Callable[[], Coroutine[None, None, list[str]]]) -> list[str]:

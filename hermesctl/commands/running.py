@@ -131,6 +131,8 @@ class NounGroup(TyperGroup):
         if places and args[places[0]] == "list" and "ls" in self.commands:
             args = [*args[: places[0]], "ls", *args[places[0] + 1 :]]
         words = [args[place] for place in places]
+        if ctx.resilient_parsing and not words:  # what is to be completed may be a verb
+            return super().parse_args(ctx, args)
         if any(a in ("--help", "-h") for a in args):
             return super().parse_args(ctx, args)
         if words and words[0] in self.commands:

@@ -923,6 +923,35 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
     assert hermesctl("completion", "powershell").exit_code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["st"], ["status", "study"]),
+        (["study", "sh"], ["show"]),
+        (["study", "show", ""], ["digits", "mnist"]),
+        (["trial", "show", ""], ["digits/", "mnist/"]),
+        (["trial", "pause", "dig"], ["digits/1", "digits/2"]),
+        (["trial", "digits/2", "-o", "j"], ["json"]),
+        (["node", "drain", ""], ["box"]),
+        (["node", "release", "b"], ["box"]),
+        (["submit", "--pool", ""], ["default"]),
+        (["--head", "unix:/nobody", "study", "show", ""], []),
+        (["study", "show", "--head", "unix:/nobody", ""], []),
+    ],
+)
+def test_a_shell_completes_words_and_names(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
+) -> None:
+    head.add_study("digits", trial(1), trial(2))
+    head.add_study("mnist")
+    head.nodes[0].pool = "default"
+    monkeypatch.setenv("_HERMESCTL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(["hermesctl", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    told = CliRunner().invoke(app, [], prog_name="hermesctl")
+    assert told.stdout.split() == offered
+
+
 def test_why_of_a_study_names_a_trial_once(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     head.why = "digits/1 is waiting"
