@@ -45,6 +45,9 @@ def list_checkpoints(
     async def body(client: AsyncClient) -> None:
         detail = await client.study(await chosen_study(client, study))
         saved = [(t.id, t.checkpoint) for t in detail.trials if t.checkpoint is not None]
+        if not saved and output.for_people:
+            say(f"note: no trial of {printable(detail.study.id)} has a checkpoint")
+            return
         rows = [{"trial": trial, **row(checkpoint)} for trial, checkpoint in saved]
         emit(stdout(), output, {"checkpoints": rows}, rows, lambda _: checkpoints_table(saved))
 

@@ -58,6 +58,7 @@ def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
         below = [Text(), *remarks] if remarks else []
         if not nodes and output.for_people:
             say(f"note: there is no node yet; {more_machines(client.connection.address)}")
+            return
         emit(
             stdout(),
             output,

@@ -94,6 +94,7 @@ def list_tokens(head: HeadOption = None, output: OutputOption = Format.TABLE) ->
         found = await tokens(client.connection)
         if not found and output.for_people:
             say(f"note: nobody has a token; {command('token create NAME --user USER')} makes one")
+            return
         rows = [row(token) for token in found]
         emit(stdout(), output, {"tokens": rows}, rows, lambda _: tokens_table(found))
 

@@ -69,6 +69,7 @@ def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> 
         if not known and not sharing and output.for_people:
             invites = command("user token NAME")
             say(f"note: nobody has used this head yet; {invites} invites someone")
+            return
         document = {
             "members": [row(member) for member in known],
             "users": [row(user) for user in sharing.values()],
@@ -276,4 +277,5 @@ def context(
     if not rows and output.for_people:
         logs_in = command("login HOST:PORT TOKEN")
         say(f"note: you are logged in to no head; {logs_in} logs in to one")
+        return
     emit(stdout(), output, {"contexts": rows}, rows, lambda _: table)
