@@ -170,10 +170,10 @@ def user_revoke(
     confirm(f"Revoke the access of {printable(name)}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
-        await revoke(client.connection, roles, name)
+        revoked = await revoke(client.connection, roles, name)
         lost = "has no access" if role is None else f"is no {role}"
         words = f"{printable(name)} {lost} any more"
-        show_change(output, words, {"name": name, "roles": [str(each) for each in roles]})
+        show_change(output, words, {"name": name, "roles": [str(each) for each in revoked]})
 
     run(body, head=head)
 

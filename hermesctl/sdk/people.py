@@ -76,18 +76,19 @@ async def take_back(connection: Connection, invited: Invited) -> None:
     await connection.call(connection.enrol_stub.Revoke, request)
 
 
-async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> None:
-    """End what was issued to it in these roles, and the tokens that are for it. Raises NotFound
-    where there is nothing in any of them."""
-    missing: list[NotFound] = []
+async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> list[Role]:
+    """End what was issued to it in these roles, and the tokens that are for it; returns those in
+    which there was something. Raises NotFound where there is nothing in any of them."""
+    missing: dict[Role, NotFound] = {}
     for role in roles:
         request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
         try:
             await connection.call(connection.enrol_stub.Revoke, request)
         except NotFound as error:
-            missing.append(error)
+            missing[role] = error
     if len(missing) == len(roles):
-        raise missing[0]
+        raise missing[roles[0]]
+    return [role for role in roles if role not in missing]
 
 
 async def members(connection: Connection) -> list[Member]:

@@ -127,7 +127,7 @@ async def _receive(
         with (folder / name).open("rb") as stream:
             # Of a file that came with the program none is known. Any number may have been sent.
             if at := modified.get(name):
-                with suppress(OverflowError, ValueError):
+                with suppress(OSError, OverflowError, ValueError):
                     os.utime(stream.fileno(), (at, at))
             os.fsync(stream.fileno())
     return list(sizes)
