@@ -34,6 +34,12 @@ EXPECTED = (
 )
 # What other programs, such as `tail`, call an option of ours.
 _ELSEWHERE = {"--lines": "--last", "--tail": "--lines"}
+# The same of commands.
+_CALLED_OTHERWISE = {
+    **dict.fromkeys(("delete", "remove"), "rm"),
+    **dict.fromkeys(("cancel", "kill"), "stop"),
+    **dict.fromkeys(("describe", "get", "info"), "show"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,9 @@ def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
 
 
 def elsewhere(ctx: Any, word: str) -> str:
-    """The program's commands of this name, in whatever group, as they are typed; empty for none."""
+    """The program's commands of this name, or of what other programs call so, in whatever group, as
+    they are typed; empty for none."""
+    word = _CALLED_OTHERWISE.get(word, word)
     root = ctx.find_root()
     groups = {"": root.command, **root.command.commands}
     named = [name for name, each in groups.items() if word in getattr(each, "commands", ())]

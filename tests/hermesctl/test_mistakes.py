@@ -179,6 +179,8 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["trial", "tag", "digits/1"], USAGE, "expected trials and tags, for example digits/3 ba"),
         (["trial", "tag", "baseline"], USAGE, "expected trials and tags"),
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
+        (["study", "delete", "digits"], USAGE, "did you mean hermesctl study rm?"),
+        (["delete", "digits"], USAGE, "did you mean hermesctl study rm?"),
         (["study", "wait", "digits"], USAGE, "study wait: expected one of ls, show, pause, "),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (
