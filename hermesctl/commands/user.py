@@ -214,9 +214,10 @@ def login(
         form = f"{printable(head)}: expected HOST:PORT, for example gpu1.example.org:7411"
         raise UsageError(form)
     called = name or head.rpartition(":")[0].strip("[]")
-    context = contexts.login(os.environ, head, word, called, user or getpass.getuser())
+    user = user or getpass.getuser()
+    context = contexts.login(os.environ, head, word, called, user)
     words = f"logged in; --head {context.name} means this head, and so do commands without --head"
-    show_change(output, words, {"name": context.name, "head": context.head, "user": context.user})
+    show_change(output, words, {"name": context.name, "head": head, "user": user})
 
 
 def logout(
