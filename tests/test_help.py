@@ -54,3 +54,13 @@ def test_a_page_of_help_fits_and_cuts_nothing(
         if line and following:
             assert len(line) + 1 + len(following.split()[0]) >= COLUMNS, (line, following)
     assert not [line for line in (command.help or "").split("\n\n") if "\n" in line]
+
+
+def test_only_what_prints_text_for_people_or_a_file_has_no_form_for_programs() -> None:
+    without = {
+        " ".join(words[1:])
+        for app, command, words in PAGES
+        if app is hermesctl and not getattr(command, "commands", {})
+        if not any("--output" in option.opts for option in command.params)
+    }
+    assert without == {"top", "logs", "completion", "convert", "trial files cat"}

@@ -796,18 +796,6 @@ def test_a_program_reads_what_a_command_has_changed(
     assert told.stderr == ""
 
 
-def test_only_what_prints_text_for_people_or_a_file_has_no_form_for_programs() -> None:
-    root = typer.main.get_command(app)
-    without = set()
-    for path in commands(root):
-        command: Any = root
-        for name in path:
-            command = command.commands[name]
-        if not any("--output" in option.opts for option in command.params):
-            without.add(" ".join(path))
-    assert without == {"top", "logs", "completion", "convert", "trial files cat"}
-
-
 def test_a_clone_runs_the_same_code_with_changes(head: FakeHead) -> None:
     head.add_study("digits", trial(1), code_sha256="abc", submit_directory="/somewhere")
     flags = ["--set", "schedule.policy=fifo", "--name", "other"]
