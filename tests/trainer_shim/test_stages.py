@@ -91,7 +91,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 FRAMEWORKS = [
     pytest.param("keras", marks=pytest.mark.tensorflow),
-    pytest.param("keras on jax", marks=pytest.mark.jax),
+    pytest.param("keras on jax", marks=[pytest.mark.jax, pytest.mark.timeout(300)]),
     pytest.param("torch", marks=pytest.mark.torch),
 ]
 RATES = ("0.01,0.01,0.003,0.1", "0.01,0.01,0.2,0.05")  # two schedules with two epochs in common
