@@ -10,7 +10,7 @@ and RetryTrials of all her trials in turn, eight readers of the whole journal. A
 on loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
 
 With `changes` Alice does once, one after another, what changes all of her trials, while Bob asks
-for his study a hundred times a second: the longest of these calls is how long the head is held.
+for his study twenty times a second: the longest of these calls is how long the head is held.
 
 Alice's processes are niced to 19: where people work, they are on another machine than the head. A
 call counts from when it is due, so that a head which stops for a second is seen by all the calls of
@@ -44,7 +44,6 @@ from hermesd.security.enrolment import Membership, channel_options, enrol
 
 LOADS = ("preview", "get", "export", "retry", "watch")
 CALLS_PER_SECOND = 20
-CHANGES_CALLS_PER_SECOND = 100
 CHANGES_COLUMNS = ["change", "seconds", "calls", "p50_ms", "p99_ms", "worst_ms"]
 COLUMNS = ["load", "call", "calls", "p50_ms", "p99_ms", "worst_ms", "times_idle"]
 OPTIONS = [*channel_options(), ("grpc.max_receive_message_length", -1)]
@@ -208,7 +207,7 @@ async def changed(folder: Path, trials: int) -> list[list[str | float]]:
             begun, times = time.monotonic(), list[float]()
             change = getattr(alice, call)(request)
             while not change.done():
-                due = begun + len(times) / CHANGES_CALLS_PER_SECOND
+                due = begun + len(times) / CALLS_PER_SECOND
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 await bob.GetStudy(pb.GetStudyRequest(study="small"))
                 times.append(time.monotonic() - due)
