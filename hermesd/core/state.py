@@ -59,7 +59,7 @@ from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
-from hermesd.core.tables import NOTHING, Ahead, Rejected, Tables
+from hermesd.core.tables import NOTHING, Ahead, Rejected, Tables, ahead_of
 
 __all__ = ["Rejected", "State"]
 
@@ -147,13 +147,12 @@ class State(Tables):
         known, before = self.studies.get(study), dict(self.trials)
         self.dirty = {}
         self.apply(event, now)
-        changed = ((before.get(each), self.trials[each]) for each in self.dirty)
-        trials = {
-            new.id: (old, new)
-            for old, new in changed
-            if new.is_at_rest and (old is None or old.is_at_rest)
-        }
-        return Ahead(trials, study, known)
+        changed = [(before.get(each), self.trials[each]) for each in self.dirty]
+        rest = [
+            (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
+        ]
+        trials = {new.id: new for _, new in rest}
+        return ahead_of(trials, {new.id: old for old, new in rest}, study, known)
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

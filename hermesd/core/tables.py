@@ -6,10 +6,10 @@ Every change of a trial or a slot goes through `put` and `put_slot`, which keep 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter
+from itertools import compress, filterfalse, islice
+from operator import is_, itemgetter
 from typing import TypeVar, overload
 
 from hermesd.core.fast_replace import replace
@@ -379,15 +379,31 @@ class Members(Sequence[TrialId]):
 class Ahead:
     """What an event makes of very many trials of a study, found beside the loop."""
 
-    #: Those that were at rest (see `Trial.is_at_rest`) and are: as they were then, and as they are
-    #: to be.
-    trials: Mapping[TrialId, tuple[Trial | None, Trial]]
-    study: StudyId = ""
+    #: Those that were at rest (see `Trial.is_at_rest`) and are, as they are to be.
+    trials: dict[TrialId, Trial]
+    #: Of these the plain ones, and of those the unfinished ones.
+    plain: dict[TrialId, Trial]
+    unfinished: dict[TrialId, None]
+    #: As they were then; None: it was not there.
+    before: dict[TrialId, Trial | None]
+    study: StudyId
     #: The study as it was then; None: it was not there.
-    known: Study | None = None
+    known: Study | None
 
 
-NOTHING = Ahead({})
+def ahead_of(
+    trials: dict[TrialId, Trial],
+    before: dict[TrialId, Trial | None],
+    study: StudyId = "",
+    known: Study | None = None,
+) -> Ahead:
+    """What was found of these trials, ready to be adopted."""
+    plain = {each: new for each, new in trials.items() if new.is_plain}
+    unfinished = dict.fromkeys(each for each, new in plain.items() if not new.phase.final)
+    return Ahead(trials, plain, unfinished, before, study, known)
+
+
+NOTHING = ahead_of({}, {})
 
 
 class Tables:
@@ -676,23 +692,23 @@ class Tables:
         """Have those trials be as they were found ahead that have not changed since; which they
         are."""
         known, versions = self.trials, self.versions
-        done = {each: new for each, (old, new) in ahead.trials.items() if known.get(each) is old}
-        plain = {each: new for each, new in done.items() if new.is_plain}
-        for trial_id, trial in plain.items():  # no other index has to do with them
-            active = self.active[trial.spec.study]
-            if trial.phase.final:
-                self.ended[trial.spec.study] = None
-                active.pop(trial_id, None)
-            else:
-                active[trial_id] = None
-        known.update(plain)
+        same = list(map(is_, map(known.get, ahead.trials), ahead.before.values()))
+        if not all(same):
+            left = dict(compress(ahead.trials.items(), same))
+            ahead = ahead_of(left, dict(compress(ahead.before.items(), same)), ahead.study)
+        plain, unfinished = ahead.plain, ahead.unfinished
+        if unfinished:
+            self.active[ahead.study].update(unfinished)
+        if len(unfinished) < len(plain):
+            self.ended[ahead.study] = None
+            for trial_id in plain.keys() - unfinished.keys():
+                self.active[ahead.study].pop(trial_id, None)
+        known.update(plain)  # no other index has to do with them
         versions.update({trial_id: versions.get(trial_id, 0) + 1 for trial_id in plain})
         self.dirty.update(dict.fromkeys(plain))
-        if len(plain) < len(done):
-            for trial_id, trial in done.items():
-                if trial_id not in plain:
-                    self.put(trial)
-        return done
+        for trial_id in filterfalse(plain.__contains__, ahead.trials):
+            self.put(ahead.trials[trial_id])
+        return ahead.trials
 
     def put_slot(self, slot: Slot) -> None:
         before = self.slots.get(slot.device.id)

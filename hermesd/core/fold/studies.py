@@ -40,7 +40,7 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.policy import Facts
-from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
+from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables, ahead_of
 from hermesd.core.trial import Ending, Trial
 
 
@@ -283,7 +283,8 @@ def _enter(
     if specs:  # else its queue would take it for another study
         state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
     new = _made(study, [spec for spec in specs if spec.id not in done], now, forked, counts_on)
-    done = state.adopt(Ahead({trial.id: (None, trial) for trial in new.values() if trial.is_plain}))
+    plain = {trial.id: trial for trial in new.values() if trial.is_plain}
+    done = state.adopt(ahead_of(plain, dict.fromkeys(plain), study.id))
     for trial in new.values():
         if trial.id not in done:
             state.put(trial)
