@@ -509,6 +509,9 @@ class RunFailed:
     newest_attempt: int = 0
     #: Which of its processes failed, where each has a device of its own.
     rank: int = 0
+    #: On how many devices it was; 0: its node did not say so yet. Only where that is known, what is
+    #: left to be tried is told by numbers of devices.
+    devices: int = 0
 
 
 @dataclass(frozen=True, slots=True)

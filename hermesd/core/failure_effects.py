@@ -105,7 +105,9 @@ def _failed_as_others(state: Tables, trial: Trial, now: Time) -> Sequence[Trial]
     if len(alike) < ENOUGH:
         return ()
     places = {old.device for each in alike for old in each.failures if old.programs}
-    if failure.error_kind not in WRONG_EVERYWHERE and untried_beyond(state, trial, places):
+    if failure.error_kind not in WRONG_EVERYWHERE and untried_beyond(
+        state, trial, places, failure.devices > 0
+    ):
         return ()
     longest = max(each.served_seconds for each in alike)
     active = [state.trials[name] for name in state.active[study.id]]

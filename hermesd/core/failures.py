@@ -277,13 +277,19 @@ def kept_parked(trial: Trial) -> str:
 
 class Prospects(NamedTuple):
     """What is left to be tried: a place where another failure would tell more of whose fault it is,
-    any device but the present one, and one of more memory; and whether the present one's memory is
-    its own, and so a reason why it was too little."""
+    any device but the present one, and more memory, on one of more or on more devices; and whether
+    the present one's memory is its own, and so a reason why it was too little."""
 
     untried: bool
     elsewhere: bool
     roomier: bool
     owns_memory: bool
+    #: On how many devices it failed; 0: its node does not say so yet.
+    devices: int = 0
+    #: What to add if there is no more memory: why it gets no more devices.
+    no_wider: str = ""
+    #: As many devices as its checkpoint was made on, should it go on on no other number.
+    as_wide: bool = True
 
 
 # The rule of Hops: the first failure of a trial speaks against its device, the second
@@ -306,7 +312,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     cannot be restored is set aside, and counts apart as well. A trial that is allowed more than one
     failure does not end while a place is untried: no single device ends it, and no single node.
     The study's rules come before all that, and one of ours after them: what found a device's own
-    memory full is tried again where there is more, as long as there is such a device. Arguments
+    memory full is tried again where there is more, as long as there is such a device, or on more
+    devices where its study allows for that. Arguments
     that the program refused, and code that can't be unpacked, are wrong on every device, and end
     the trial at once. But the same
     error again, on another node than one that a rule has excluded for it, is the program's own. A
@@ -327,11 +334,15 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
             (*study.retry_rules, *(OUT_OF_DEVICE_MEMORY if left.owns_memory else ())), event.detail
         ),
         event.error_kind == RESTORE and _is_resized(trial, run, study),
+        left.devices,
     )
     repeated = bool(event.signature) and any(
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
+    if failure.resized and not left.as_wide and any(old.outgrew for old in trial.failures):
+        words = "and on as many devices as its checkpoint was made on, it ran out of memory"
+        return _ended_if(trial, True, event.detail, words)
     if study.failure_rule is FailureRule.HOPS and not failure.restores:
         return _ended_if(trial, strict_failures(trial) >= STRICT_TRIES, event.detail, STRICT_RULE)
     if trial.extending and not failure.machines:
@@ -347,7 +358,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         return _ended_if(trial, True, event.detail, words)
     if failure.ruled is RetryAction.MORE_MEMORY:
         last = not left.roomier or study.max_failures == 1
-        return _ended_if(trial, last, event.detail, "no other device has more memory for it")
+        words = f"no other device has more memory for it{left.no_wider}"
+        return _ended_if(trial, last, event.detail, "no tries left" if left.roomier else words)
     if failure.machines and not repeated:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures

@@ -10,15 +10,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from hermesd.core.events import RunFailed
 from hermesd.core.failures import Prospects
+from hermesd.core.fast_replace import replace
 from hermesd.core.going_on import image_misfit, to_restore
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
-from hermesd.core.model import Device, DeviceId, Plugin, RetryAction, Study
+from hermesd.core.model import Device, DeviceId, NodeId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
-from hermesd.core.trial import OUT_OF_MEMORY, Failure, Trial
+from hermesd.core.trial import OUT_OF_MEMORY, RESTORE, Failure, Trial
+from hermesd.core.widths import is_of_any_width
 
 
 def asked_for(study: Study, device: Device) -> bool:
@@ -58,8 +61,9 @@ def failed_near(trial: Trial, device: Device) -> float:
 
 
 def suspected(trial: Trial, device: DeviceId) -> bool:
-    """Whether the trial rather waits than runs there again: a machine's fault may happen once."""
-    failures = (failure for failure in trial.failures if not failure.restores)
+    """Whether the trial rather waits than runs there again: a machine's fault may happen once. Of
+    want of memory `fewest_on` knows more."""
+    failures = (old for old in trial.failures if not (old.restores or old.outgrew))
     there = [failure for failure in failures if failure.device == device]
     return len(there) > 1 or any(not failure.machines for failure in there)
 
@@ -74,7 +78,9 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
     node = there.node
     if device in state.quarantined or node in state.quarantined or suspected(trial, device):
         return True
-    if cramped(trial, state.studies[trial.spec.study], there) or any(starved(state, trial, there)):
+    if cramped(trial, state.studies[trial.spec.study], there):
+        return True
+    if any(not old.outgrew for old in starved(state, trial, there)):
         return True
     failed = {old.device for old in trial.failures if suspected(trial, old.device)}
     return sum(state.slots[other].device.node == node for other in failed) > 1
@@ -99,8 +105,49 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     here = (old for old in trial.failures if old.device == device)
     if any(old.ruled is RetryAction.NOT_HERE for old in here):
         return True
-    there = state.slots[device].device
-    return any(old.ruled is RetryAction.MORE_MEMORY for old in starved(state, trial, there))
+    return fewest_on(state, trial, state.slots[device].device) == 0
+
+
+def fewest_on(state: Tables, trial: Trial, device: Device) -> int:
+    """How many devices like this one the trial needs: more than it ran out of memory on where each
+    had as much, or more; 0 if it may not have so many."""
+    wanted_more = (old.ruled is RetryAction.MORE_MEMORY for old in trial.failures)
+    if not any(wanted_more):
+        return state.fewest(trial)
+    starving = starved(state, trial, device)
+    full = [old.devices for old in starving if old.ruled is RetryAction.MORE_MEMORY]
+    if not full:
+        return state.fewest(trial)
+    return state.fewest(trial, max(full)) if all(full) else 0
+
+
+def narrowest(state: Tables, trial: Trial) -> int:
+    """The fewest devices that the trial may go on on, wherever that is."""
+    needed = (fewest_on(state, trial, slot.device) for slot in state.slots.values())
+    return min(filter(None, needed), default=state.fewest(trial))
+
+
+def takes_one(state: Tables, trial: Trial) -> bool:
+    """Whether one device is what the trial needs, on whichever it goes on."""
+    grows = any(old.outgrew for old in trial.failures) and state.studies[trial.spec.study].elastic
+    return state.fewest(trial) == 1 and (not grows or state.made_for(trial) == 1)
+
+
+def are_enough(state: Tables, trial: Trial, devices: Iterable[DeviceId]) -> bool:
+    """Whether some of these devices, of one node and one kind, are as many as the trial needs, and
+    no more than its user may have where that is more than its study asks for."""
+    study, most = state.studies[trial.spec.study], state.terms_of(state.owner_of(trial)).max_devices
+    groups: dict[tuple[NodeId, str], list[int]] = {}
+    for name in devices:
+        device = state.slots[name].device
+        needed = fewest_on(state, trial, device)
+        if not needed or (needed > study.devices and most is not None and needed > most):
+            continue
+        group = groups.setdefault((device.node, device.kind), [])
+        group.append(needed)
+        if any(sum(each <= width for each in group) >= width for width in set(group)):
+            return True
+    return False
 
 
 def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
@@ -136,41 +183,92 @@ def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
     works, could take the trial."""
     if barred(state, trial, device):
         return True
-    return doubtful(state, trial, device) and any(
-        not doubtful(state, trial, other)
-        for other in _alternatives(state, trial, state.parked_on(trial))
+    return doubtful(state, trial, device) and are_enough(
+        state,
+        trial,
+        (
+            other
+            for other in _alternatives(state, trial, state.parked_on(trial))
+            if not doubtful(state, trial, other)
+        ),
     )
 
 
-def prospects(state: Tables, trial: Trial) -> Prospects:
+def prospects(state: Tables, trial: Trial, event: RunFailed) -> Prospects:
     """What is left for a trial that fails where it is now."""
     here = trial.run.devices if trial.run else ()
-    others = [other for other in _alternatives(state, trial, None) if other not in here]
-    memory = max((_memory(state, device) for device in here), default=0)
-    roomier = any(_memory(state, other) > memory for other in others)
     owns_memory = any(state.slots[device].device.owns_memory for device in here)
-    return Prospects(untried(state, trial), bool(others), roomier, owns_memory)
+    study = state.studies[trial.spec.study]
+    width = min(event.devices, study.widest)  # a node may tell any number
+    if width <= 0:
+        others = [other for other in _alternatives(state, trial, None) if other not in here]
+        memory = max((_memory(state, device) for device in here), default=0)
+        roomier = any(_memory(state, other) > memory for other in others)
+        return Prospects(untried(state, trial, False), bool(others), roomier, owns_memory)
+    gone = replace(trial, run=None, kept=None)
+    there = here[event.rank if event.rank < len(here) else 0]
+    others = [other for other in _alternatives(state, gone, None) if other != there]
+    full = Failure(0, there, "", "", "", 0, 0.0, RetryAction.MORE_MEMORY, devices=width)
+    grown = replace(gone, failures=(*trial.failures, full))
+    unrestored = Failure(event.run.attempt, there, RESTORE, "", "", 0, 0.0, resized=True)
+    as_wide = replace(gone, failures=(*trial.failures, unrestored))
+    return Prospects(
+        untried(state, trial),
+        are_enough(state, gone, others),
+        can_go_on(state, grown),
+        owns_memory,
+        width,
+        _why_no_wider(state, grown, width),
+        not study.elastic or can_go_on(state, as_wide),
+    )
 
 
-def untried(state: Tables, trial: Trial) -> bool:
+def can_go_on(state: Tables, trial: Trial) -> bool:
+    """Whether devices that work are as many as the trial needs, free or not."""
+    return are_enough(state, trial, _alternatives(state, trial, None))
+
+
+def _why_no_wider(state: Tables, trial: Trial, width: int) -> str:
+    """Why the trial, which ran out of memory on so many devices, gets no more of them."""
+    study = state.studies[trial.spec.study]
+    if not study.elastic:
+        return ""
+    wanted = state.fewest(trial, width)
+    if not wanted and trial.checkpoint is not None and not is_of_any_width(trial):
+        return ", and its checkpoint is of no use on more devices"
+    if not wanted:
+        return f", and of at most {study.widest} devices it may have no more than {width}"
+    most = state.terms_of(state.owner_of(trial)).max_devices
+    if most is not None and wanted > most:
+        return f", and its user may have no more than {most} devices"
+    return f", and no node has {wanted} devices of one kind for it"
+
+
+def untried(state: Tables, trial: Trial, counted: bool = True) -> bool:
     """Whether the trial could run where another failure would tell more of whose fault it is."""
     places = {old.device for old in trial.failures if not old.restores}
-    return untried_beyond(state, trial, places | set(trial.run.devices if trial.run else ()))
+    places |= set(trial.run.devices if trial.run else ())
+    return untried_beyond(state, trial, places, counted)
 
 
-def untried_beyond(state: Tables, trial: Trial, places: Collection[DeviceId]) -> bool:
+def untried_beyond(
+    state: Tables, trial: Trial, places: Collection[DeviceId], counted: bool
+) -> bool:
     """Whether the trial could run where the same failure as on these devices would tell more.
 
     After failures on one device (the present one counts) that is any other that works and could
-    take it; after failures on several, one of another node; after failures on two nodes, none.
+    take it; after failures on several, one of another node; after failures on two nodes, none. As
+    many as it needs have to be there, if that is `counted`.
     """
     nodes = {state.slots[device].device.node for device in places}
     if len(nodes) > 1:
         return False
-    return any(
-        other not in places and (len(places) < 2 or state.slots[other].device.node not in nodes)
+    others = (
+        other
         for other in _alternatives(state, trial, None)
+        if other not in places and (len(places) < 2 or state.slots[other].device.node not in nodes)
     )
+    return are_enough(state, trial, others) if counted else any(True for _ in others)
 
 
 def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[DeviceId]:

@@ -36,6 +36,7 @@ from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial, remembered
+from hermesd.core.widths import is_of_any_width, wider
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -633,13 +634,21 @@ class Tables:
             return kept.width
         if saved is None:
             return 0
-        own = self.studies[trial.spec.study].as_own(saved)
-        return (own.devices if trial.keeps_width else 0) or (trial.width if saved.image_of else 0)
-
-    def fewest(self, trial: Trial) -> int:
-        """How many devices the trial needs."""
         study = self.studies[trial.spec.study]
-        return (self.made_for(trial) if study.elastic else 0) or study.devices
+        own = study.as_own(saved)
+        # What has grown for its memory, and is resized for nothing else.
+        has_grown = any(old.outgrew for old in trial.failures) and not is_of_any_width(trial)
+        width = own.devices if trial.keeps_width or has_grown else 0
+        return width or (trial.width if saved.image_of else 0)
+
+    def fewest(self, trial: Trial, above: int = 0) -> int:
+        """How many devices the trial needs, more than `above`, on which it ran out of memory; 0 if
+        it may have no more."""
+        study = self.studies[trial.spec.study]
+        fixed = self.made_for(trial) if study.elastic else study.devices
+        if fixed:
+            return fixed if fixed > above else 0
+        return wider(trial, study, above) if above else study.devices
 
     def place(self, run: Run) -> Device:
         """The first device of a run, whose node and kind are those of all of its devices."""

@@ -94,6 +94,13 @@ class Failure:
     ruled: RetryAction | None = None
     #: It was to go on from a checkpoint of another number of devices than it had.
     resized: bool = False
+    #: On how many devices it was; 0: that is not known.
+    devices: int = 0
+
+    @property
+    def outgrew(self) -> bool:
+        """Whether it was for want of memory, on so many devices as is known."""
+        return self.ruled is RetryAction.MORE_MEMORY and self.devices > 0
 
     @property
     def machines(self) -> bool:

@@ -22,6 +22,27 @@ from hermesd.core.trial import Run, Trial
 WEIGHT = 0.2
 # Of the speed that is usual, a straggler has less than this part.
 STRAGGLES = 0.5
+# The frameworks whose checkpoints are of any number of devices: what a program writes and reads
+# itself, DistributedDataParallel and MultiWorkerMirroredStrategy. Other adapters put back the
+# program's rank and its share of the data, or cannot tell whether what is trained is replicated.
+# Which one it is is known once a trial has begun, on as few devices as it may.
+OF_ANY_WIDTH = ("explicit", "torch-ddp", "tensorflow-multiworker")
+
+
+def is_of_any_width(trial: Trial) -> bool:
+    """Whether its checkpoints are of any number of devices, as far as is known by now."""
+    return not trial.keeps_width and trial.framework.partition(" ")[0] in OF_ANY_WIDTH
+
+
+def wider(trial: Trial, study: Study, width: int) -> int:
+    """The fewest devices above `width` that the trial may go on on, each with the same part of a
+    batch, as far as one of the parameters is the batch's size; 0 if it may have no more."""
+    if trial.checkpoint is not None and not is_of_any_width(trial):
+        before = study.as_own(trial.checkpoint).devices or trial.width
+        return before if before > width else 0
+    size = batch(trial)
+    widths = range(max(width + 1, study.devices), study.widest + 1)
+    return next((each for each in widths if size == 1.0 or size % each == 0), 0)
 
 
 def launched_on(trial: Trial, width: int, kind: str) -> Trial:

@@ -222,6 +222,24 @@ def test_nobody_waits_for_longer_than_two_quanta_and_its_turn(
             assert max(outcome.waits[f"w{width}/{number}"]) <= turn + 2 * longest
 
 
+def test_devices_are_not_waited_for_while_as_many_others_are_free() -> None:
+    """Those that it gathers may be in use for as long as other trials train."""
+    book = Playbook().tell(joined(2), joined(2, "m"), submitted(4, "t"))
+    book.tell(*[started(f"t/{number}#1") for number in range(4)])
+    book.tell(gang()).tell(completed("t/2#1")).heard()
+    assert book.state.gathering == {"g/0": ("n/0", "n/1")}
+    book.tell(completed("t/0#1"), completed("t/1#1")).expect("launch g/0#1 on m/0, m/1 for 30 s")
+
+
+def test_users_have_no_more_devices_than_their_quota_by_changing_what_they_wait_for() -> None:
+    book = Playbook().tell(TermsSet(1e3, (("ann", Terms(1.0, 2)),)))
+    book.tell(joined(2), joined(2, "m"), submitted(4, "t", owner="bob"))
+    book.tell(*[started(f"t/{number}#1") for number in range(4)])
+    book.tell(gang()).tell(completed("t/2#1")).heard()
+    book.tell(submitted(1, "u"), completed("t/0#1"), completed("t/1#1"))
+    book.expect("launch g/0#1 on m/0, m/1 for 30 s")
+
+
 def test_a_parked_trial_that_is_written_down_keeps_how_many_devices_it_had() -> None:
     book = Playbook().tell(joined(2), gang())
     book.tell(parked("g/0#1"), written("g/0#1", 0))

@@ -94,7 +94,8 @@ def test_a_launch_said_twice_starts_once_and_is_answered_each_time() -> None:
     node.says(Started(ONE, 0), after=1)
     assert node.says(order(ONE)) == [TellHead(RunStarted(ONE, 0, 1.0))]
     node.says(Failed(ONE, "exit", "exit code 3"))
-    assert node.says(order(ONE)) == [TellHead(RunFailed(ONE, "exit", "exit code 3", "", 0))]
+    failed = RunFailed(ONE, "exit", "exit code 3", "", 0, devices=1)
+    assert node.says(order(ONE)) == [TellHead(failed)]
     node.says(OutcomeAcknowledged(ONE))
     [answer] = events(node.says(order(ONE)))
     assert isinstance(answer, RunFailed), "never spawned again, even after it was forgotten"
@@ -553,7 +554,7 @@ def test_a_host_that_died_alone_is_a_lost_run() -> None:
     node.running()
     node.says(progress(ONE, 4, 1.0))
     assert events(node.says(HostLost(ONE, "the host is gone"))) == [
-        RunFailed(ONE, "lost", "the host is gone", "", 4)
+        RunFailed(ONE, "lost", "the host is gone", "", 4, devices=1)
     ]
 
 
@@ -579,7 +580,8 @@ def test_a_launch_whose_device_stays_held_is_not_started() -> None:
     node.running()
     node.says(order(RIVAL))
     (failed,) = events(node.later(30))
-    assert failed == RunFailed(RIVAL, "not_started", "the device is held by digits/1#1", "", 0)
+    words = "the device is held by digits/1#1"
+    assert failed == RunFailed(RIVAL, "not_started", words, "", 0, devices=1)
 
 
 def test_leases_are_passed_on_now_and_then() -> None:
@@ -674,7 +676,7 @@ def test_what_the_kernel_ended_for_memory_is_told_so_unless_it_was_parked() -> N
     node.parked(RIVAL, OTHER)
     words = "killed by the kernel: out of memory"
     assert events(node.says(Failed(ONE, "out_of_memory", words, words, 4))) == [
-        RunFailed(ONE, "out_of_memory", words, words, 4)
+        RunFailed(ONE, "out_of_memory", words, words, 4, devices=1)
     ]
     assert events(node.says(Failed(RIVAL, "out_of_memory", words, words, 7))) == [
         ParkLost(RIVAL, words)

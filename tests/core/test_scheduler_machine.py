@@ -7,7 +7,6 @@ is over stays over, what is refused changes nothing, and a replay gives the same
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +65,7 @@ from hermesd.core.failures import against, met
 from hermesd.core.losses import chunked
 from hermesd.core.model import (
     Checkpoint,
+    DeviceId,
     Fidelity,
     Goal,
     LiveRun,
@@ -83,7 +83,16 @@ from hermesd.core.model import (
     Tier,
     TrialId,
 )
-from hermesd.core.placement import avoided, fits, make_placement, untried
+from hermesd.core.placement import (
+    are_enough,
+    avoided,
+    fewest_on,
+    fits,
+    make_placement,
+    narrowest,
+    takes_one,
+    untried,
+)
 from hermesd.core.policy import Planning, Policy
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.sharing import Terms
@@ -188,7 +197,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 node = self.state.slots[device].device.node
                 assert (trial.spec.study, node) not in self.state.excluded
                 there = [each.ruled for each in trial.failures if each.device == device]
-                assert not {RetryAction.NOT_HERE, RetryAction.MORE_MEMORY} & set(there)
+                assert RetryAction.NOT_HERE not in there
+                needed = fewest_on(self.state, trial, self.state.slots[device].device)
+                assert 0 < needed <= len(command.devices), "it ran out of memory on as many"
             if isinstance(command, Launch):
                 trial = self.state.trials[command.run.trial]
                 most = self.state.terms_of(owner := self.state.owner_of(trial)).max_devices
@@ -363,6 +374,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         node=nodes,
         devices=st.integers(1, 4),
         kinds=st.sampled_from([("cpu",), ("cpu", "slow")]),
+        memory=st.sampled_from([(1 << 30,), (1 << 30,), (1 << 30, 1 << 31)]),
         boot=st.sampled_from(["b1", "b2"]),
         disk=st.sampled_from(["", "one", "one", "two"]),
         honest=st.booleans(),
@@ -373,6 +385,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         node: NodeId,
         devices: int,
         kinds: tuple[str, ...],
+        memory: tuple[int, ...],
         boot: str,
         disk: str,
         honest: bool,
@@ -391,7 +404,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stray = self.run_of(trial_id, data.draw(attempts))
                 word = data.draw(st.sampled_from(["starting", "running", "parked", "ended"]))
                 live.append(LiveRun(stray, word, (f"{node}/0",)))
-        hello = joined(devices, node, boot, live, kinds=kinds)
+        hello = joined(devices, node, boot, live, kinds, memory)
         features = data.draw(st.sampled_from([(), ("avx",), ("avx", "avx512")]))
         shared = data.draw(st.sampled_from(["", "nfs"]))
         self.tell(replace(hello, disk=disk, shared=shared, image_features=features))
@@ -508,14 +521,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         kind=st.sampled_from(["exception", "exception", USAGE, "not_started", "lost"]),
         signature=st.sampled_from(["", "ValueError"]),
         detail=st.sampled_from(["it broke", "out of memory", "a bug", "ECC", FULL]),
+        counts=st.booleans(),
     )
     def crashes(
-        self, trial: TrialId, offset: int, step: int, kind: str, signature: str, detail: str
+        self,
+        trial: TrialId,
+        offset: int,
+        step: int,
+        kind: str,
+        signature: str,
+        detail: str,
+        counts: bool,
     ) -> None:
+        """As a node tells it that counts the devices, or one that does not yet."""
         run = self.run_of(trial, offset)
         before = self.state.trials.get(trial)
         elsewhere = before is not None and untried(self.state, before)
-        self.tell(RunFailed(run, kind, detail, signature, step))
+        devices = len(before.run.devices) if counts and before and before.run else 0
+        self.tell(RunFailed(run, kind, detail, signature, step, devices=devices))
         elsewhere = elsewhere and detail not in ("a bug", FULL)
         # What ends a trial for the whole study's sake was met on other devices by others of it.
         alike = kind == USAGE or self.stopped_alike(trial)
@@ -691,30 +714,30 @@ class SchedulerMachine(RuleBasedStateMachine):
             plans = isinstance(self.make_policy(self.state.policy_of(study.id)), Planning)
             if plans or not trial.candidate:
                 continue
-            if DeviceQuotas(self.state).left(trial) < self.state.fewest(trial):
+            if DeviceQuotas(self.state).left(trial) < narrowest(self.state, trial):
                 continue
             if trial.id in self.state.reserved or trial.not_before > self.now:
                 continue
             if trial.id in self.state.gathering:
                 continue
             node = self.state.parked_on(trial)
-            there: Counter[tuple[NodeId, str]] = Counter()
+            there: list[DeviceId] = []
             for slot in free:
-                strays = self.state.fewest(trial) == 1 and stranded(self.state, trial, slot)
+                strays = takes_one(self.state, trial) and stranded(self.state, trial, slot)
                 assert not strays, f"{slot.device.id} waits for nothing"
                 able = self.state.nodes[slot.device.node].pool == study.pool
                 able = able and fits(trial, study, slot.device, node)
                 able = able and not avoided(self.state, trial, slot.device.id)
-                there[slot.device.node, slot.device.kind] += able and self.allowed(trial, slot)
-            idle = [group for group, count in there.items() if count >= self.state.fewest(trial)]
-            assert not idle, f"{idle} has idle devices while {trial.id} waits"
+                there += [slot.device.id] * (able and self.allowed(trial, slot))
+            assert not are_enough(self.state, trial, there), f"{there} idle while {trial.id} waits"
 
     @invariant()
     def what_is_gathered_is_awaited(self) -> None:
         """All of it is in use by those that are to leave, or shorter of what they were given."""
         for trial_id, devices in self.state.gathering.items():
             trial = self.state.trials[trial_id]
-            assert len(devices) == self.state.fewest(trial)
+            there = [self.state.slots[device].device for device in devices]
+            assert len(devices) == max(fewest_on(self.state, trial, each) for each in there)
             assert any(device not in self.state.free for device in devices)
             kinds = {self.state.slots[device].device.kind for device in devices}
             assert len({device.partition("/")[0] for device in devices}) == len(kinds) == 1

@@ -32,7 +32,7 @@ def logged(log: Path) -> str:
 
 
 async def submit_elastic(
-    cluster: Cluster, program: str, processes: int = types_pb2.PROCESSES_RANKS
+    cluster: Cluster, program: str, processes: int = types_pb2.PROCESSES_RANKS, **spec: object
 ) -> None:
     await cluster.submit(
         "wide",
@@ -43,6 +43,7 @@ async def submit_elastic(
         suspend=types_pb2.Suspend(durability_seconds=1.0),
         # By what is known before it ends, a resize pays however slow the machine is.
         stop=types_pb2.Stop(max_steps=1_000_000),
+        **spec,
     )
 
 
@@ -91,6 +92,26 @@ async def test_a_trial_goes_on_on_two_devices_and_on_one_and_comes_to_the_same(
         width for width, before in zip(widths, [0, *widths], strict=False) if width != before
     ]
     assert changes[:3] == [1, 2, 1]
+
+
+@pytest.mark.timeout(180)
+async def test_a_trial_that_ran_out_of_memory_goes_on_on_two_devices_and_comes_to_the_same(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    full = "    if world == 1 and step == 5:\n"
+    full += "        raise MemoryError('no room for a batch: out of memory')\n"
+    program = logged(log).replace("    mine = range(", f"{full}    mine = range(")
+    rule = types_pb2.RetryRule(match="out of memory", do=types_pb2.RETRY_ACTION_MORE_MEMORY)
+    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+        await submit_elastic(cluster, program, retry=types_pb2.Retry(rules=[rule]))
+        (trial,) = (await cluster.finished("wide")).trials
+        assert trial.state == types_pb2.TRIAL_STATE_COMPLETED
+        assert trial.metric == global_batch_weight(STEPS)
+        assert [each.detail.splitlines()[-1] for each in trial.failures] == [
+            "MemoryError: no room for a batch: out of memory"
+        ]
+    assert {width for step, width in done(log) if step >= 5} == {2}, "it never has fewer again"
 
 
 def weights() -> list[float]:

@@ -28,7 +28,15 @@ from hermesd.core.model import (
     UserId,
     is_own,
 )
-from hermesd.core.placement import asked_for, avoided, cramped, starved, unable
+from hermesd.core.placement import (
+    asked_for,
+    avoided,
+    can_go_on,
+    cramped,
+    narrowest,
+    starved,
+    unable,
+)
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
 from hermesd.core.speeds import rate
@@ -307,6 +315,13 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
     if not study.elastic:
         return ""
     words = f"; it may have {study.devices} to {study.widest} devices"
+    full = [old.devices for old in trial.failures if old.outgrew]
+    if full:
+        words += f", and ran out of memory on {max(full)}"
+        if trial.run is None:
+            words += "; it waits for more, or for those of more memory"
+        if not can_go_on(state, trial):
+            words += ", and no node has as many as it would need"
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
     if asked.narrower_at is not None:
@@ -354,7 +369,7 @@ def _form(state: State, trial: Trial, now: Time) -> str:
 
 def _over_quota(state: State, trial: Trial) -> bool:
     """Whether its user may not have as many more devices as the trial needs."""
-    return DeviceQuotas(state).left(trial) < state.fewest(trial)
+    return DeviceQuotas(state).left(trial) < narrowest(state, trial)
 
 
 def _quota(state: State, trial: Trial, asker: UserId) -> str:

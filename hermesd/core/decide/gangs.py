@@ -10,17 +10,17 @@ A device that is free before takes a trial whose quantum ends by then (backfilli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.commands import Gather, Issue, Renew
 from hermesd.core.decide.queue import Choice, Queues
-from hermesd.core.decide.relocation import OVERHEAD_SHARE
+from hermesd.core.decide.relocation import OVERHEAD_SHARE, expected
 from hermesd.core.decide.resizing import WORTH, Resize
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, Time, TrialId
-from hermesd.core.placement import switch_seconds
+from hermesd.core.placement import are_enough, fewest_on, switch_seconds
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.speeds import batch
 from hermesd.core.state import State
@@ -47,6 +47,8 @@ class _Candidate(NamedTuple):
     own: bool
     #: Where it sits in its machine.
     seat: tuple[str, ...]
+    #: How many like it the trial needs.
+    needed: int
 
 
 class _Window(NamedTuple):
@@ -88,9 +90,11 @@ def has_room(state: Tables, queues: Queues, trial: Trial, width: int) -> bool:
     return False
 
 
-def fitting(state: Tables, queues: Queues, trial: Trial) -> Iterator[Device]:
-    """The devices that work and could be the trial's, node by node."""
-    for node in state.nodes.values():
+def fitting(
+    state: Tables, queues: Queues, trial: Trial, nodes: Iterable[NodeId] | None = None
+) -> Iterator[Device]:
+    """The devices that work and could be the trial's, of all nodes or of some, node by node."""
+    for node in map(state.nodes.__getitem__, state.nodes if nodes is None else nodes):
         for name in node.devices if node.open else ():
             slot = state.slots[name]
             if slot.sound and queues.fits(trial, name):
@@ -134,6 +138,8 @@ class Gangs:
                 issue(Gather(trial_id, ()))
                 continue
             missing = [device for device in devices if device not in self.state.free]
+            if missing and (others := self._free_elsewhere(trial, devices, quotas, now)):
+                devices, missing = others, []
             if missing and not any(device in self.state.expired for device in missing):
                 continue
             if not self._would_all_do(trial, devices):
@@ -183,7 +189,8 @@ class Gangs:
 
     def has_room(self, trial: Trial) -> bool:
         """Whether a node that is there has as many devices as the trial needs, free or not."""
-        return has_room(self.state, self.queues, trial, self.state.fewest(trial))
+        devices = (device.id for device in fitting(self.state, self.queues, trial))
+        return are_enough(self.state, trial, devices)
 
     def elsewhere(self, trial: Trial, free: MutableMapping[DeviceId, None]) -> Resize | None:
         """Have a running trial of several devices, whose quantum is over, go on on others of those
@@ -202,6 +209,8 @@ class Gangs:
         groups: dict[NodeId, list[DeviceId]] = {}
         for device in free:
             if state.slots[device].device.kind == kind and self.queues.fits(trial, device):
+                if fewest_on(state, trial, state.slots[device].device) > len(run.devices):
+                    continue
                 groups.setdefault(state.slots[device].device.node, []).append(device)
         others = max(groups.values(), key=len, default=[])
         if len(others) < len(run.devices):
@@ -282,6 +291,33 @@ class Gangs:
             ends = min(ends, now + pace * (run.quantum.until_step - trial.step))
         return max(ends, now)
 
+    def _free_elsewhere(
+        self, trial: Trial, devices: Sequence[DeviceId], quotas: DeviceQuotas, now: Time
+    ) -> tuple[DeviceId, ...]:
+        """As many other devices that are all free by now, kept for nobody, and within its user's
+        quota in place of those which it gathers; empty if there are none."""
+        state, kept = self.state, gathered(self.state)
+        free = [each for each in sorted(state.free) if each not in kept]
+        free = [each for each in free if not expected(state, each)]
+        if not free:
+            return ()
+        for device in devices:
+            self._count(trial, device, quotas.give)
+        nodes = dict.fromkeys(state.slots[device].device.node for device in free)
+        width = self.state.fewest(trial)
+        found = self._best(trial, width, dict.fromkeys(free), {}, quotas, now, nodes)
+        others = found if found and all(device in state.free for device in found) else ()
+        for device in others or devices:
+            self._count(trial, device, lambda each: quotas.take(each, None))
+        return others
+
+    def _count(self, trial: Trial, device: DeviceId, change: Callable[[Trial], None]) -> None:
+        """Change the user's quota by a device that is not a trial's of the same user already."""
+        run = self.state.slots[device].run
+        other = self.state.trials[run.trial] if run else None
+        if other is None or self.state.owner_of(other) != self.state.owner_of(trial):
+            change(trial)
+
     # One that begins to.
 
     def _best(
@@ -292,11 +328,13 @@ class Gangs:
         occupants: Mapping[TrialId, DeviceId],
         quotas: DeviceQuotas,
         now: Time,
+        nodes: Iterable[NodeId] | None = None,
     ) -> tuple[DeviceId, ...] | None:
-        """The devices of one node and kind that the trial does best to have."""
+        """The devices of one node and kind that the trial does best to have: so many, or more of
+        those of which it needs more."""
         groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
         kept = gathered(self.state)
-        for place, device in enumerate(fitting(self.state, self.queues, trial)):
+        for place, device in enumerate(fitting(self.state, self.queues, trial, nodes)):
             if device.id in kept:
                 continue
             found = self._candidate(trial, device, place, free, occupants, now)
@@ -304,7 +342,12 @@ class Gangs:
                 groups.setdefault((device.node, device.kind), []).append(found)
         left = quotas.left(trial)
         best = min(
-            (w for group in groups.values() for w in _windows(group, width, left)),
+            (
+                window
+                for group in groups.values()
+                for needed in {max(each.needed, width) for each in group}
+                for window in _windows([e for e in group if e.needed <= needed], needed, left)
+            ),
             key=lambda w: (w.waits, not set(w.devices).isdisjoint(trial.shunned), w),
             default=None,
         )
@@ -335,7 +378,8 @@ class Gangs:
         )
         own = other is not None and state.owner_of(other) == state.owner_of(trial)
         at = self._ends(device.id, now)
-        return _Candidate(at, other is not None, cost, place, device.id, own, device.seat)
+        needed = fewest_on(state, trial, device)
+        return _Candidate(at, other is not None, cost, place, device.id, own, device.seat, needed)
 
     def _would_do(self, trial: Trial, device: DeviceId) -> bool:
         return self._works(device) and self.queues.fits(trial, device)
@@ -345,8 +389,10 @@ class Gangs:
         return slot.sound and self.state.nodes[slot.device.node].open
 
     def _would_all_do(self, trial: Trial, devices: Sequence[DeviceId]) -> bool:
-        kinds = {self.state.slots[device].device.kind for device in devices}
-        return len(kinds) == 1 and all(self._would_do(trial, device) for device in devices)
+        state, there = self.state, [self.state.slots[device].device for device in devices]
+        enough = all(0 < fewest_on(state, trial, device) <= len(devices) for device in there)
+        is_one_kind = len({device.kind for device in there}) == 1
+        return enough and is_one_kind and all(self._would_do(trial, each) for each in devices)
 
     def _is_on(self, trial_id: TrialId, devices: Sequence[DeviceId]) -> bool:
         run = self.state.trials[trial_id].run

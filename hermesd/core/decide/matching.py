@@ -30,6 +30,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
+from hermesd.core.placement import fewest_on, takes_one
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
@@ -147,6 +148,8 @@ class Matching:
                 continue
             if not self.queues.fits(trial, device):
                 continue
+            if fewest_on(state, trial, state.slots[device].device) != 1:
+                continue  # a process of it ran out of memory since
             if quotas.over(trial):  # lowered since it was kept for the trial
                 continue
             if choice := self.queues.choice(trial, now):
@@ -203,7 +206,7 @@ class Matching:
             if not self._available(trial, now):
                 return False
             if any(self.queues.fits(trial, device) for device in open_devices):
-                return state.fewest(trial) == 1 or self._gangs.has_room(trial)
+                return takes_one(state, trial) or self._gangs.has_room(trial)
             return away.may(trial)
 
         mine = (*occupants, *moves.stays)
@@ -231,7 +234,9 @@ class Matching:
                     self._renew(choice, issue)
             elif trial_id in moves.stays:
                 self._move(trial, moves, free, occupants, position, issue)
-            elif (width := resizing.width(trial, free) if resizing else state.fewest(trial)) > 1:
+            elif (
+                width := resizing.width(trial, free) if resizing else state.fewest(trial)
+            ) > 1 or not takes_one(state, trial):
                 if self._available(trial, now):
                     self._gangs.claim(trial, width, free, occupants, quotas, issue, now)
                     held.update(self._gangs.held(now))

@@ -15,7 +15,7 @@ from itertools import chain
 from hermesd.core.commands import Issue, Suspend, WriteDown
 from hermesd.core.decide.queue import Queues, Sort
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, StudyId, Tier, Time, TrialId
-from hermesd.core.placement import switch_seconds
+from hermesd.core.placement import switch_seconds, takes_one
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -169,7 +169,7 @@ class Relocation:
 
     def _alone(self, trial: Trial) -> bool:
         """Whether one device is all that the trial needs."""
-        return self._state.fewest(trial) == 1
+        return takes_one(self._state, trial)
 
     def _affords(self, trial: Trial) -> bool:
         """Whether it may be moved, and what its process has trained makes up for another one."""

@@ -20,6 +20,7 @@ from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.core.widths import (
+    is_of_any_width,
     narrowed,
     remaining_steps,
     resize_seconds,
@@ -31,11 +32,6 @@ from hermesd.core.widths import (
 WORTH = 5.0
 # A trial that becomes faster by less than this has no use for more devices.
 FASTER = 1.05
-# The frameworks whose checkpoints are of any number of devices: what a program writes and reads
-# itself, DistributedDataParallel and MultiWorkerMirroredStrategy. Other adapters put back the
-# program's rank and its share of the data, or cannot tell whether what is trained is replicated.
-# Which one it is is known once a trial has begun, on as few devices as it may.
-OF_ANY_WIDTH = ("explicit", "torch-ddp", "tensorflow-multiworker")
 
 
 def spare_to_first(jobs: Sequence[ElasticJob], devices: int) -> Mapping[TrialId, int]:
@@ -141,7 +137,7 @@ class Resizing:
         is_image = trial.checkpoint is not None and trial.checkpoint.image_of
         if speed is None or is_image or not trial.fidelity.restorable:
             return None
-        if not _is_of_any_width(trial):
+        if not is_of_any_width(trial) or _outgrew(trial):
             return None
         least = state.fewest(trial)
         most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
@@ -175,7 +171,7 @@ class Resizing:
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
-        if not _is_of_any_width(trial):
+        if not is_of_any_width(trial) or _outgrew(trial):
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
             return least
@@ -217,9 +213,10 @@ class Resizing:
         return saved
 
 
-def _is_of_any_width(trial: Trial) -> bool:
-    """Whether its checkpoints are of any number of devices, as far as is known by now."""
-    return not trial.keeps_width and trial.framework.partition(" ")[0] in OF_ANY_WIDTH
+def _outgrew(trial: Trial) -> bool:
+    """Whether it has as many devices as it needs for its memory, which differs from one kind to
+    another: it is not resized for speed."""
+    return any(old.outgrew for old in trial.failures)
 
 
 def _seconds(job: ElasticJob, width: int) -> float:

@@ -297,7 +297,7 @@ def _forget_runs(
                 state.put(progress.released(replace(trial, reason=reason), now))
                 continue
             lost = RunFailed(run.id, "lost", reason, "", trial.step)
-            study, left = state.studies[trial.spec.study], prospects(state, trial)
+            study, left = state.studies[trial.spec.study], prospects(state, trial, lost)
             trial = fallen_back(blamed(trial, lost, study, left, now), run.id)
             state.put(progress.released(trial, now))
             settle(state, state.trials[name], now)

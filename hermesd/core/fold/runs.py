@@ -25,8 +25,8 @@ from hermesd.core.failures import is_own_end
 from hermesd.core.fast_replace import replace
 from hermesd.core.fold import riding
 from hermesd.core.fold.checkpoints import with_places
-from hermesd.core.model import Phase, RunId, Tier, Time
-from hermesd.core.placement import prospects
+from hermesd.core.model import Checkpoint, Phase, RunId, Tier, Time
+from hermesd.core.placement import can_go_on, prospects
 from hermesd.core.progress import heard_late, may_return, recovered
 from hermesd.core.speeds import compared, learned
 from hermesd.core.tables import Rejected, Tables
@@ -108,7 +108,7 @@ def _completed(state: Tables, trial: Trial, event: RunCompleted, now: Time) -> N
 
 def _failed(state: Tables, trial: Trial, event: RunFailed, now: Time) -> None:
     study = state.studies[trial.spec.study]
-    state.put(progress.failed(trial, event, study, prospects(state, trial), now))
+    state.put(progress.failed(trial, event, study, prospects(state, trial, event), now))
     failures.note(state, state.trials[trial.id])
     settle(state, state.trials[trial.id], now)
 
@@ -168,6 +168,8 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
         case Checkpointed(run, checkpoint):
             if trial.phase.final and checkpoint.step > trial.step:
                 return  # of an extension that came to nothing
+            if trial.run_id != run and _confines(state, trial, checkpoint):
+                return
             if may_return(trial, run):
                 state.put(recovered(trial, checkpoint))
                 return
@@ -181,6 +183,14 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
             )
         case _:
             assert_never(event)
+
+
+def _confines(state: Tables, trial: Trial, checkpoint: Checkpoint) -> bool:
+    """Whether a trial that ran out of memory could go on nowhere from this checkpoint, which is
+    only heard of now, as it is of so many devices as were too few."""
+    if not any(old.outgrew for old in trial.failures):
+        return False
+    return can_go_on(state, trial) and not can_go_on(state, replace(trial, checkpoint=checkpoint))
 
 
 def _heard_of(trial: Trial, run: RunId) -> float:

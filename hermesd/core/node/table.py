@@ -215,6 +215,8 @@ class NodeTable:
 
     def end(self, stay: Stay, outcome: Outcome, now: Time) -> None:
         """The stay is over; what waited for its process may start."""
+        if isinstance(outcome, RunFailed):
+            outcome = replace(outcome, devices=len(stay.assignment.launch.devices))
         self.free(stay)
         stay.enter(Condition.ENDED, now)
         stay.process, stay.ending, stay.outcome = None, None, outcome

@@ -582,7 +582,7 @@ class RunCompleted(_message.Message):
     def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., checkpoint: _Optional[_Union[_types_pb2.Checkpoint, _Mapping]] = ...) -> None: ...
 
 class RunFailed(_message.Message):
-    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "newest_attempt", "rank")
+    __slots__ = ("trial", "attempt", "error_kind", "detail", "error_signature", "step", "newest_attempt", "rank", "devices")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ERROR_KIND_FIELD_NUMBER: _ClassVar[int]
@@ -591,6 +591,7 @@ class RunFailed(_message.Message):
     STEP_FIELD_NUMBER: _ClassVar[int]
     NEWEST_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
     trial: str
     attempt: int
     error_kind: str
@@ -599,7 +600,8 @@ class RunFailed(_message.Message):
     step: int
     newest_attempt: int
     rank: int
-    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., newest_attempt: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
+    devices: int
+    def __init__(self, trial: _Optional[str] = ..., attempt: _Optional[int] = ..., error_kind: _Optional[str] = ..., detail: _Optional[str] = ..., error_signature: _Optional[str] = ..., step: _Optional[int] = ..., newest_attempt: _Optional[int] = ..., rank: _Optional[int] = ..., devices: _Optional[int] = ...) -> None: ...
 
 class Checkpointed(_message.Message):
     __slots__ = ("trial", "attempt", "checkpoint")
