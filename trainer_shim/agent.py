@@ -62,9 +62,9 @@ _NOT_IN_EFFECT = (
 
 _NOT_TAKEN = "no optimizer of the program has it"
 _WHAT_IS_SET = (
-    ". What Hermes sets by itself are the learning rate of Keras; on TensorFlow its optimizer's"
-    " other settings, dropout and batch_size, too; and what the param_groups of PyTorch have, where"
-    " the program has no schedule of its own; for another the program says how:"
+    ". What Hermes sets by itself are the learning rate of Keras, its optimizer's other settings,"
+    " dropout, and batch_size on TensorFlow; and what the param_groups of PyTorch have, where the"
+    " program has no schedule of its own; for another the program says how:"
     ' trainer_shim.on_change("{}", function)'
 )
 _NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"

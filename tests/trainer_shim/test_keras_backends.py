@@ -17,8 +17,27 @@ from tests.trainer_shim import keras_backend_programs as own
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
+from tests.trainer_shim.test_stages import KERAS_SETTINGS, constants_change
 
 pytestmark = pytest.mark.timeout(300)
+
+# With --own the program sets the rate itself, from its third epoch on.
+RATES = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("epochs", type=int)
+parser.add_argument("--own")
+args, _ = parser.parse_known_args()
+class Own(callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if args.own and epoch == 2:
+            self.model.optimizer.learning_rate = 0.003
+model = keras.Sequential([layers.Input((6,)), layers.Dense(5, "tanh"), layers.Dense(1)])
+model.compile("adam", "mse")
+model.optimizer.learning_rate = 0.01
+model.fit(x, y, batch_size=20, epochs=args.epochs, verbose=0, callbacks=[Own()])
+final(model)
+"""
 
 
 def on(backend: str, *values: Any, id: str = "") -> Any:
@@ -74,6 +93,46 @@ def test_a_seeded_run_is_the_plain_one(warm: tuple[Zygote, str], tmp_path: Path)
     assert len(set(undisturbed[0].values())) == 40
     assert undisturbed[1] == runs.plain()
     assert runs.suspended(2, 20, 39) == undisturbed
+
+
+@each_backend
+def test_a_learning_rate_changes_as_if_the_program_changed_it(
+    warm: tuple[Zygote, str], tmp_path: Path
+) -> None:
+    runs = runs_of(warm, tmp_path, RATES, seeded=True)
+    with runs.trial("own", "4", own=1) as own:
+        own.start()
+        own.until("completed")
+        expected = outcome(own)
+    changing = [(10, {"learning_rate": 0.01}), (None, {"learning_rate": 0.003})]
+    with runs.trial("set", "4", stages=changing) as trial:
+        trial.start()
+        trial.until("completed")
+        assert outcome(trial) == expected
+
+
+@each_backend
+def test_constants_of_a_step_change_as_if_the_program_changed_them(
+    warm: tuple[Zygote, str], tmp_path: Path
+) -> None:
+    constants_change(runs_of(warm, tmp_path, KERAS_SETTINGS, seeded=True))
+
+
+@each_backend
+def test_why_a_value_cannot_be_taken_is_said(warm: tuple[Zygote, str], tmp_path: Path) -> None:
+    runs = runs_of(warm, tmp_path, KERAS_SETTINGS)
+    without = failed(runs, "momentum", 0.0, 0.9, momentum=0.0)
+    assert "sequence cannot set momentum to 0.9 at step 3: made without momentum" in without
+    assert "on another backend than TensorFlow" in failed(runs, "batch_size", 20, 40)
+
+
+def failed(runs: Runs, name: str, first: float, then: float, **given: object) -> str:
+    """How a trial ends of which this is to change at its third step."""
+    changing = [(3, {name: first}), (None, {name: then})]
+    with runs.trial(f"failed-{name}", "1", stages=changing, **given) as trial:
+        trial.start()
+        detail: str = trial.until("failed")["detail"]
+        return detail
 
 
 @pytest.mark.parametrize(

@@ -220,8 +220,11 @@ final(model)
 
 @pytest.mark.tensorflow
 def test_keras_has_a_constant_of_its_step_changed(zygote: Zygote, tmp_path: Path) -> None:
+    constants_change(Runs(zygote, tmp_path, keras_programs.program(KERAS_SETTINGS, seeded=True)))
+
+
+def constants_change(runs: Runs) -> None:
     """As by the program itself, in its later fits, too; and after a resume amid the stage."""
-    runs = Runs(zygote, tmp_path, keras_programs.program(KERAS_SETTINGS, seeded=True))
     given = {"momentum": 0.9, "dropout": 0.2}
     changing = [(10, given), (None, {"momentum": 0.5, "dropout": 0.4})]
     with runs.trial("own", "4", own=1, **given) as own:

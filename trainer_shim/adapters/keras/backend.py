@@ -108,6 +108,7 @@ class StepFunction:
 
     def replaces(self, old: Any) -> None:
         """Be what `old` is, the last function for the same steps, but for what these compute."""
+        self.logs, self.past_logs = old.logs, old.past_logs
 
     def retrace(self, spec: Any, drew: bool) -> None:
         """Compile as when it was first called with data of this kind; whether that `drew` random
@@ -117,7 +118,7 @@ class StepFunction:
 class Backend(Protocol):
     """One of the frameworks that Keras computes with."""
 
-    compiles_again: bool  # a step whose constants have changed: see `StepFunction.replaces`
+    traces_at_once: bool  # a step that is compiled again, which tells what it lacks
     needs_a_step: bool  # Keras fails in an epoch that does none, as there may be after a restore
 
     def hook(self, session: FitSession) -> None:

@@ -182,7 +182,9 @@ class Validation:
 
 _OWN_FUNCTION = "the model makes its train function itself"
 _DRAWS = "its step draws random numbers while it is compiled, and would have to be compiled again"
-_NOT_BATCHED = "the fit is given no arrays, of which Hermes can make batches, or steps_per_epoch"
+_NOT_BATCHED = (
+    "the fit is on another backend than TensorFlow, or over no arrays or with steps_per_epoch"
+)
 _NO_LOSS = {"loss": float("nan")}
 
 
@@ -577,6 +579,7 @@ class KerasSession:
         untested = private.untested()
         if untested is not None:
             self.obstacle(untested)
+        self._put_otherwise = agent.put  # of what Keras computes with
         agent.put, self._settings = self._put, Settings(agent.first_values())
         if agent.restore is not None:
             with self.restoring():
@@ -752,7 +755,8 @@ class KerasSession:
         next: that puts it again. A program that has only imported Keras trains by other means.
         Raises CannotPut."""
         if self.fit is None:
-            return bool(self._fits.records)
+            put = self._put_otherwise
+            return bool(self._fits.records) or (put is not None and put(name, value))
         return self._settings.put(self.fit, name, value)
 
     def restored(self) -> None:

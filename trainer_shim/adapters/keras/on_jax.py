@@ -23,7 +23,7 @@ _NAN = float("nan")
 
 
 class _Jax(KerasVariables):
-    compiles_again = False
+    traces_at_once = False
     needs_a_step = True  # it looks at the logs of an epoch that has no step left
 
     def hook(self, session: FitSession) -> None:

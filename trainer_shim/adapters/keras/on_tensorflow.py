@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _TensorFlow:
-    compiles_again = True
+    traces_at_once = True
     needs_a_step = False
 
     def hook(self, session: FitSession) -> None:

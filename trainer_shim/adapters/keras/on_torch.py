@@ -18,7 +18,7 @@ _NAN = float("nan")
 
 
 class _Torch(KerasVariables):
-    compiles_again = False
+    traces_at_once = False
     needs_a_step = False
 
     def hook(self, session: FitSession) -> None:

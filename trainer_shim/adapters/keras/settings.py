@@ -56,27 +56,25 @@ class Settings:
 
         Raises CannotPut.
         """
+        here().settle(fit.model)
         if changes.same_name(name, RATE):
-            here().settle(fit.model)
             return _put_rate(fit.model, value)
-        if not here().compiles_again:
-            return False
+        first = self._first_values.get(name)
         if name == BATCH_SIZE:
-            fit.next_batches_of(_whole(value), self._first_values.get(name))
+            fit.next_batches_of(_whole(value), first)
             return True
         if name in DROPOUT:
-            return self._put_dropout(fit, name, value)
-        return _put_into_optimizer(fit, name, value)
+            return self._put_dropout(fit, name, first, value)
+        return _put_into_optimizer(fit, name, first, value)
 
-    def _put_dropout(self, fit: SettableFit, name: str, value: Any) -> bool:
+    def _put_dropout(self, fit: SettableFit, name: str, rate: Any, value: Any) -> bool:
         model, layers = self._layers.get(name, (None, []))
         if model is not fit.model:
-            layers = _dropout_layers(fit.model, self._first_values.get(name))
+            layers = _dropout_layers(fit.model, rate)
             self._layers[name] = fit.model, layers
         if not layers:
-            rate = self._first_values.get(name)
             raise CannotPut(f"no Dropout layer of the model has the rate {rate}")
-        _put_constant(fit, layers, "rate", value)
+        _put_constant(fit, layers, "rate", rate, value)
         return True
 
 
@@ -93,23 +91,28 @@ def _put_rate(model: Any, value: Any) -> bool:
     return changes.equal(float(model.optimizer.learning_rate), float(value))
 
 
-def _put_into_optimizer(fit: SettableFit, name: str, value: Any) -> bool:
+def _put_into_optimizer(fit: SettableFit, name: str, first: Any, value: Any) -> bool:
     optimizer = getattr(fit.model.optimizer, "inner_optimizer", fit.model.optimizer)
     found = [one for one in made(fit.model) if changes.same_name(one, name) and "." not in one]
     for attribute in found:
         if not hasattr(optimizer, attribute):
             raise CannotPut(f"its optimizer keeps no {attribute} that could be set")
-        _put_constant(fit, [optimizer], attribute, value)
+        _put_constant(fit, [optimizer], attribute, first, value)
         if made(fit.model)[attribute] != value:
             raise CannotPut(f"its optimizer makes another value of {attribute}")
     return bool(found)
 
 
-def _put_constant(fit: SettableFit, owners: list[Any], attribute: str, value: Any) -> None:
-    """Set an attribute that is a constant in the compiled step. Raises CannotPut."""
+def _put_constant(
+    fit: SettableFit, owners: list[Any], attribute: str, first: Any, value: Any
+) -> None:
+    """Set an attribute, which began as `first` and is a constant in the compiled step. Raises
+    CannotPut."""
     before = [getattr(one, attribute) for one in owners]
     if all(one == value for one in before):
         return
+    if not first and not here().traces_at_once:
+        raise CannotPut(f"made without {attribute}, it has no state for it")
     for one in owners:
         setattr(one, attribute, value)
     fit.compile_again()

@@ -621,6 +621,7 @@ class TorchSession:
         self.beside = SideIterators(lambda one: self.next_batch(one), self.obstacle)
         self._at: tuple[Pass, types.FrameType] | None = None
         self._past: State = {"records": [], "parameters": {}}
+        self._put_otherwise = agent.put  # of Keras, if that computes with PyTorch
         agent.is_midway, agent.put = self._is_midway, self._put
         if agent.restore is not None:
             with self.restoring():
@@ -952,7 +953,8 @@ class TorchSession:
                     return False  # it would be set again by the program's own schedule
                 group[own] = value
                 is_set = True
-        return is_set
+        put = self._put_otherwise
+        return is_set or (put is not None and put(name, value))
 
     def unpacker(self, tensors: list[Any]) -> Unpacker:
         """What puts values of the checkpoint back, less the parameters that were changed since."""
