@@ -154,8 +154,9 @@ class Matching:
                 continue
             if choice := self.queues.choice(trial, now):
                 self._launch(choice, (device,), issue)
-        self._gangs.tend(lambda trial: self._ready(trial, now), quotas, issue, now)
-        quotas = DeviceQuotas(state)  # some may be kept no longer
+        if state.gathering:
+            self._gangs.tend(lambda trial: self._ready(trial, now), quotas, issue, now)
+            quotas = DeviceQuotas(state)  # some devices may be kept no longer
         kept, until = gathered(state), self._gangs.held(now)
         free: dict[PoolId, Free] = {}
         coming = {device for device in state.reserved.values() if expected(state, device)}
