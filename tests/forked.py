@@ -27,7 +27,7 @@ from typing import NoReturn
 # The modules of each program that have its `main`, and what each process of it imports later.
 PROGRAMS = {"hermesd": "hermesd.__main__", "hermesctl": "hermesctl.cli"}
 # Keras imports matplotlib, pandas and scikit-learn where they are, which takes a third of its time;
-# where PYTHONPATH has this folder, they are not.
+# while PYTHONPATH has this folder, they are not.
 WITHOUT = str(Path(__file__).parent / "without")
 LATER = ("typer._adapters", "hermesd.head.server", "hermesd.node.daemon")
 
@@ -100,6 +100,7 @@ def _serve(kind: str) -> None:
     gc.disable()  # what imports make stays
     for module in ["keras"] if kind == "keras" else [*PROGRAMS.values(), *LATER]:
         importlib.import_module(module)
+    sys.path = [path for path in sys.path if path != WITHOUT]
     gc.enable()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -19,7 +19,9 @@ import pytest
 from tests.forked import WITHOUT, Forked
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": WITHOUT}
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+# For a program that imports Keras itself, and of the other frameworks none: Lightning needs them.
+IMPORTING_KERAS = {**QUIET, "PYTHONPATH": WITHOUT}
 Outcome = tuple[dict[int, float], str]
 
 
@@ -57,7 +59,7 @@ class Runs:
     """Runs of one program, each in a folder of its own; cold ones if there is no zygote."""
 
     def __init__(self, zygote: Zygote | None, folder: Path, program: str, **variables: str) -> None:
-        self.environment = environment(**{**QUIET, **variables})
+        self.environment = environment(**QUIET, **variables)
         self.folder = folder
         self.script = folder / "train.py"
         self.script.write_text(program)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
-from tests.trainer_shim.suspending import QUIET, complete
+from tests.trainer_shim.suspending import IMPORTING_KERAS, complete
 from trainer_shim.host.launch import python_arguments
 from trainer_shim.program import command_line
 
@@ -101,7 +101,7 @@ model.fit(x, x.sum(1), batch_size=10, epochs=2, verbose=0)
 @pytest.mark.timeout(300)
 def test_keras_is_seen_though_tensorflow_imports_it(make_trial: MakeTrial) -> None:
     """Nothing is imported before the program: TensorFlow asks where Keras is, long before that."""
-    trial = make_trial(THROUGH_TENSORFLOW, env=environment(**QUIET), seed=7).launch()
+    trial = make_trial(THROUGH_TENSORFLOW, env=environment(**IMPORTING_KERAS), seed=7).launch()
     trial.start(limit=5)
     trial.until("parked")
     trial.suspend("checkpoint")
@@ -220,7 +220,7 @@ model.fit(x, x.sum(axis=1), batch_size=8, epochs=2, verbose=0)
 weights = b"".join(w.tobytes() for w in model.get_weights())
 print("FINAL", sys.prefix, hashlib.sha256(weights).hexdigest())
 """
-    env = environment(**QUIET)
+    env = environment(**IMPORTING_KERAS)
     # What only prepares does so once: each import of the framework takes seconds.
     line = f"[ -e ready ] || {other} -c 'import keras' && : > ready; {other} -u train.py"
     direct = [str(other), "train.py"]

@@ -135,7 +135,7 @@ print("FINAL", model.coef_.tobytes().hex(), scores)
 )
 def test_a_loop_that_no_adapter_sees_is_only_parked_and_says_so(tmp_path: Path, body: str) -> None:
     """Whatever is asked for, it is held where it is; what it computes is what it does by hand."""
-    runs = Runs(None, tmp_path, PAUSE + UNSEEN + body, PYTHONPATH="")
+    runs = Runs(None, tmp_path, PAUSE + UNSEEN + body)
     with runs.trial("parked") as trial:
         (trial.directory / "amid").touch()
         trial.start()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, environment
-from tests.trainer_shim.suspending import QUIET, complete
+from tests.trainer_shim.suspending import IMPORTING_KERAS, complete
 
 DRAWING = """
 import importlib.util, random, time
@@ -98,7 +98,7 @@ def drawn(trial: Trial, *, anew_after: tuple[int, ...]) -> dict[int, dict[str, f
 def test_each_process_of_a_trial_draws_the_same(make_trial: MakeTrial, more: str) -> None:
     program = DRAWING.replace("{more}", more)
     # Once, where each process imports a framework for seconds.
-    trial = make_trial(program, env=environment(**QUIET), seed=7)
+    trial = make_trial(program, env=environment(**IMPORTING_KERAS), seed=7)
     one = drawn(trial, anew_after=(1,) if more else (1, 2, 3))
     bodies = [one[step].pop("body") for step in (1, 2, 3)]
     assert bodies == [random.Random(step).random() for step in (1, 2, 3)]

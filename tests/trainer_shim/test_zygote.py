@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, Zygote, environment
-from tests.trainer_shim.suspending import QUIET
+from tests.trainer_shim.suspending import IMPORTING_KERAS
 from trainer_shim.host.warm_start_rules import cold_program
 from trainer_shim.host.zygote import unfit
 
@@ -187,7 +187,7 @@ def test_a_zygote_with_the_framework_has_neither_grpc_nor_run_anything(
     make_trial: MakeTrial, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in QUIET.items():
+        for name, value in IMPORTING_KERAS.items():
             patch.setenv(name, value)
         zygote = Zygote(tmp_path / "z.sock", "keras")
     script = """
@@ -196,7 +196,7 @@ from tensorflow.python.eager import context
 seen = [m for m in ("grpc", "keras") if m in sys.modules]
 json.dump([seen, context.context()._context_handle is None], open("seen", "w"))
 """
-    env = environment(**QUIET)
+    env = environment(**IMPORTING_KERAS)
     trial = make_trial(script, argv=[sys.executable, "train.py"], env=env).launch(zygote)
     trial.start()
     trial.until("completed")
