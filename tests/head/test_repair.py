@@ -153,8 +153,8 @@ def played() -> list[tuple[float, Any, str]]:
     state, entries = drive._scheduler.state, list[tuple[float, Any, str]]()
     apply = state.apply
 
-    def kept(entry: Any, now: float) -> None:
-        apply(entry, now)
+    def kept(entry: Any, now: float, *ahead: Any) -> None:
+        apply(entry, now, *ahead)
         entries.append((now, entry, ""))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
