@@ -59,7 +59,7 @@ from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
-from hermesd.core.tables import NOTHING, Ahead, Rejected, Tables, ahead_of
+from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables, ahead_of
 
 __all__ = ["Rejected", "State"]
 
@@ -146,6 +146,8 @@ class State(Tables):
         study = event.study.id if isinstance(event, Submitted) else event.study
         known, before = self.studies.get(study), dict(self.trials)
         self.dirty = {}
+        if known is not None:  # as the values of one list are told apart by one thread alone
+            self.members[study] = Members(self.members[study])
         self.apply(event, now)
         changed = [(before.get(each), self.trials[each]) for each in self.dirty]
         rest = [

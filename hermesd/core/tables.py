@@ -352,6 +352,10 @@ class Members(Sequence[TrialId]):
         longer._count = len(longer._all)
         return longer
 
+    def continues(self, other: Members) -> bool:
+        """Whether these are the others with more behind them."""
+        return self._all is other._all and self._count > other._count
+
     def __len__(self) -> int:
         return self._count
 
@@ -416,6 +420,7 @@ class Tables:
         self.trials: dict[TrialId, Trial] = {}
         #: How often each trial has changed.
         self.versions: dict[TrialId, int] = {}
+        #: Of each study another value whenever it gets trials, or those that it has other points.
         self.members: dict[StudyId, Members] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
         #: Those of the configuration, in its order; another dictionary after each change.
@@ -578,6 +583,11 @@ class Tables:
             del self.requests[oldest]
             if self.named_requests[name_of(oldest)] == oldest:
                 del self.named_requests[name_of(oldest)]
+
+    def is_still(self, study: Study, members: Members) -> bool:
+        """Whether the study is as it was when it had these trials: what was drawn for it then would
+        be drawn now."""
+        return self.studies.get(study.id) is study and self.members.get(study.id) is members
 
     def trial(self, trial_id: TrialId) -> Trial:
         if trial_id not in self.trials:

@@ -62,7 +62,7 @@ class Populations:
 
         def compose(state: State, now: Time) -> Event:
             again = self.head.scheduler.exploits(study_id, now)
-            if state.members.get(study_id) is not members or again != exploits:
+            if not state.is_still(study, members) or again != exploits:
                 raise _NothingToDo
             within_quota(state, study.owner, study.owner, len(exploits))
             return generation(state, study_id, exploits, specs, key)

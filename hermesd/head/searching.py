@@ -46,7 +46,7 @@ log = structlog.get_logger()
 
 
 class _ProposedForOthers(Exception):
-    """The study has other trials than those that were asked about, or wants no more."""
+    """The study has changed since it was asked about, or wants no more."""
 
 
 class _Failed(Exception):
@@ -129,7 +129,7 @@ class Searching:
         key = f"search:{study.identity}:{len(members) + 1}"
 
         def compose(state: State, now: Time) -> Event:
-            if study_id not in state.searching or state.members[study_id] is not members:
+            if study_id not in state.searching or not state.is_still(study, members):
                 raise _ProposedForOthers
             assert study.searcher is not None
             return Added(study_id, specs, key, searcher=study.searcher.name)
@@ -156,7 +156,7 @@ class Searching:
             points = await self.head.reader.do(study.owner, lambda: in_one(drawing))
             return [(point, "") for point in points]
         question = await self.head.read(
-            study.owner, first - 1, lambda state: _written(state, study.id, wanted)
+            study.owner, first - 1, lambda state: _written(state, study, wanted)
         )
         return [(each.point, each.note) for each in await self._answer(question)]
 
@@ -204,12 +204,12 @@ class Searching:
             await process.wait()
 
 
-def _written(state: State, study: StudyId, wanted: int) -> Pieces[bytes]:
+def _written(state: State, study: Study, wanted: int) -> Pieces[bytes]:
     """The question as a line."""
     yield
-    if study not in state.studies:
+    if state.studies.get(study.id) is not study:
         raise _ProposedForOthers
-    return ASK.write(ask(state, state.studies[study], wanted)).encode() + b"\n"
+    return ASK.write(ask(state, study, wanted)).encode() + b"\n"
 
 
 def ask(state: State, study: Study, wanted: int) -> Ask:

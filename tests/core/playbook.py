@@ -74,7 +74,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import make_placement
 from hermesd.core.state import Rejected, State
-from hermesd.core.tables import Tables
+from hermesd.core.tables import Members, Tables
 from hermesd.core.trial import Trial
 from hermesd.head.reader import still
 from hermesd.policy import make_policy
@@ -247,6 +247,7 @@ def ahead(state: State, event: Event, now: Time) -> State | None:
     if not isinstance(event, (Submitted, Added, Extended, SignalChosen)):
         return None
     copy = still(state)
+    copy.members = {study: Members(trials) for study, trials in state.members.items()}
     with suppress(Rejected):
         copy.apply(event, now, still(state).found_ahead(event, now))
         return copy

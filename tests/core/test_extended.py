@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Cancelled,
     Event,
@@ -15,20 +16,28 @@ from hermesd.core.events import (
     RunCompleted,
     RunFailed,
 )
-from hermesd.core.model import Fidelity, Phase, StopRule
+from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
+from hermesd.core.placement import make_placement
 from hermesd.core.trial import Result
 from hermesd.head.api.ranking import RankedTrials
+from hermesd.policy import make_policy
 from tests.core.playbook import (
+    LEASE,
     Playbook,
     checkpoint,
     checkpointed,
     completed,
     crashed,
+    joined,
     killed,
+    parked,
     play,
+    quantum_ended,
     reported,
     run,
     started,
+    submitted,
+    trial_spec,
     written,
 )
 
@@ -165,3 +174,51 @@ def test_an_extension_without_anything_more_to_do_is_none() -> None:
 def test_a_failed_trial_that_fails_again_is_failed() -> None:
     book = finished(crashed("s/0#1", 5)).tell(Retried(("s/0",), "r1")).tell(crashed("s/0#2"))
     assert (book.trial().phase, rank(book)) == (Phase.FAILED, 0)
+
+
+def at_rate(spec: TrialSpec, rate: float) -> TrialSpec:
+    return replace(spec, stages=(Stage(None, (("lr", rate),)),))
+
+
+def trained(book: Playbook, losses: float, to_the_end: bool = False) -> None:
+    """The trial on the device has a quantum, or trains to its end."""
+    busy = book.busy()
+    assert busy is not None
+    trial = book.trial(busy.partition("#")[0])
+    begun = [] if trial.phase is Phase.RUNNING else [started(busy, trial.step, 1_000)]
+    curve = [losses + 1.0 / (step + 1) for step in range(60)]
+    book.tell(*begun, reported(busy, trial.step + 60, curve, busy_seconds=10.0))
+    if to_the_end:
+        book.tell(completed(busy, trial.step + 60))
+        return
+    grant = trial.run.grant if trial.run is not None else 0
+    book.at(book.now + 10.0).tell(quantum_ended(busy, grant, trial.step + 60))
+    if book.trial(trial.id).phase is Phase.SUSPENDING:
+        book.tell(parked(busy, trial.step + 60))
+
+
+@pytest.mark.parametrize("policy", ["guided", "best_first", "hermes"])
+@pytest.mark.parametrize("earlier", [0, 10])
+@pytest.mark.parametrize("more", [0, 2])
+def test_trials_at_other_points_are_ranked_as_if_they_had_always_been_there(
+    policy: str, earlier: int, more: int
+) -> None:
+    book = Playbook().tell(joined(1))
+    for name, count in (("old", earlier), ("s", 16)):
+        event = submitted(count or 1, name, policy=Plugin(policy), submitted=book.now)
+        specs = [at_rate(spec, 0.01 * (1 + place)) for place, spec in enumerate(event.trials)]
+        book.tell(replace(event, trials=tuple(specs)))
+        for number in range(count or 1) if name == "old" else range(6):
+            trained(book, 1.0 - 0.05 * number, to_the_end=name == "old")
+        book.at(book.now + 1.0)
+    open_ones = [trial.spec for trial in book.state.trials.values() if not trial.attempt]
+    other = tuple(at_rate(spec, 1.0 - dict(spec.parameters)["lr"] ** 0.5) for spec in open_ones)
+    added = tuple(at_rate(trial_spec(f"s/{number}"), 0.5) for number in range(16, 16 + more))
+    change = Extended("s", (), StopRule(), (), (), "r", source=b"new", redrawn=other, added=added)
+    book.tell(change)
+    for number in range(3):
+        trained(book, 0.5 - 0.1 * number)
+    fresh = Scheduler(book.state, make_policy, make_placement, LEASE)
+    assert book.scheduler.next_up("s", 20, book.now) == fresh.next_up("s", 20, book.now)
+    told = [each.explain("s/9", book.now).ranking for each in (book.scheduler, fresh)]
+    assert told[0] == told[1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from hermesd.core.events import (
     Added,
     Copied,
+    Extended,
     FidelityKnown,
     NotCopied,
     PopulationEnded,
@@ -16,12 +18,12 @@ from hermesd.core.events import (
     Submitted,
     Unpaused,
 )
-from hermesd.core.model import Fidelity, Phase, Plugin, Stage, TrialId
+from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialId
 from hermesd.core.policy import Exploit, View
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.journal import replay
-from hermesd.head.populations import forks, generation, is_over
+from hermesd.head.populations import Populations, _NothingToDo, forks, generation, is_over
 from hermesd.head.reader import whole
 from hermesd.policy.published.pbt import Pbt
 from tests.core.playbook import (
@@ -197,3 +199,31 @@ def test_a_study_that_goes_on_is_known_by_one_of_its_trials() -> None:
     state.trials = counted = Counted(state.trials)
     assert not is_over(state, "s")
     assert counted.asked == 1
+
+
+async def test_forks_that_were_explored_in_bounds_that_changed_meanwhile_are_made_anew() -> None:
+    book = ready()
+    narrower = spec({"lr": {"min": 0.0, "max": 0.4}}, method="SEARCH_METHOD_RANDOM", run_cap=2)
+    changes = [Extended("s", (), StopRule(), (), (), "r", narrower.SerializeToString())]
+
+    class Busy:
+        """A head of which a person asks something while the forks are made."""
+
+        state, scheduler, clock = book.state, book.scheduler, staticmethod(lambda: book.now)
+
+        async def read(self, user: str, count: int, begin: Any) -> Any:
+            made = whole(begin(book.state))
+            while changes:
+                book.tell(changes.pop())
+            return made
+
+        async def change(self, key: str, compose: Any) -> None:
+            book.tell(compose(book.state, book.now))
+
+    populations = Populations(cast(Any, Busy()))
+    ((name, exploration),) = book.scheduler.populations()
+    with pytest.raises(_NothingToDo):
+        await populations._breed(name, exploration)
+    assert "s/3" not in book.state.trials
+    await populations._breed(name, exploration)
+    assert dict(book.trial("s/3").spec.parameters)["lr"] <= 0.4

@@ -16,9 +16,10 @@ from hermesd.head.api import submission_checks
 from hermesd.head.searching import Searching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.search.ask import Proposal
 from hermesd.study import space
 from tests.head.heads import Node, World, events, request_id, status, world
-from tests.study_specs import spec
+from tests.study_specs import parameter, spec
 
 CODE = grpc.StatusCode
 SPACE = {"lr": {"min": 0.0, "max": 1.0}, "units": {"min": 1, "max": 64}}
@@ -288,3 +289,24 @@ async def test_several_objectives_have_a_front_and_constraints_leave_trials_with
     ):
         assert words in (await status(head.submit(search("tpe", name="x", **wrong))))[1]
     assert "cmaes has one" in (await status(head.submit(search("cmaes", name="x", **aims))))[1]
+
+
+async def test_what_was_proposed_within_bounds_that_were_narrowed_meanwhile_is_not_added(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrower = pb.ExtendStudyRequest(request_id=request_id())
+    narrower.selection.study = "digits"
+    narrower.axes.append(parameter("lr", {"max": 0.5}))
+    changes = [narrower]
+
+    async def answer(searching: Searching, question: bytes) -> list[Proposal]:
+        rate = 0.9 if changes else 0.25
+        while changes:
+            await head.control.ExtendStudy(changes.pop())
+        return [Proposal((("lr", rate), ("units", 8)))]
+
+    monkeypatch.setattr(Searching, "_answer", answer)
+    await head.submit(search(run_cap=2, search=types.Search(startup=1)))
+    await train(head, node)
+    await until(head, 2)
+    assert dict(head.state.trials["digits/2"].spec.parameters)["lr"] == 0.25

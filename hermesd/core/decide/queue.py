@@ -431,9 +431,10 @@ class StudyQueue:
 
     def grown(self, members: Members) -> bool:
         """Take in the trials that its study has in addition; False if the queue has to be made
-        anew: a policy that plans, or foretells, has looked at all of the study."""
+        anew: some have other points, or a policy that plans, or foretells, has looked at all of
+        the study."""
         had = len(self.members)
-        begun = 0 < had < len(members) and members[had - 1] is self.members[-1]
+        begun = had > 0 and members.continues(self.members)
         if not begun or self._recalls or self._planner is not None:
             return False
         self.members = members

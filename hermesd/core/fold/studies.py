@@ -227,6 +227,8 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
     state.request(event.request_id, dict.fromkeys(changed))
     study = replace(study, stop=event.stop, source=event.source or study.source)
     state.studies[study.id] = study
+    if event.redrawn or event.parameters:
+        state.members[study.id] = Members(state.members[study.id])
     done = state.adopt(ahead)
     for trial_id, argv in zip(event.trials, event.argv, strict=True):
         if trial_id in done:
