@@ -11,8 +11,11 @@ import grpc
 import pytest
 
 from hermesd.config.schema import UserTerms
+from hermesd.core.state import State
 from hermesd.head.api import studies as services
+from hermesd.head.reader import Reader
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, World, events, request_id, status, world
 from tests.study_specs import parameter, spec
 
@@ -89,3 +92,36 @@ async def test_more_trials_than_the_quota_has_are_refused_whole(tmp_path: Path) 
         assert refused is CODE.RESOURCE_EXHAUSTED
         assert "your quota is 3 unfinished trials: you have 1, and this would be 3 more" in words
         assert len((await head.control.AddTrials(more(values=[2.0, 3.0]))).trials) == 2
+
+
+async def test_points_are_drawn_again_within_bounds_that_were_narrowed_meanwhile(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = spec({"lr": {"min": 0.0, "max": 1.0}}, method=types.SEARCH_METHOD_RANDOM, run_cap=3)
+    await head.submit(drawn)
+    narrower = pb.ExtendStudyRequest(request_id=request_id())
+    narrower.selection.study = "digits"
+    narrower.axes.append(parameter("lr", {"max": 0.001}))
+    do, extensions = Reader.do, [narrower]
+
+    async def and_narrow(reader: Reader, *arguments: Any) -> Any:
+        made = await do(reader, *arguments)
+        while extensions:
+            await head.control.ExtendStudy(extensions.pop())
+        return made
+
+    monkeypatch.setattr(Reader, "do", and_narrow)
+    request = pb.AddTrialsRequest(request_id=request_id(), study="digits", count=4)
+    await head.control.AddTrials(request)
+    trials = head.state.trials.values()
+    assert len(trials) == 7
+    assert max(dict(trial.spec.parameters)["lr"] for trial in trials) <= 0.001
+
+
+async def test_trials_are_added_to_a_study_that_grows_faster_than_they_are_drawn(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await head.submit(spec(ONE))
+    monkeypatch.setattr(State, "is_still", lambda *arguments: False)
+    answer = await head.control.AddTrials(more(values=[2.0, 3.0]))
+    assert [trial.id for trial in answer.trials] == ["digits/2", "digits/3"]

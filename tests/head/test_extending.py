@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 
 from hermesd import study as studies
 from hermesd.config.schema import UserTerms
+from hermesd.core.model import Phase
+from hermesd.head import loop
 from hermesd.head.api import extending
 from hermesd.head.api import studies as services
-from hermesd.head.reader import SMALL
+from hermesd.head.reader import SMALL, Reader
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -208,3 +211,82 @@ async def test_a_quota_is_looked_at_before_anything_is_drawn(
         monkeypatch.setattr(extending.studies, "change", pytest.fail)
         code, words = await status(changed(head, run_cap=100_000))
         assert (code, "your quota is 5" in words) == (CODE.RESOURCE_EXHAUSTED, True)
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """What happens once, when an extension was found and is not folded in yet."""
+    carry_out = services.carry_out
+
+    def happens(deed: Callable[[], Awaitable[None]]) -> None:
+        deeds = [deed]
+
+        async def late(*arguments: Any) -> Any:
+            while deeds:
+                await deeds.pop()()
+            return await carry_out(*arguments)
+
+        monkeypatch.setattr(services, "carry_out", late)
+
+    return happens
+
+
+async def test_a_trial_that_passes_the_new_limit_meanwhile_ends(
+    head: World, node: Node, meanwhile: Any
+) -> None:
+    await head.submit(spec(TWO, stop=types.Stop(max_steps=100)))
+    launch = await node.start()
+    await node.report(launch, 15, [0.5])
+    await node.settle()
+
+    async def further() -> None:
+        await node.report(launch, 30, [0.5])
+        await node.settle()
+
+    meanwhile(further)
+    assert list((await changed(head, stop=types.Stop(max_steps=20))).trials) == [launch.trial]
+    assert (await node.expect("stop")).stop.trial == launch.trial
+
+
+async def test_a_trial_whose_checkpoint_is_lost_meanwhile_is_not_begun_anew(
+    head: World, node: Node, meanwhile: Any
+) -> None:
+    await head.submit(spec(TWO, stop=types.Stop(max_steps=10)))
+    launch = await node.start()
+    await node.report(launch, 10, [0.5])
+    await node.expect("stop")
+    run: dict[str, Any] = {"trial": launch.trial, "attempt": launch.attempt}
+    kept = types.Checkpoint(id="digits/1@c10", step=10, nodes=["box"], **run)
+    tier: dict[str, Any] = {"tier": types.TIER_CHECKPOINT, "step": 10, "checkpoint": kept}
+    await node.say(run_suspended=node_pb2.RunSuspended(**run, **tier))
+    await node.settle()
+
+    async def lost() -> None:
+        what = {"node": "box", "trial": "digits/1", "checkpoint": "digits/1@c10"}
+        await node.say(spoilt=node_pb2.Spoilt(**what, reason="bad"))
+        await node.settle()
+
+    meanwhile(lost)
+    assert list((await changed(head, stop=types.Stop(max_steps=30))).trials) == []
+    trial = head.state.trials["digits/1"]
+    assert (trial.phase, trial.step) == (Phase.STOPPED, 10)
+
+
+async def test_a_trial_that_goes_on_before_the_study_is_looked_at_is_not_resumed(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await head.submit(spec(DRAWN, method=types.SEARCH_METHOD_RANDOM, run_cap=4))
+    await node.start()
+    await changed(head, run_cap=2)
+    retry = pb.RetryTrialsRequest(request_id=request_id())
+    retry.selection.trials.append("digits/3")
+    do, retries = Reader.do, [retry]
+
+    async def late(reader: Reader, *arguments: Any) -> Any:
+        while retries:
+            await head.control.RetryTrials(retries.pop())
+        return await do(reader, *arguments)
+
+    monkeypatch.setattr(Reader, "do", late)
+    monkeypatch.setattr(loop, "SMALL", 0)
+    assert list((await changed(head, run_cap=4)).trials) == ["digits/4"]

@@ -23,6 +23,7 @@ from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.api.signals import MOST_TRIALS, Signals, unasked
 from hermesd.head.journal import schema
 from hermesd.head.journal.points import Piece
+from hermesd.head.loop import Head
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -424,3 +425,32 @@ async def test_a_damaged_row_costs_its_study_the_choice_and_nobody_anything_else
         errors = [line["study"] for line in lines if line["log_level"] == "error"]
         assert errors == ["damaged"], "told once"
         node.call.cancel()
+
+
+async def test_what_is_reported_again_and_again_while_the_event_is_prepared_is_in_the_curves(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, prepare, steps = await at_work(head, node), Head.prepare, [2]
+
+    async def and_report(*arguments: Any) -> Any:
+        made = await prepare(*arguments)
+        steps.append(steps[-1] + 1)
+        await report(node, launch, steps[-1], val_acc=0.5)
+        await node.settle()
+        return made
+
+    monkeypatch.setattr(Head, "prepare", and_report)
+    monkeypatch.setattr(choosing, "SMALL", 0)
+    await choose(head, "val_acc", types.GOAL_MAXIMIZE)
+    assert len(steps) > 2
+    read = [each.last_step for each in head.state.trials["digits/1"].curve]
+    assert read == list(range(1, steps[-1] + 1))
+
+
+async def test_another_signal_of_few_trials_is_not_prepared_beside_the_loop(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at_work(head, node)
+    monkeypatch.setattr(Head, "prepare", pytest.fail)
+    await choose(head, "val_acc", types.GOAL_MAXIMIZE)
+    assert signal_of(head) == "val_acc"

@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from hermesd import study as submissions
 from hermesd.core.events import Submitted
+from hermesd.head.journal.store import Journal
 from hermesd.head.reader import SMALL
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -354,3 +356,30 @@ async def test_code_that_is_removed_while_a_study_is_submitted_is_refused(
         refused, words = await status(head.submit(spec(), code_sha256=code))
         assert (refused, code[:12] in words) == (CODE.INVALID_ARGUMENT, True)
         assert head.state.studies == {}
+
+
+async def test_what_lies_of_a_removed_study_goes_even_if_who_removed_it_does_not_wait(
+    head: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await head.submit()
+    stop = pb.StopTrialsRequest(request_id=request_id(), selection=pb.Selection(study="digits"))
+    await head.control.StopTrials(stop)
+    forget, began, left = Journal.forget_points, asyncio.Event(), asyncio.Event()
+    forgotten = asyncio.Event()
+
+    async def slow(*arguments: Any) -> None:
+        began.set()
+        await left.wait()
+        await forget(*arguments)
+        forgotten.set()
+
+    monkeypatch.setattr(Journal, "forget_points", slow)
+    removal = head.control.RemoveStudy(
+        pb.RemoveStudyRequest(request_id=request_id(), study="digits")
+    )
+    await began.wait()
+    removal.cancel()
+    for _ in range(2):  # by then the head knows
+        await head.control.ServerInfo(pb.ServerInfoRequest())
+    left.set()
+    await asyncio.wait_for(forgotten.wait(), 10)

@@ -17,11 +17,13 @@ from hermesd.core.lengths import is_length
 from hermesd.core.model import Fidelity, Phase, Setting, StopRule, Study, StudyId, Time, TrialId
 from hermesd.core.progress import stop_reason
 from hermesd.core.state import State
+from hermesd.core.tables import Members
 from hermesd.core.trial import Trial
 from hermesd.head.api import names
 from hermesd.head.loop import PreparedEvent, prepared
 from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
+from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 
@@ -58,8 +60,7 @@ def extended(
     surplus = [each for each in change.surplus if _is_untouched(state.trials[each])]
     ended = dict.fromkeys(surplus, f"{_CUT}{request.run_cap}")
     for trial in members if runs_on else ():
-        reason = stop_reason(trial, replace(study, stop=rule))
-        if reason and not trial.phase.final and trial.ending is None:
+        if reason := _why_it_ends(trial, study, rule):
             ended[trial.id] = reason
     event = Extended(
         study=study_id,
@@ -137,7 +138,7 @@ class Changed(NamedTuple):
     """What a change of a study's file is made from: the same makes the same."""
 
     study: Study
-    members: Sequence[TrialId]
+    members: Members
     cut: frozenset[TrialId]
 
 
@@ -177,37 +178,49 @@ class Found(NamedTuple):
 
     def holds(self, state: State) -> bool:
         """Whether that is still right: of the trials that the event changes none has begun or ended
-        since, nor has the rule before stopped another, which may have to go on."""
-        study, members = self.which.study, self.which.members
-        if state.studies.get(study.id) is not study or state.members[study.id] is not members:
+        since, nor is any to end by the new rule, or to go on by it, that was not to be, or the
+        other way round."""
+        study, rule = self.which.study, self.event.stop
+        if not state.is_still(study, self.which.members):
             return False
         pairs = ((old, state.trials[old.id]) for old in self.trials)
+        changed = [(old, new) for old, new in pairs if old is not new]
         return not any(
-            old is not new
-            and _stage(old) != _stage(new)
-            and (new.id in self.meant or new.phase is Phase.STOPPED)
-            for old, new in pairs
+            _by_rule(old, study, rule) != _by_rule(new, study, rule)
+            or (new.id in self.meant and _stage(old) != _stage(new))
+            for old, new in changed
         )
 
 
-def _stage(trial: Trial) -> tuple[bool, bool, bool]:
-    return trial.phase.final, not trial.attempt, trial.ending is None
+def _stage(trial: Trial) -> tuple[object, ...]:
+    """What is asked of a trial that is to go on, or has not begun."""
+    over = (trial.phase, trial.step, trial.checkpoint) if trial.phase.final else ()
+    return over, not trial.attempt, trial.ending is None
+
+
+def _by_rule(trial: Trial, study: Study, rule: StopRule) -> tuple[str | None, bool]:
+    """Why the new rule ends the trial, and whether it goes on by it."""
+    return _why_it_ends(trial, study, rule), _was_stopped_by(study, rule, trial)
+
+
+def _why_it_ends(trial: Trial, study: Study, rule: StopRule) -> str | None:
+    """Why an unfinished trial ends by the new rule at once; None if it does not."""
+    if trial.phase.final or trial.ending is not None:
+        return None
+    return stop_reason(trial, replace(study, stop=rule))
 
 
 def found_ahead(
-    request: pb.ExtendStudyRequest,
-    chosen: Sequence[TrialId],
-    which: Changed,
-    key: str,
-    now: Time,
-    state: State,
+    request: pb.ExtendStudyRequest, who: Asker, key: str, now: Time, state: State
 ) -> Pieces[Found]:
     """The event of this request, in a copy of the state that nobody else has. Raises as `changed`
     and `extended`."""
+    study_id, chosen = names.selected(state, request.selection, who)
+    which = to_change(state, study_id)
     change = changed(state, request, which)
     trials = [state.trials[trial] for trial in which.members]
     yield
-    event, notes = extended(state, which.study.id, chosen, request, change)
+    event, notes = extended(state, study_id, chosen, request, change)
     event = replace(event, request_id=key)
     yield
     others = (spec.id for spec in (*event.redrawn, *event.added))

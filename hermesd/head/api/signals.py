@@ -25,7 +25,7 @@ from hermesd.head.api.notices import meant, reported
 from hermesd.head.api.requests import PART, carry_out
 from hermesd.head.journal import points
 from hermesd.head.loop import Head, PreparedEvent, ReadOnly
-from hermesd.head.reader import Pieces
+from hermesd.head.reader import SMALL, Pieces
 from hermesd.head.refusals import NotNow
 
 log = structlog.get_logger()
@@ -80,7 +80,9 @@ async def read_instead(
         try:
             told = tuple((trial, curve) for trial, curve in curves.items() if curve)
             event = SignalChosen(study_id, metric, goal, told, key, reason)
-            made = await head.prepare(user, event)
+            # While it is prepared, trials go on: in the last round nothing more is to be left out.
+            ahead = left and len(head.state.members.get(study_id, ())) > SMALL
+            made = await head.prepare(user, event) if ahead else event
             await carry_out(head, key, partial(compose, made, not left))
         except _Behind:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -358,13 +359,15 @@ class StudiesService:
     async def AddTrials(
         self, request: pb.AddTrialsRequest, context: Any
     ) -> pb.AddTrialsResponse | bytes:
-        while True:
-            try:
-                return await self._add(request, asker())
-            except _Grown:
-                continue  # by another request, and the numbers of these are taken
+        for ahead in chain(repeat(True, ROUNDS), repeat(False)):
+            with suppress(_Grown):  # by another request, and the numbers of these are taken
+                return await self._add(request, asker(), ahead)
+        raise AssertionError("the rounds never end")
 
-    async def _add(self, request: pb.AddTrialsRequest, who: Asker) -> pb.AddTrialsResponse | bytes:
+    async def _add(
+        self, request: pb.AddTrialsRequest, who: Asker, ahead: bool
+    ) -> pb.AddTrialsResponse | bytes:
+        """Add trials, drawn `ahead` or as the event is composed. Raises _Grown."""
         key = key_of(request, who)
         state = self.head.state
         study = state.studies[names.study_id(state, request.study, who)]
@@ -374,24 +377,21 @@ class StudiesService:
             return await self._propose_more(request, key, study, who)
         if key not in state.requests:
             within_quota(state, study.owner, who.user, request.count)
-            drawing = partial(
-                studies.addition,
-                study,
-                [state.trials[trial].spec for trial in members],
-                request.parameters,
-                request.new_parameters,
-                request.count if request.HasField("count") else None,
-            )
+        if key not in state.requests and ahead:
+            drawing = _drawing(state, study, request)
             added = await self.head.reader.do(who.user, lambda: in_one(drawing))
             event = Added(study.id, added.trials, key)
             many = len(added.trials) > SMALL
-            ahead = await self.head.prepare(who.user, event) if many else event
+            made = await self.head.prepare(who.user, event) if many else event
 
         def compose(state: State, now: Time) -> Event | PreparedEvent:
-            if state.members.get(study.id) is not members:
+            nonlocal added
+            if not ahead:
+                added = _drawing(state, names.there(state, study.id), request)()
+            elif not state.is_still(study, members):
                 raise _Grown
             within_quota(state, study.owner, who.user, len(added.trials))
-            return ahead
+            return made if ahead else Added(study.id, added.trials, key)
 
         trials = await carry_out(self.head, key, compose)
         rest = pb.AddTrialsResponse(notes=added.notes)
@@ -444,7 +444,7 @@ class StudiesService:
             within_quota(state, which.study.owner, who.user, max(0, more))
             count = len(which.members) + max(0, more)
             if ahead and count > SMALL:
-                begin = partial(found_ahead, request, trials, which, key)
+                begin = partial(found_ahead, request, who, key)
                 found = await self.head.reader.do(
                     who.user, lambda: begin(self.head.clock(), still(self.head.state))
                 )
@@ -550,13 +550,17 @@ class StudiesService:
             removed.append((replace(state.studies[study_id]), state.members[study_id]))
             return Removed(study_id, key)
 
-        await carry_out(self.head, key, compose)
-        for study, trials in removed:
-            await self.head.journal.forget_points(trials)
-            code = study.program.code_sha256
-            used = {other.program.code_sha256 for other in self.head.state.studies.values()}
-            if code and code not in used:
-                self.blobs.remove(code)
+        async def remove() -> None:
+            await carry_out(self.head, key, compose)
+            for study, trials in removed:
+                await self.head.journal.forget_points(trials)
+                code = study.program.code_sha256
+                used = {other.program.code_sha256 for other in self.head.state.studies.values()}
+                if code and code not in used:
+                    self.blobs.remove(code)
+
+        # Who asks again finds it removed: what lies of it on the disk goes even if nobody waits.
+        await asyncio.shield(remove())
         return pb.RemoveStudyResponse()
 
 
@@ -633,6 +637,20 @@ def texts(variables: Iterable[NamedValue]) -> tuple[tuple[str, str], ...]:
 
 def _submitted(some: list[pb.Trial]) -> Message:
     return pb.SubmitStudyResponse(trials=some)
+
+
+def _drawing(
+    state: State, study: Study, request: pb.AddTrialsRequest
+) -> Callable[[], studies.Addition]:
+    """How the further trials of the study as it is are drawn."""
+    return partial(
+        studies.addition,
+        study,
+        [state.trials[trial].spec for trial in state.members[study.id]],
+        request.parameters,
+        request.new_parameters,
+        request.count if request.HasField("count") else None,
+    )
 
 
 def _added(some: list[pb.Trial]) -> Message:
