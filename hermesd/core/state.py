@@ -59,7 +59,7 @@ from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_
 from hermesd.core.invariants import check
 from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
-from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables, ahead_of
+from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
 
 __all__ = ["Rejected", "State"]
 
@@ -154,7 +154,7 @@ class State(Tables):
             (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
         ]
         trials = {new.id: new for _, new in rest}
-        return ahead_of(trials, {new.id: old for old, new in rest}, study, known)
+        return Ahead(trials, {new.id: old for old, new in rest}, study, known)
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

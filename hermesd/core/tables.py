@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, filterfalse, islice
+from itertools import compress, islice
 from operator import is_, itemgetter
 from typing import TypeVar, overload
 
@@ -386,29 +386,14 @@ class Ahead:
 
     #: Those that were at rest (see `Trial.is_at_rest`) and are, as they are to be.
     trials: dict[TrialId, Trial]
-    #: Of these the plain ones, and of those the unfinished ones.
-    plain: dict[TrialId, Trial]
-    unfinished: dict[TrialId, None]
     #: As they were then; None: it was not there.
     before: dict[TrialId, Trial | None]
-    study: StudyId
+    study: StudyId = ""
     #: The study as it was then; None: it was not there.
-    known: Study | None
+    known: Study | None = None
 
 
-def ahead_of(
-    trials: dict[TrialId, Trial],
-    before: dict[TrialId, Trial | None],
-    study: StudyId = "",
-    known: Study | None = None,
-) -> Ahead:
-    """What was found of these trials, ready to be adopted."""
-    plain = {each: new for each, new in trials.items() if new.is_plain}
-    unfinished = dict.fromkeys(each for each, new in plain.items() if not new.phase.final)
-    return Ahead(trials, plain, unfinished, before, study, known)
-
-
-NOTHING = ahead_of({}, {})
+NOTHING = Ahead({}, {})
 
 
 class Tables:
@@ -707,27 +692,17 @@ class Tables:
                 else:
                     self.expired.pop(device, None)
 
-    def adopt(self, ahead: Ahead) -> Collection[TrialId]:
-        """Have those trials be as they were found ahead that have not changed since; which they
-        are."""
-        known, versions = self.trials, self.versions
-        same = list(map(is_, map(known.get, ahead.trials), ahead.before.values()))
-        if not all(same):
-            left = dict(compress(ahead.trials.items(), same))
-            ahead = ahead_of(left, dict(compress(ahead.before.items(), same)), ahead.study)
-        plain, unfinished = ahead.plain, ahead.unfinished
-        if unfinished:
-            self.active[ahead.study].update(unfinished)
-        if len(unfinished) < len(plain):
-            self.ended[ahead.study] = None
-            for trial_id in plain.keys() - unfinished.keys():
-                self.active[ahead.study].pop(trial_id, None)
-        known.update(plain)  # no other index has to do with them
-        versions.update({trial_id: versions.get(trial_id, 0) + 1 for trial_id in plain})
-        self.dirty.update(dict.fromkeys(plain))
-        for trial_id in filterfalse(plain.__contains__, ahead.trials):
-            self.put(ahead.trials[trial_id])
-        return ahead.trials
+    def holding(self, ahead: Ahead) -> dict[TrialId, Trial]:
+        """Those that were found ahead, of the trials that have not changed since."""
+        same = list(map(is_, map(self.trials.get, ahead.trials), ahead.before.values()))
+        return ahead.trials if all(same) else dict(compress(ahead.trials.items(), same))
+
+    def put_plain(self, study: StudyId, trials: dict[TrialId, Trial]) -> None:
+        """New trials, all plain: no other index has to do with them."""
+        self.trials.update(trials)
+        self.active[study].update(dict.fromkeys(trials))
+        self.versions.update(dict.fromkeys(trials, 1))
+        self.dirty.update(dict.fromkeys(trials))
 
     def put_slot(self, slot: Slot) -> None:
         before = self.slots.get(slot.device.id)

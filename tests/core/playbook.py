@@ -236,9 +236,16 @@ def say(command: Command) -> str:
 
 
 def tables(state: Tables) -> dict[str, object]:
-    """All that replay must give back; `dirty`, `ended` are the scheduler's own note of what
-    it has not looked at yet."""
-    return {name: value for name, value in vars(state).items() if name not in ("dirty", "ended")}
+    """All that replay must give back, in its order; `dirty`, `ended` are the scheduler's own note
+    of what it has not looked at yet."""
+    own = ("dirty", "ended")
+    return {name: _ordered(value) for name, value in vars(state).items() if name not in own}
+
+
+def _ordered(table: object) -> object:
+    if not isinstance(table, dict):
+        return table
+    return [(key, _ordered(value)) for key, value in table.items()]
 
 
 def ahead(state: State, event: Event, now: Time) -> State | None:

@@ -11,7 +11,7 @@ from hermesd.core.events import Added, Cancelled, Extended, Marked, Paused, Remo
 from hermesd.core.model import Phase, Plugin, Share, StopRule
 from hermesd.core.state import State
 from hermesd.head.reader import still
-from tests.core.playbook import Playbook, completed, joined, submitted, tables, trial_spec
+from tests.core.playbook import Playbook, completed, joined, parked, submitted, tables, trial_spec
 
 AT_ONCE = 3
 
@@ -126,7 +126,38 @@ def test_nodes_are_told_to_forget_some_trials_at_a_time_and_only_those_that_were
     book.tell(joined(5)).tell(*(completed(f"{trial}#1", 1) for trial in ran))
     book.tell(Removed("s", "r2"))
     forgotten = [each.trial for each, _ in book.entries if isinstance(each, Release)]
-    assert (forgotten, book.scheduler.is_behind) == (ran[:AT_ONCE], True)
+    assert (forgotten, book.scheduler.is_behind) == (ran[-AT_ONCE:], True)
     book.tell()
     forgotten = [each.trial for each, _ in book.entries if isinstance(each, Release)]
-    assert (forgotten, book.scheduler.is_behind) == (ran, False)
+    assert (sorted(forgotten), book.scheduler.is_behind) == (ran, False)
+
+
+def test_trials_that_go_on_and_new_ones_are_in_the_same_order_found_ahead_or_not() -> None:
+    book = Playbook().tell(submitted(3))
+    cut = Extended("s", (), StopRule(), (), (), "fewer", ended=(("s/1", "cut"), ("s/2", "cut")))
+    book.tell(cut).tell(joined(1)).tell(completed("s/0#1", 1))
+    longer = Extended("s", ("s/0",), StopRule(max_steps=9), (), (("x",),), "longer")
+    again = replace(longer, resumed=("s/2", "s/1"), redrawn=(trial_spec("s/1"),))
+    event = replace(again, added=(trial_spec("s/3"), trial_spec("s/4")))
+    found = still(book.state).found_ahead(event, book.now)
+    book.tell(Marked(("s/2",), ("mine",), (), None, "mark"))
+    plain = still(book.state)
+    plain.apply(event, book.now)
+    book.state.apply(event, book.now, found)
+    assert tables(book.state) == tables(plain)
+    assert list(book.state.active["s"]) == ["s/0", "s/2", "s/1", "s/3", "s/4"]
+
+
+def test_what_is_parked_of_a_trial_that_ends_does_not_wait_until_a_large_study_is_forgotten() -> (
+    None
+):
+    book = Playbook(AT_ONCE).tell(submitted(7)).tell(submitted(1, name="t"))
+    while book.scheduler.is_behind:
+        book.tell()
+    book.tell(joined(8)).tell(*(completed(f"s/{number}#1", 1) for number in range(7)))
+    book.tell(Paused(("t/0",), "r1")).tell(parked("t/0#1", 1))
+    book.tell(Removed("s", "r2"), Cancelled(("t/0",), "r3"))
+    assert ("t/0", False) in [
+        (each.trial, each.forget) for each, _ in book.entries if isinstance(each, Release)
+    ]
+    assert book.scheduler.is_behind

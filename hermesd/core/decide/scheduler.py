@@ -442,12 +442,15 @@ class Scheduler:
                 self._waiting.pop(trial_id, None)
 
     def _release_some(self, issue: Issue) -> None:
-        """Tell nodes what they may let go of; of very much only some at a time."""
+        """Tell nodes what they may let go of; of very much only some at a time, the latest first:
+        what is parked of a trial that has just ended is in the memory of a device that is given to
+        others, and is not to wait until a large study is forgotten."""
         state = self.state
-        heard = (each for each in state.releases.items() if state.nodes[each[0][1]].connected)
+        latest = reversed(state.releases.items())
+        heard = (each for each in latest if state.nodes[each[0][1]].connected)
         some = list(islice(heard, self._at_once))
         self._is_behind = len(some) == self._at_once
-        for (trial_id, node), forget in some:
+        for (trial_id, node), forget in reversed(some):
             if not forget:
                 write_down_first(state, state.trials[trial_id], node, issue)
             issue(Release(trial_id, node, forget))

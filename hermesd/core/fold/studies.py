@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from itertools import filterfalse, zip_longest
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import assert_never, cast
 
 from hermesd.core import progress, tables
@@ -40,7 +40,7 @@ from hermesd.core.model import (
     TrialSpec,
 )
 from hermesd.core.policy import Facts
-from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables, ahead_of
+from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
 from hermesd.core.trial import Ending, Trial
 
 
@@ -140,7 +140,7 @@ def _submit(state: Tables, event: Submitted, now: Time, ahead: Ahead) -> None:
     state.facts[study.id] = Facts()
     if study.searcher is not None:
         state.searching[study.id] = study.searcher.trials
-    _enter(state, study, event.trials, state.adopt(ahead), now)
+    _enter(state, study, event.trials, state.holding(ahead), now)
 
 
 def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
@@ -152,7 +152,7 @@ def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
     state.request(event.request_id, (spec.id for spec in specs))
     for loser, spec in zip(losers, specs, strict=False):
         state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-    _enter(state, study, specs, state.adopt(ahead), now, event.forked, event.counts_on)
+    _enter(state, study, specs, state.holding(ahead), now, event.forked, event.counts_on)
 
 
 def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:
@@ -192,8 +192,11 @@ def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
         study, signal=event.signal, signal_goal=event.goal, signal_chosen=True, mode=mode
     )
     state.studies[study.id] = study
-    curves, done = dict(event.curves), state.adopt(ahead)
-    for trial_id in filterfalse(done.__contains__, state.members[study.id]):
+    curves, done = dict(event.curves), state.holding(ahead)
+    for trial_id in state.members[study.id]:
+        if trial_id in done:
+            state.put(done[trial_id])
+            continue
         trial = state.trials[trial_id]
         curve = truncate(curves.get(trial_id, ()), trial.step)
         result = trial.result
@@ -229,19 +232,24 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
     state.studies[study.id] = study
     if event.redrawn or event.parameters:
         state.members[study.id] = Members(state.members[study.id])
-    done = state.adopt(ahead)
+    done = state.holding(ahead)
     for trial_id, argv in zip(event.trials, event.argv, strict=True):
         if trial_id in done:
+            state.put(done[trial_id])
             continue
         spec = state.trials[trial_id].spec
         values = {**dict(spec.parameters), **dict(event.parameters)}
         stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
         spec = replace(spec, stages=stages, argv=argv, root="")
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
-    for trial_id in filterfalse(done.__contains__, event.resumed):
-        _reopen(state, state.trials[trial_id], now, result=None)
+    for trial_id in event.resumed:
+        if trial_id in done:
+            state.put(done[trial_id])
+        else:
+            _reopen(state, state.trials[trial_id], now, result=None)
     for spec in event.redrawn:
         if spec.id in done:
+            state.put(done[spec.id])
             continue
         if (trial := state.trials[spec.id]).spec.root:
             riding.redrawn(state, trial, spec)
@@ -251,7 +259,9 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
             _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
     _enter(state, study, event.added, done, now)
     for trial_id, reason in event.ended:
-        if trial_id not in done:
+        if trial_id in done:
+            state.put(done[trial_id])
+        else:
             _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
 
 
@@ -276,21 +286,23 @@ def _enter(
     state: Tables,
     study: Study,
     specs: Sequence[TrialSpec],
-    done: Container[TrialId],
+    done: Mapping[TrialId, Trial],
     now: Time,
     forked: Sequence[Checkpoint] = (),
     counts_on: bool = False,
 ) -> None:
-    """The study has these trials from now on, behind those that it has; the tables have some."""
+    """The study has these trials from now on, behind those that it has; some are made."""
     if specs:  # else its queue would take it for another study
         state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
-    new = _made(study, [spec for spec in specs if spec.id not in done], now, forked, counts_on)
-    plain = {trial.id: trial for trial in new.values() if trial.is_plain}
-    done = state.adopt(ahead_of(plain, dict.fromkeys(plain), study.id))
-    for trial in new.values():
-        if trial.id not in done:
+    left = [spec for spec in specs if spec.id not in done]
+    made = _made(study, left, now, forked, counts_on)
+    new = {spec.id: done.get(spec.id) or made[spec.id] for spec in specs}
+    if forked or any(spec.root for spec in specs):
+        for trial in new.values():
             state.put(trial)
             riding.settle(state, now)
+    else:
+        state.put_plain(study.id, new)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
         state.searching.pop(study.id, None)
 
