@@ -218,7 +218,7 @@ def prospects(state: Tables, trial: Trial, event: RunFailed) -> Prospects:
         can_go_on(state, grown),
         owns_memory,
         width,
-        _why_no_wider(state, grown, width),
+        why_no_wider(state, grown, width),
         not study.elastic or can_go_on(state, as_wide),
     )
 
@@ -228,7 +228,7 @@ def can_go_on(state: Tables, trial: Trial) -> bool:
     return are_enough(state, trial, _alternatives(state, trial, None))
 
 
-def _why_no_wider(state: Tables, trial: Trial, width: int) -> str:
+def why_no_wider(state: Tables, trial: Trial, width: int) -> str:
     """Why the trial, which ran out of memory on so many devices, gets no more of them."""
     study = state.studies[trial.spec.study]
     if not study.elastic:

@@ -246,3 +246,14 @@ def test_a_parked_trial_that_is_written_down_keeps_how_many_devices_it_had() -> 
     kept = book.state.trials["g/0"].kept
     assert kept is not None
     assert (kept.tier, kept.width) == (Tier.CHECKPOINT, 2)
+
+
+def test_what_is_kept_for_it_counts_against_no_quota_that_it_waits_for() -> None:
+    book = Playbook().tell(TermsSet(1e3, (("ann", Terms(1.0, 2)),)))
+    book.tell(submitted(2, "t", owner="bob", policy=TURNS), joined(2))
+    book.tell(started("t/0#1"), started("t/1#1"), gang(1, 2, owner="ann"))
+    book.at(30).tell(quantum_ended("t/0#1"))
+    assert book.state.gathering == {"g/0": ("n/0", "n/1")}
+    why = book.scheduler.explain("g/0", 30).summary
+    assert "; n/0, n/1 are kept for it until all of them are free" in why
+    assert "quota" not in why

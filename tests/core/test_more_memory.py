@@ -145,6 +145,14 @@ def test_it_fails_with_the_reason_where_there_is_no_more_for_it(
     assert book.trial().reason == f"out of memory ({MORE}, {why})"
 
 
+def test_why_says_that_its_user_may_not_have_as_many_as_it_needs_any_more() -> None:
+    book = grown(1, 1, 1, most=3).tell(full("s/0#1", 1)).tell(full("s/0#2", 2))
+    book.tell(started("s/0#3"), TermsSet(1e3, (("ann", Terms(1.0, 2)),)))
+    book.at(30).tell(quantum_ended("s/0#3"))
+    why = book.scheduler.explain("s/0", book.now).summary
+    assert ", and its user may have no more than 2 devices" in why
+
+
 def test_a_node_that_is_drained_is_not_waited_for() -> None:
     book = grown(1, most=2).tell(joined(2, "m", memory=[GIB])).tell(NodeDrained("m", "r"))
     assert book.tell(full("s/0#1", 1)).trial().phase is Phase.FAILED

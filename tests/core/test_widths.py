@@ -204,7 +204,7 @@ def test_what_its_user_may_not_have_any_more_is_waited_for_no_longer() -> None:
     book.tell(written("s/0#2", 90, 2)).expect("launch s/0#3 on n/0 for 30 s from s/0#2@90")
     book.tell(unrestored("s/0#3")).expect()
     why = book.scheduler.explain("s/0", 60).summary
-    assert "it waits: ann's quota of 1 device is in use" in why
+    assert "it waits: ann's quota of 1 device is less than the 2 that it needs" in why
     book.at(149).expect().at(150).expect("launch s/0#4 on n/0 for 30 s from s/0#2@90")
 
 

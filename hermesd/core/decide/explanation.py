@@ -36,6 +36,7 @@ from hermesd.core.placement import (
     narrowest,
     starved,
     unable,
+    why_no_wider,
 )
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
@@ -255,10 +256,10 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         elif not trouble:
             summary += f"; {policy} does not rank it"
         summary += _speed(state, trial) + _widths(state, trial, asked)
-        if trial.phase is Phase.WAITING and _over_quota(state, trial):
-            summary += f"; it waits: {_quota(state, trial, asked.asker)} is in use"
-        elif trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
+        if trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
             summary += f"; {', '.join(kept)} are kept for it until all of them are free"
+        elif trial.phase is Phase.WAITING and _over_quota(state, trial):
+            summary += f"; it waits: {_quota(state, trial, asked.asker)}"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
             summary += _form(state, trial, asked.now)
@@ -321,7 +322,7 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
         if trial.run is None:
             words += "; it waits for more, or for those of more memory"
         if not can_go_on(state, trial):
-            words += ", and no node has as many as it would need"
+            words += why_no_wider(state, trial, max(full))
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
     if asked.narrower_at is not None:
@@ -377,7 +378,10 @@ def _quota(state: State, trial: Trial, asker: UserId) -> str:
     most = state.terms_of(owner).max_devices
     devices = "device" if most == 1 else "devices"
     whose = "your" if asker == owner else f"{owner}'s"
-    return f"{whose} quota of {most} {devices}"
+    needed = narrowest(state, trial)
+    too_few = most is not None and most < needed
+    why = f"less than the {needed} that it needs" if too_few else "in use"
+    return f"{whose} quota of {most} {devices} is {why}"
 
 
 def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
