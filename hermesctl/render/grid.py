@@ -19,7 +19,8 @@ from rich.text import Text
 
 from hermesctl.text import printable
 
-# Among the spared columns: here the last hyper-parameters go, one by one, but not the first two.
+# Among the spared columns: here the last hyper-parameters go, one by one, and the first two only
+# where a row would not be one line otherwise.
 PARAMETERS = "parameters"
 _PARAMETERS_KEPT = 2
 _GAP = 2
@@ -65,11 +66,16 @@ class Column:
             longest = max((cell_len(w) for text in texts for w in text.split()), default=0)
             return min(longest, _LONG_WORD)
         shortened = self._cells_width if self.right else min(self._cells_width, cells)
-        return max(shortened, min(cell_len(self.header), _SHORTEST))
+        return max(shortened, self._numbers_width, min(cell_len(self.header), _SHORTEST))
 
     @cached_property
     def _cells_width(self) -> int:
         return max((each.cell_len for each in self.cells), default=0)
+
+    @cached_property
+    def _numbers_width(self) -> int:
+        """Of a number cut short, such as 1.23457e-06, the rest would be another number."""
+        return max((each.cell_len for each in self.cells if _is_number(each.plain)), default=0)
 
 
 class Grid:
@@ -113,12 +119,18 @@ class Grid:
     def _fitted(self, room: int) -> tuple[list[Column], list[str]]:
         """The columns that there is room for, and the headers of those that went."""
         columns, left_out = self._columns, list[Column]()
-        for header in self._spared:
-            if header == PARAMETERS:
-                going = [column for column in columns if column.parameter][_PARAMETERS_KEPT:]
-            else:
-                going = [c for c in columns if c.header == header and not c.parameter]
-            while going and _width([column.enough for column in columns]) > room:
+        parameters = [column for column in columns if column.parameter]
+        spared = [
+            parameters[_PARAMETERS_KEPT:]
+            if header == PARAMETERS
+            else [c for c in columns if c.header == header and not c.parameter]
+            for header in self._spared
+        ]
+        last = parameters[:_PARAMETERS_KEPT] if PARAMETERS in self._spared else []
+        for going in (*spared, last):
+            while (
+                going and _width([c.least if going is last else c.enough for c in columns]) > room
+            ):
                 left_out.append(going.pop())
                 columns = [column for column in columns if column is not left_out[-1]]
         return columns, [column.header for column in left_out]
@@ -131,6 +143,14 @@ def _column(header: str) -> Column:
     return Column(
         words, right=mark == ">", whole=mark == "|", prose=mark == "~", parameter=mark == "="
     )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _width(widths: Sequence[int]) -> int:

@@ -76,6 +76,25 @@ def test_a_shortened_trial_keeps_its_number_and_a_number_is_never_shortened() ->
         assert re.search(rf"  imagenet-r\S*…/{number}  .*  {value} +{value}$", line), line
 
 
+@pytest.mark.parametrize("width", [100, 80, 60])
+def test_a_hyper_parameter_keeps_its_exponent_or_goes(width: int) -> None:
+    name = "imagenet-resnet-sweep"
+    trials = [trial(n, name, step=12000, planned_steps=20000, tags=["best-so-far"]) for n in (1, 2)]
+    for number, one in enumerate(trials):
+        del one.parameters[:]
+        values = {"learning_rate": 1.23456789e-6, "weight_decay": 3.1622776e-8}
+        one.parameters.extend(named(name, values[name] * 10**-number) for name in values)
+    table, _, left_out = shown(
+        trials_table(detail(*trials).trials, "validation_loss", wide=False), width
+    ).partition("left out")
+    for name, values in (
+        ("learning_rate", ("1.23457e-06", "1.23457e-07")),
+        ("weight_decay", ("3.16228e-08", "3.16228e-09")),
+    ):
+        shows = all(value in table for value in values)
+        assert shows != (name in left_out), table + left_out
+
+
 @pytest.mark.parametrize(
     "view", [*failed_trials(digits().trials, {})[:1], forecast_view(forecast())]
 )
