@@ -103,7 +103,7 @@ def download(
                 on_progress=lambda received: bar.update(task, completed=received),
             )
         weight = size(sum(file.stat().st_size for file in files))
-        step = step_for_people(folder) or (newest.step if newest and known else found.step)
+        step = step_for_people(folder)
         words = f"{count(len(files), 'file')} ({weight}) in {printable(str(folder))}"
         fetched: dict[str, Data] = {"trial": found.id, "step": step, "files": [*map(str, files)]}
         show_change(output, words, fetched)
@@ -112,7 +112,7 @@ def download(
         for file in files:
             typer.echo(printable(str(file)))
         there = {str(file.relative_to(folder.absolute())) for file in files}
-        if step < found.step:
+        if step is not None and step < found.step:
             say(f"note: this is the trial at step {step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):
             say("it loads without Hermes:")

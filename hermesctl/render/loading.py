@@ -53,10 +53,11 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
 
 
 def step_for_people(folder: Path) -> int | None:
-    """The step of the files that are meant to be loaded by themselves, where it is another than
-    that of the checkpoint."""
-    found = _said(folder / "manifest.json", "result_step")
-    return found if isinstance(found, int) else None
+    """The step of the files that are meant to be loaded by themselves, which may be a later one
+    than that of the checkpoint; None if the folder doesn't say."""
+    manifest = folder / "manifest.json"
+    found = (_said(manifest, key) for key in ("result_step", "step"))
+    return next((step for step in found if isinstance(step, int)), None)
 
 
 def _architecture(folder: Path) -> str:

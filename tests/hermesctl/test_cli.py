@@ -865,23 +865,28 @@ def test_checkpoints_are_listed_and_fetched(
 ) -> None:
     saved = types.Checkpoint(id="c1", step=40, size_bytes=2048, nodes=["box"])
     head.add_study("digits", trial(1, checkpoint=saved, step=100), trial(2))
-    head.checkpoint = [pb.DownloadCheckpointResponse(name="model.keras", data=b"x" * 2048)]
+    model = pb.DownloadCheckpointResponse(name="model.keras", data=b"x" * 2048)
+    manifest = pb.DownloadCheckpointResponse(name="manifest.json", data=b'{"step": 40}')
+    head.checkpoint = [model, manifest]
     listed = hermesctl("checkpoint", "ls").stdout.splitlines()
     assert [line.split() for line in listed[1:]] == [["digits/1", "c1", "40", "2.0", "KiB", "box"]]
     monkeypatch.chdir(tmp_path)
     fetched = hermesctl("checkpoint", "download", "digits/1")
     assert fetched.exit_code == 0
-    assert "1 file (2.0 KiB) in digits-1" in fetched.stderr
+    assert "2 files (2.0 KiB) in digits-1" in fetched.stderr
     assert "note: this is the trial at step 40, and it came to step 100" in fetched.stderr
-    assert fetched.stdout.strip() == str(tmp_path / "digits-1" / "model.keras")
+    written = [str(tmp_path / "digits-1" / name) for name in ("model.keras", "manifest.json")]
+    assert fetched.stdout.splitlines() == written
     assert "it loads without Hermes:\n  import keras\n" in fetched.stderr
     assert "  model = keras.models.load_model('digits-1/model.keras')" in fetched.stderr
     refused = hermesctl("checkpoint", "download", "digits/1")
     assert refused.exit_code == ExitCode.USAGE
     assert hermesctl("checkpoint", "download", "digits/1", "--force").exit_code == 0
-    assert (
-        hermesctl("checkpoint", "download", "digits/1", "--id", "c0", "--to", "old").exit_code == 0
-    )
+    manifest.data = b'{"step": 30}'
+    older = ("checkpoint", "download", "digits/1", "--id", "c0", "--to", "old")
+    fetched = hermesctl(*older)
+    assert "note: this is the trial at step 30, and it came to step 100" in fetched.stderr
+    assert json.loads(hermesctl(*older, "--force", "-o", "json").stdout)["step"] == 30
     assert head.of(pb.DownloadCheckpointRequest)[-1].checkpoint == "c0"
     long = "a folder with a long name " * 8
     fetched = hermesctl("checkpoint", "download", "digits/1", "--to", long)
