@@ -100,6 +100,19 @@ def test_a_learning_rate_changes_as_if_the_program_changed_it(
     warm: tuple[Zygote, str], tmp_path: Path
 ) -> None:
     runs = runs_of(warm, tmp_path, RATES, seeded=True)
+    rate_changes(runs)
+
+
+@pytest.mark.parametrize("warm", [on("torch")], indirect=True)
+def test_keras_has_its_rate_changed_beside_an_optimizer_of_pytorch(
+    warm: tuple[Zygote, str], tmp_path: Path
+) -> None:
+    beside = "import torch\nbeside = torch.optim.SGD([torch.zeros(1)], lr=0.01)\n"
+    rate_changes(runs_of(warm, tmp_path, beside + RATES, seeded=True))
+
+
+def rate_changes(runs: Runs) -> None:
+    """As by the program itself."""
     with runs.trial("own", "4", own=1) as own:
         own.start()
         own.until("completed")

@@ -752,12 +752,13 @@ class KerasSession:
 
     def _put(self, name: str, value: Any) -> bool:
         """Have the fit under way train with this value, or else, between two, the one that begins
-        next: that puts it again. A program that has only imported Keras trains by other means.
-        Raises CannotPut."""
+        next: that puts it again; and whatever else of the program takes it, for one that has only
+        imported Keras trains by other means. Raises CannotPut."""
+        put = self._put_otherwise
+        is_set = put is not None and put(name, value)
         if self.fit is None:
-            put = self._put_otherwise
-            return bool(self._fits.records) or (put is not None and put(name, value))
-        return self._settings.put(self.fit, name, value)
+            return bool(self._fits.records) or is_set
+        return self._settings.put(self.fit, name, value) or is_set
 
     def restored(self) -> None:
         """The process is where the checkpoint was taken."""

@@ -42,7 +42,7 @@ from trainer_shim.adapters.torch.random import copy_random, set_random
 from trainer_shim.adapters.torch.side_iterators import SideIterators
 from trainer_shim.adapters.torch.state import Files, State, TorchSnapshot, load
 from trainer_shim.adapters.torch.tensor_bytes import Raw, Unplain
-from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, Capture
+from trainer_shim.agent import Agent, CannotCapture, CannotCaptureNow, CannotPut, Capture
 from trainer_shim.program.enclosing_loops import PlannedSteps, turn
 from trainer_shim.saver import OtherProgram
 
@@ -945,16 +945,17 @@ class TorchSession:
                 del self.agent.changes[change.name]
 
     def _put(self, name: str, value: Any) -> bool:
-        """Have every optimizer that was made with such a value train with this one."""
+        """Have every optimizer that was made with such a value train with this one, and whatever
+        else of the program takes it. Raises CannotPut."""
         is_set = False
         for group in self._groups(ALL):
             for own in [each for each in group if changed.same_name(each, name)]:
                 if own == "lr" and self.objects.alive("scheduler"):
-                    return False  # it would be set again by the program's own schedule
+                    raise CannotPut("a schedule of the program's own would set it again")
                 group[own] = value
                 is_set = True
         put = self._put_otherwise
-        return is_set or (put is not None and put(name, value))
+        return (put is not None and put(name, value)) or is_set
 
     def unpacker(self, tensors: list[Any]) -> Unpacker:
         """What puts values of the checkpoint back, less the parameters that were changed since."""
