@@ -136,13 +136,15 @@ def test_why_a_value_cannot_be_taken_is_said(warm: tuple[Zygote, str], tmp_path:
     runs = runs_of(warm, tmp_path, KERAS_SETTINGS)
     without = failed(runs, "momentum", 0.0, 0.9, momentum=0.0)
     assert "sequence cannot set momentum to 0.9 at step 3: made without momentum" in without
+    other = failed(runs, "momentum", 0.9, 0.5, momentum=0.0)
+    assert "sequence cannot set momentum to 0.9 at step 1: made without momentum" in other
     assert "on another backend than TensorFlow" in failed(runs, "batch_size", 20, 40)
 
 
 def failed(runs: Runs, name: str, first: float, then: float, **given: object) -> str:
     """How a trial ends of which this is to change at its third step."""
     changing = [(3, {name: first}), (None, {name: then})]
-    with runs.trial(f"failed-{name}", "1", stages=changing, **given) as trial:
+    with runs.trial(f"failed-{name}-{first}", "1", stages=changing, **given) as trial:
         trial.start()
         detail: str = trial.until("failed")["detail"]
         return detail

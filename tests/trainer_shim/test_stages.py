@@ -200,18 +200,21 @@ KERAS_SETTINGS = (
     _ARGUMENTS
     + """
 parser.add_argument("--dropout", type=float, default=0.2)
+parser.add_argument("--weight_decay", type=float, default=0.0)
 parser.add_argument("--own")
 args, _ = parser.parse_known_args()
 class Own(callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         if args.own and (fold, epoch) in [(0, 2), (1, 0)]:
             self.model.optimizer.momentum, self.model.layers[1].rate = 0.5, 0.4
+            self.model.optimizer.weight_decay = 0.1
             self.model.make_train_function(force=True)
 
 for fold in range(2):
     parts = [layers.Dense(5, "tanh"), layers.Dropout(args.dropout), layers.Dropout(0.1)]
     model = keras.Sequential([layers.Input((6,)), *parts, layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.01, momentum=args.momentum), "mse")
+    given = {"momentum": args.momentum, "weight_decay": args.weight_decay}
+    model.compile(keras.optimizers.SGD(0.01, **given), "mse")
     model.fit(x, y, batch_size=20, epochs=args.epochs, verbose=0, callbacks=[Own()])
 final(model)
 """
@@ -225,8 +228,9 @@ def test_keras_has_a_constant_of_its_step_changed(zygote: Zygote, tmp_path: Path
 
 def constants_change(runs: Runs) -> None:
     """As by the program itself, in its later fits, too; and after a resume amid the stage."""
-    given = {"momentum": 0.9, "dropout": 0.2}
-    changing = [(10, given), (None, {"momentum": 0.5, "dropout": 0.4})]
+    given = {"momentum": 0.9, "dropout": 0.2, "weight_decay": 0.0}
+    then = {"momentum": 0.5, "dropout": 0.4, "weight_decay": 0.1}
+    changing = [(10, given), (None, then)]
     with runs.trial("own", "4", own=1, **given) as own:
         own.start()
         own.until("completed")

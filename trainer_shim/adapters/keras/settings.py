@@ -18,6 +18,15 @@ from trainer_shim.agent import CannotPut
 RATE = "learning_rate"
 DROPOUT = ("dropout", "dropout_rate")
 BATCH_SIZE = "batch_size"
+# What an optimizer has variables for only if it was built with a value other than 0, and how the
+# names of those end.
+_VARIABLES = {
+    "momentum": "momentum",
+    "amsgrad": "velocity_hat",
+    "centered": "average_gradient",
+    "use_ema": "average",
+    "gradient_accumulation_steps": "gradient_accumulator",
+}
 
 
 class SettableFit(Protocol):
@@ -65,7 +74,7 @@ class Settings:
             return True
         if name in DROPOUT:
             return self._put_dropout(fit, name, first, value)
-        return _put_into_optimizer(fit, name, first, value)
+        return _put_into_optimizer(fit, name, value)
 
     def _put_dropout(self, fit: SettableFit, name: str, rate: Any, value: Any) -> bool:
         model, layers = self._layers.get(name, (None, []))
@@ -74,7 +83,7 @@ class Settings:
             self._layers[name] = fit.model, layers
         if not layers:
             raise CannotPut(f"no Dropout layer of the model has the rate {rate}")
-        _put_constant(fit, layers, "rate", rate, value)
+        _put_constant(fit, layers, "rate", value)
         return True
 
 
@@ -85,37 +94,48 @@ def _whole(size: Any) -> int:
 
 
 def _put_rate(model: Any, value: Any) -> bool:
-    if RATE not in made(model):  # it is a schedule of the program's own
+    config = made(model)
+    if RATE not in config:
+        if any(name.startswith(f"{RATE}.") for name in config):
+            raise CannotPut("a schedule of the program's own would set it again")
         return False
     model.optimizer.learning_rate = value
     return changes.equal(float(model.optimizer.learning_rate), float(value))
 
 
-def _put_into_optimizer(fit: SettableFit, name: str, first: Any, value: Any) -> bool:
+def _put_into_optimizer(fit: SettableFit, name: str, value: Any) -> bool:
     optimizer = getattr(fit.model.optimizer, "inner_optimizer", fit.model.optimizer)
     found = [one for one in made(fit.model) if changes.same_name(one, name) and "." not in one]
     for attribute in found:
         if not hasattr(optimizer, attribute):
             raise CannotPut(f"its optimizer keeps no {attribute} that could be set")
-        _put_constant(fit, [optimizer], attribute, first, value)
+        _put_constant(fit, [optimizer], attribute, value)
         if made(fit.model)[attribute] != value:
             raise CannotPut(f"its optimizer makes another value of {attribute}")
     return bool(found)
 
 
-def _put_constant(
-    fit: SettableFit, owners: list[Any], attribute: str, first: Any, value: Any
-) -> None:
-    """Set an attribute, which began as `first` and is a constant in the compiled step. Raises
-    CannotPut."""
+def _put_constant(fit: SettableFit, owners: list[Any], attribute: str, value: Any) -> None:
+    """Set an attribute that is a constant in the compiled step. Raises CannotPut."""
     before = [getattr(one, attribute) for one in owners]
     if all(one == value for one in before):
         return
-    if not first and not here().traces_at_once:
+    if not here().traces_at_once and any(_lacks_state(one, attribute) for one in owners):
         raise CannotPut(f"made without {attribute}, it has no state for it")
     for one in owners:
         setattr(one, attribute, value)
     fit.compile_again()
+
+
+def _lacks_state(owner: Any, attribute: str) -> bool:
+    """Whether this layer or optimizer was built without what another value than 0 needs."""
+    if getattr(owner, attribute):
+        return False
+    if attribute == "rate":  # a layer has random numbers from the start, or never
+        return getattr(owner, "seed_generator", None) is None
+    if attribute not in _VARIABLES or not owner.built:
+        return False
+    return not any(one.path.endswith(f"_{_VARIABLES[attribute]}") for one in owner.variables)
 
 
 def _dropout_layers(model: Any, rate: Any) -> list[Any]:
