@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.in_depth, pytest.mark.timeout(
         ("FEED_NOT_FETCHED", 12, (5, 12)),
         ("AVERAGED", 8, (2, 5)),
         ("BY_HAND", 6, (1, 4)),
+        ("IN_A_BRANCH", 6, (1, 4)),
         ("MONITORED", 12, (1, 4, 9)),
         ("HOOKED", 14, (2, 6, 13)),
         ("SUPERVISOR", 9, (3, 8)),

@@ -109,6 +109,20 @@ with tf.Session() as session:
     final(session.run(weights))
 """
 
+# The optimizer trains in a branch of tf.cond, which is a function of the graph, as is what sets up.
+IN_A_BRANCH = """
+tf.enable_resource_variables()
+tf.enable_control_flow_v2()
+loss = network(tf.constant(x), tf.constant(y))
+is_due, optimizer = tf.placeholder(tf.bool, []), tf.train.GradientDescentOptimizer(0.05)
+slopes = optimizer.compute_gradients(loss)
+train = tf.cond(is_due, lambda: tf.group(optimizer.apply_gradients(slopes)), tf.no_op)
+with tf.Session() as session:
+    session.run(tf.cond(tf.constant(True), tf.global_variables_initializer, tf.no_op))
+    losses = [session.run([train, loss], {is_due: True})[1] for index in range(6)]
+    final(session.run(tf.trainable_variables()), losses)
+"""
+
 # A monitored session with hooks; data, their order and dropout are of the graph.
 MONITORED = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).repeat().batch(16)

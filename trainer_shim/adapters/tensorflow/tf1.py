@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from trainer_shim.adapters.tensorflow import private
+from trainer_shim.adapters.tensorflow import function_graph, private
 from trainer_shim.agent import Agent
 
 _PARKED = "a session of TensorFlow 1 can only be parked, or kept in an image of its processes"
@@ -159,17 +159,48 @@ def _trains(graph: Any, ops: set[Any]) -> bool:
 
     listed = graph.get_collection(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
     trained = {variable.op for variable in listed}
-    assigned, read = set(), set()
+    assigned, read = set[Any](), set[Any]()
+    functions = _Functions(graph)
     for op in ops.difference(variable.initializer for variable in listed):
-        variables = trained.intersection(map(_source, op.inputs)) - {op}
+        sources = [_source(tensor) for tensor in op.inputs]
+        variables = trained.intersection(sources) - {op}
+        if variables and (called := list(function_graph.called(op.node_def))):
+            for name, skipped in called:
+                inside = function_graph.study(functions, name, functions.known)
+                given = sources[skipped:]
+                written = {
+                    at: writer for at, writer in inside.writers.items() if given[at] in trained
+                }
+                if not _ASSIGNING.issuperset(written.values()):
+                    return True
+                assigned.update(given[at] for at in written)
+                read |= trained.intersection(given[at] for at in inside.read)
+            continue
         if op.type in _ASSIGNING:
-            assigned |= trained.intersection(map(_source, op.inputs[:1]))
-            variables = trained.intersection(map(_source, op.inputs[1:]))
+            assigned |= trained.intersection(sources[:1])
+            variables = trained.intersection(sources[1:])
         elif any(word in op.type for word in _UPDATING) and variables:
             return True
         if op.type not in _PASSING or not _refers(op.outputs[0]):
             read |= variables
     return not assigned.isdisjoint(read)
+
+
+class _Functions:
+    """The functions of a graph, such as the branches of tf.cond, as they are studied."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self.known: dict[str, function_graph.Definition] = {}
+
+    @functools.cached_property
+    def _definitions(self) -> dict[str, Any]:
+        found = self._graph.as_graph_def().library.function
+        return {one.signature.name: one for one in found}
+
+    def get_function_def(self, name: str) -> Any:
+        """The definition of a function."""
+        return self._definitions[name]
 
 
 def _source(tensor: Any) -> Any:
