@@ -81,8 +81,8 @@ class Spoilt:
 
 @dataclass(frozen=True, slots=True)
 class ImageGivenUp:
-    """No node was fit for a trial's image of processes for so long that it goes on from the
-    checkpoint before."""
+    """No node was fit for a trial's image of processes, or had as many devices as that is of, for
+    so long that it goes on from the checkpoint before."""
 
     trial: TrialId
 
@@ -90,7 +90,7 @@ class ImageGivenUp:
 @dataclass(frozen=True, slots=True)
 class WidthGivenUp:
     """No node had as many devices as a trial's checkpoint is of for so long that it goes on from
-    that on fewer, or, if that is not possible, from an earlier one."""
+    that on another number, or, if that is not possible, from an earlier one or the beginning."""
 
     trial: TrialId
 

@@ -38,6 +38,7 @@ from hermesd.core.trial import (
     Strike,
     Trial,
 )
+from hermesd.core.widths import as_told
 
 # The ledger of failures by place, and how much they weigh: pure functions of it and of a
 # time.
@@ -340,7 +341,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
         (old.signature, old.step) == (event.signature, event.step) for old in trial.failures
     )
     trial = replace(trial, failures=(*trial.failures, failure), reason=event.detail)
-    if failure.resized and not left.as_wide and any(old.outgrew for old in trial.failures):
+    if failure.resized and not left.as_wide and trial.has_outgrown:
         words = "and on as many devices as its checkpoint was made on, it ran out of memory"
         return _ended_if(trial, True, event.detail, words)
     if study.failure_rule is FailureRule.HOPS and not failure.restores:
@@ -376,8 +377,8 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
 
 def _is_resized(trial: Trial, run: Run, study: Study) -> bool:
     """Whether the run was to go on from a checkpoint of another number of devices than it has."""
-    saved = trial.checkpoint
-    return saved is not None and study.as_own(saved).is_of_other(len(run.devices))
+    saved = as_told(trial, study)
+    return saved is not None and saved.is_of_other(len(run.devices))
 
 
 def _restores(trial: Trial) -> int:

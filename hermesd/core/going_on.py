@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 
+from hermesd.core.fast_replace import replace
 from hermesd.core.model import Checkpoint, Node, NodeId, Phase, Time
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import UNFIT, Trial
 
 # For so long at least a trial waits for a node that can use its checkpoint.
 PATIENCE_SECONDS = 60.0
+# For so long at most for as many devices as that is of.
+MOST_WIDTH_PATIENCE_SECONDS = 3600.0
 IMAGE_GIVEN_UP = "no node can bring back the image of its processes"
 
 
@@ -79,15 +82,44 @@ def image_given_up_at(trial: Trial) -> Time:
     newest, older = trial.checkpoint, trial.before_image
     if newest is None or older is None:
         return math.inf
-    again = (newest.step - older.step) * max(trial.step_seconds.values(), default=0.0)
-    return trial.rested + max(PATIENCE_SECONDS, again)
+    return trial.rested + _patience_seconds(trial, newest.step - older.step)
 
 
 def width_patience_seconds(trial: Trial) -> float:
     """For how long a trial waits for as many devices as its checkpoint is of, while no node has so
-    many: for as long as it takes to train again what it has trained."""
-    again = trial.step * max(trial.step_seconds.values(), default=0.0)
-    return max(PATIENCE_SECONDS, again)
+    many: for as long as it takes to train again what it would lose, within an hour: a head that is
+    restarted counts anew."""
+    kept = trial.before_image.step if goes_on_from_image(trial) and trial.before_image else 0
+    return min(_patience_seconds(trial, trial.step - kept), MOST_WIDTH_PATIENCE_SECONDS)
+
+
+def _patience_seconds(trial: Trial, steps: int) -> float:
+    return max(PATIENCE_SECONDS, steps * max(trial.step_seconds.values(), default=0.0))
+
+
+def goes_on_from_image(trial: Trial) -> bool:
+    """Whether its newest checkpoint is an image of processes."""
+    return trial.checkpoint is not None and trial.checkpoint.image_of != ""
+
+
+def without_width(state: Tables, trial: Trial) -> Trial | None:
+    """The trial as it would be if it waited no longer for as many devices as its checkpoint is of;
+    None if it has to.
+
+    An image of processes is given up for the checkpoint before it. What could not be used on
+    another number may have failed for another reason, and is tried on any. What nobody has tried so
+    could seem to work and be wrong: it is begun anew, if nothing of others or of a result is lost.
+    """
+    if goes_on_from_image(trial):
+        older = trial.before_image
+        if older is None or not _is_there(state, older):
+            return None
+        return replace(trial, checkpoint=older, before_image=None, freed=older.id)
+    if trial.keeps_width and trial.checkpoint is not None:
+        return replace(trial, freed=trial.checkpoint.id)
+    if trial.forked or trial.result or trial.spec.root:
+        return None
+    return replace(trial, checkpoint=None, copied=None, copying=None)
 
 
 def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:

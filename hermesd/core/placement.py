@@ -129,7 +129,7 @@ def narrowest(state: Tables, trial: Trial) -> int:
 
 def takes_one(state: Tables, trial: Trial) -> bool:
     """Whether one device is what the trial needs, on whichever it goes on."""
-    grows = any(old.outgrew for old in trial.failures) and state.studies[trial.spec.study].elastic
+    grows = trial.has_outgrown and state.studies[trial.spec.study].elastic
     return state.fewest(trial) == 1 and (not grows or state.made_for(trial) == 1)
 
 
@@ -199,8 +199,9 @@ def prospects(state: Tables, trial: Trial, event: RunFailed) -> Prospects:
     here = trial.run.devices if trial.run else ()
     owns_memory = any(state.slots[device].device.owns_memory for device in here)
     study = state.studies[trial.spec.study]
-    width = min(event.devices, study.widest)  # a node may tell any number
-    if width <= 0:
+    # A node of before this was counted tells none; of what others tell nothing else is used.
+    width = len(here) if event.devices > 0 else 0
+    if not width:
         others = [other for other in _alternatives(state, trial, None) if other not in here]
         memory = max((_memory(state, device) for device in here), default=0)
         roomier = any(_memory(state, other) > memory for other in others)
@@ -219,13 +220,24 @@ def prospects(state: Tables, trial: Trial, event: RunFailed) -> Prospects:
         owns_memory,
         width,
         why_no_wider(state, grown, width),
-        not study.elastic or can_go_on(state, as_wide),
+        not study.elastic or _could_go_on(state, as_wide),
     )
 
 
 def can_go_on(state: Tables, trial: Trial) -> bool:
     """Whether devices that work are as many as the trial needs, free or not."""
     return are_enough(state, trial, _alternatives(state, trial, None))
+
+
+def _could_go_on(state: Tables, trial: Trial) -> bool:
+    """Whether the trial could go on on enough devices like those of some node, were they there."""
+    study = state.studies[trial.spec.study]
+    for slot in state.slots.values():
+        node = state.nodes[slot.device.node]
+        suits = state.serves(slot.device, study) and asked_for(study, slot.device)
+        if suits and not (node.lost or node.left) and fewest_on(state, trial, slot.device):
+            return True
+    return False
 
 
 def why_no_wider(state: Tables, trial: Trial, width: int) -> str:

@@ -36,7 +36,7 @@ from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of, turns
 from hermesd.core.trial import Exclusion, Quarantined, Run, Strike, Trial, remembered
-from hermesd.core.widths import is_of_any_width, wider
+from hermesd.core.widths import pinned, wider
 
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
@@ -624,17 +624,10 @@ class Tables:
     def made_for(self, trial: Trial) -> int:
         """How many devices what it goes on from is for: parked processes, an image of some, or a
         checkpoint that could not be used on another number; 0: it may have any."""
-        kept, saved = trial.kept, trial.checkpoint
+        kept = trial.kept
         if kept is not None and kept.tier.in_process:
             return kept.width
-        if saved is None:
-            return 0
-        study = self.studies[trial.spec.study]
-        own = study.as_own(saved)
-        # What has grown for its memory, and is resized for nothing else.
-        has_grown = any(old.outgrew for old in trial.failures) and not is_of_any_width(trial)
-        width = own.devices if trial.keeps_width or has_grown else 0
-        return width or (trial.width if saved.image_of else 0)
+        return pinned(trial, self.studies[trial.spec.study])
 
     def fewest(self, trial: Trial, above: int = 0) -> int:
         """How many devices the trial needs, more than `above`, on which it ran out of memory; 0 if
@@ -680,7 +673,8 @@ class Tables:
             self.parked[trial_id] = None
         else:
             self.parked.pop(trial_id, None)
-        demands = trial.before_image is not None or bool(trial.failures and trial.keeps_width)
+        study = self.studies[trial.spec.study]
+        demands = trial.before_image is not None or (study.elastic and pinned(trial, study) > 0)
         if demands and trial.phase is Phase.WAITING:
             self.demanding[trial_id] = None
         else:

@@ -402,6 +402,8 @@ class Trial:
     width_seconds: dict[int, float] = field(default_factory=dict)
     #: The checkpoints of others that it could not begin from, as the node that has them said.
     refused: tuple[CheckpointId, ...] = ()
+    #: Its checkpoint that is to be tried on any number of devices, whichever it was made on.
+    freed: CheckpointId = ""
 
     @property
     def id(self) -> TrialId:
@@ -469,6 +471,11 @@ class Trial:
         if self.run is not None or self.checkpoint is None:
             return len(tried) >= RESIZES_THAT_FAIL  # to be resized, it would write another one
         return len(tried) >= RESIZES_THAT_FAIL or max(tried, default=0) > self.checkpoint.attempt
+
+    @property
+    def has_outgrown(self) -> bool:
+        """Whether it ran out of memory on some number of devices, and was to have more."""
+        return any(old.outgrew for old in self.failures)
 
     @property
     def extending(self) -> bool:

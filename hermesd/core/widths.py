@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Study, Tier
+from hermesd.core.model import Checkpoint, Study, Tier
 from hermesd.core.policy import Facts
 from hermesd.core.speeds import batch, steps_ahead
 from hermesd.core.trial import Run, Trial
@@ -34,11 +34,37 @@ def is_of_any_width(trial: Trial) -> bool:
     return not trial.keeps_width and trial.framework.partition(" ")[0] in OF_ANY_WIDTH
 
 
+def as_told(trial: Trial, study: Study) -> Checkpoint | None:
+    """Its checkpoint, without a number of devices if it may be used on any: no trial of the study
+    can have so many as it was made on, or so many were waited for in vain."""
+    if trial.checkpoint is None:
+        return None
+    own = study.as_own(trial.checkpoint)
+    return replace(own, devices=0) if own.id == trial.freed else own
+
+
+def pinned(trial: Trial, study: Study) -> int:
+    """On how many devices its checkpoint alone can be used; 0: on any number, as far as is known.
+
+    That is so of an image of processes, of a checkpoint that could not be used on another number,
+    and of one that nobody has tried so: of a framework whose checkpoints are not of any number,
+    with more devices than its study asks for, or than it will do with, for its memory.
+    """
+    saved = as_told(trial, study)
+    if saved is None:
+        return 0
+    has_grown = trial.has_outgrown or saved.devices > study.devices
+    untried = has_grown and not is_of_any_width(trial)
+    width = saved.devices if trial.keeps_width or untried else 0
+    return width or (trial.width if saved.image_of else 0)
+
+
 def wider(trial: Trial, study: Study, width: int) -> int:
     """The fewest devices above `width` that the trial may go on on, each with the same part of a
     batch, as far as one of the parameters is the batch's size; 0 if it may have no more."""
-    if trial.checkpoint is not None and not is_of_any_width(trial):
-        before = study.as_own(trial.checkpoint).devices or trial.width
+    known = trial.checkpoint
+    if known is not None and known.id != trial.freed and not is_of_any_width(trial):
+        before = study.as_own(known).devices or trial.width
         return before if before > width else 0
     size = batch(trial)
     widths = range(max(width + 1, study.devices), study.widest + 1)

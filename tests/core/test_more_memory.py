@@ -16,6 +16,7 @@ from hermesd.core.events import (
     Event,
     FidelityKnown,
     NodeDrained,
+    NodeUndrained,
     QuantumEnded,
     RunCompleted,
     RunFailed,
@@ -38,6 +39,7 @@ from hermesd.core.placement import make_placement
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
 from hermesd.core.trial import RESTORE
+from hermesd.core.widths import pinned
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
 from tests.core.playbook import (
@@ -206,6 +208,69 @@ def test_a_checkpoint_that_is_heard_of_later_does_not_keep_it_from_more_devices(
     book.at(30).tell(completed("t/0#1")).expect("launch s/0#2 on n/0, n/1 for 30 s")
 
 
+# What is pinned to the number of devices of its checkpoint, and those are not there.
+
+
+def grown_then_alone(framework: str) -> Playbook:
+    """It ran out of memory on one device and has a checkpoint of two; then there is one, large."""
+    book = grown(1, 1, 1, most=2).tell(started("s/0#1"))
+    book.tell(FidelityKnown(run("s/0#1"), Fidelity.EXACT, "", framework))
+    book.tell(full("s/0#1", 1)).tell(started("s/0#2"))
+    book.tell(FidelityKnown(run("s/0#2"), Fidelity.EXACT, "", framework))
+    book.tell(joined(1, "m", memory=[4 * GIB])).tell(NodeDrained("n", "r")).at(30)
+    book.tell(quantum_ended("s/0#2", 0, 90)).heard()
+    saved = replace(checkpoint("s/0#2", 90, 2), nodes=("n", "m"))
+    return book.tell(RunSuspended(run("s/0#2"), Tier.CHECKPOINT, 90, saved, 0.1))
+
+
+def failed_alone() -> Playbook:
+    """There its checkpoint could not be used."""
+    book = grown_then_alone("torch-ddp").expect("launch s/0#3 on m/0 for 30 s from s/0#2@90")
+    return book.tell(RunFailed(run("s/0#3"), RESTORE, "reset by peer", "Reset", 90, devices=1))
+
+
+def test_one_failed_restore_does_not_end_a_trial_whose_devices_are_not_there_just_now() -> None:
+    book = failed_alone().expect()
+    assert book.trial().phase is Phase.WAITING
+    book.at(89).expect().at(90).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
+    assert book.trial().checkpoint.devices == 2, "on how many it was made is not forgotten"
+
+
+def test_what_was_tried_on_fewer_goes_back_to_as_many_as_its_checkpoint_was_made_on() -> None:
+    book = failed_alone().at(90).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
+    book.tell(NodeDrained("m", "r2"), RunFailed(run("s/0#4"), "lost", "gone", "", 90, devices=1))
+    book.expect().tell(NodeUndrained("n", "r3"))
+    book.expect("launch s/0#5 on n/1, n/2 for 30 s from s/0#2@90")
+
+
+def test_what_runs_out_of_memory_on_fewer_goes_back_to_as_many() -> None:
+    book = failed_alone().at(90).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
+    book.tell(started("s/0#4", 90)).tell(NodeUndrained("n", "r2")).tell(full("s/0#4", 1, 91))
+    assert book.trial().phase is not Phase.FAILED, book.trial().reason
+
+
+def test_what_nobody_has_tried_on_another_number_begins_anew_in_the_end() -> None:
+    book = grown_then_alone("torch 2.13.0").expect()
+    told = "its checkpoint is of 2 devices: if no node has so many for it, or its user may not have"
+    told += " them, in 60 s, it goes on from the beginning"
+    assert told in book.scheduler.explain("s/0", 30).summary
+    book.at(89).expect().at(90).expect("launch s/0#3 on m/0 for 30 s", "drop s/0 on n")
+    assert (book.trial().step, book.trial().checkpoint) == (0, None)
+
+
+def test_the_number_that_a_node_tells_is_not_believed() -> None:
+    """One that tells of one device for ever has the trial tried again on two for ever."""
+    book = grown(1, 1, most=2).tell(full("s/0#1", 1)).tell(full("s/0#2", 1))
+    assert book.trial().phase is Phase.FAILED
+
+
+def test_a_fork_of_what_has_grown_has_as_many_devices() -> None:
+    trial = replace(grown_then_alone("torch 2.13.0").trial(), failures=(), framework="torch 2.13.0")
+    study = grown(1, most=2).state.studies["s"]
+    assert pinned(trial, study) == 2
+    assert pinned(replace(trial, framework="torch-ddp 2.13.0"), study) == 0
+
+
 def test_a_journal_of_before_devices_were_counted_replays_as_it_was() -> None:
     """There the trial had failed for good, and what came after that was written for it."""
     book = grown(1, 1, most=2).tell(full("s/0#1", 0)).expect("launch s/0#1 on n/0 for 30 s")
@@ -271,9 +336,17 @@ class Crowd:
         self.tell(submitted(others, "t", owner="bob", policy=TURNS))
 
     def play(self) -> None:
-        while self.agenda.step():
+        while self.agenda.step() or self.waits_out():
             assert self.events < 1000, "it goes on and on"
         self.state.check()
+
+    def waits_out(self) -> bool:
+        """Whether something was due when nothing else happened any more."""
+        if (deadline := self.scheduler.deadline) is None:
+            return False
+        self.agenda.now = max(self.agenda.now, deadline)
+        self.tell(*self.scheduler.due(self.agenda.now))
+        return True
 
     def tell(self, *events: Event) -> None:
         self.events += len(events)

@@ -27,11 +27,24 @@ from hermesd.core.events import (
     RunFailed,
     RunStarted,
     RunSuspended,
+    Spoilt,
     TermsSet,
     Unpaused,
 )
 from hermesd.core.failures import kept_parked
-from hermesd.core.model import Fidelity, LiveRun, Phase, Plugin, Quantum, Stage, Tier, TrialId
+from hermesd.core.going_on import width_patience_seconds
+from hermesd.core.model import (
+    Fidelity,
+    LiveRun,
+    Phase,
+    Plugin,
+    Quantum,
+    RetryAction,
+    RetryRule,
+    Stage,
+    Tier,
+    TrialId,
+)
 from hermesd.core.node.messages import assignment
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
@@ -170,7 +183,7 @@ def pinned() -> Playbook:
 
 def test_what_no_node_has_any_more_is_waited_for_as_long_as_training_it_again_takes() -> None:
     book = pinned()
-    told = "for it, or its user may not have them, in 90 s, it goes on on 1"
+    told = "for it, or its user may not have them, in 90 s, it goes on on as few"
     assert told in book.scheduler.explain("s/0", book.now).summary
     assert book.scheduler.deadline == 150.0
     book.at(149).expect().at(150).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
@@ -191,6 +204,11 @@ def test_a_node_that_has_as_many_again_before_that_gets_the_trial() -> None:
     book.tell(NodeUndrained("n", "r2")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
 
 
+def test_nothing_is_waited_for_longer_than_an_hour() -> None:
+    slow = replace(pinned().trial(), step_seconds={"cpu": 1000.0})
+    assert width_patience_seconds(slow) == 3600.0
+
+
 def test_time_without_any_node_for_the_trial_does_not_count() -> None:
     book = pinned().tell(NodeSilent("m", "cut"))
     book.at(100_000).expect()
@@ -206,6 +224,50 @@ def test_what_its_user_may_not_have_any_more_is_waited_for_no_longer() -> None:
     why = book.scheduler.explain("s/0", 60).summary
     assert "it waits: ann's quota of 1 device is less than the 2 that it needs" in why
     book.at(149).expect().at(150).expect("launch s/0#4 on n/0 for 30 s from s/0#2@90")
+
+
+def quota(book: Playbook, most: int | None) -> Playbook:
+    return book.tell(TermsSet(1e3, (("ann", Terms(1.0, most)),)))
+
+
+def imaged() -> Playbook:
+    """A trial that could not be resized twice waits with an image of its processes on two devices,
+    and its user may have one."""
+    book = Playbook().tell(submitted(most_devices=2, policy=TURNS))
+    book.tell(replace(joined(2), image_features=("avx",)))
+    trains(book, "s/0#1", 0, 30, 1.0)
+    book.at(30).tell(quantum_ended("s/0#1", 0, 30)).tell(written("s/0#1", 30))
+    for attempt, step in ((2, 30), (4, 90)):
+        trains(book, f"s/0#{attempt}", step, 60, 0.5)
+        quota(book, 1).at(book.now + 30).tell(quantum_ended(f"s/0#{attempt}", 0, step + 60))
+        book.tell(written(f"s/0#{attempt}", step + 60, 2)).tell(unrestored(f"s/0#{attempt + 1}"))
+        quota(book, None)
+    trains(book, "s/0#6", 150, 60, 0.5)
+    book.tell(FidelityKnown(run("s/0#6"), Fidelity.PARK_ONLY, "a second loader", ""))
+    quota(book, 1).at(120).tell(quantum_ended("s/0#6", 0, 210)).heard()
+    suspended = written("s/0#6", 210, 2)
+    assert suspended.checkpoint is not None
+    image = replace(suspended.checkpoint, image_of="n")
+    return book.tell(replace(suspended, checkpoint=image)).expect()
+
+
+def test_an_image_of_more_devices_than_there_are_is_given_up_for_the_checkpoint_before() -> None:
+    book = imaged()
+    told = "its image is of 2 devices: if no node has so many for it, or its user may not have "
+    told += "them, in 60 s, it goes on from its checkpoint of step 150"
+    assert told in book.scheduler.explain("s/0", book.now).summary
+    book.at(179).expect().at(180).expect()
+    assert (book.trial().step, book.trial().before_image) == (150, None)
+    # It waits with that, too, and has done so for a minute.
+    book.at(194).expect().at(195).expect("launch s/0#7 on n/0 for 30 s from s/0#4@150")
+
+
+def test_an_image_before_which_there_is_no_checkpoint_waits_for_as_many_devices() -> None:
+    book = imaged()
+    book.tell(Spoilt("n", "s/0", book.trial().before_image.id, "it is torn"))
+    assert (book.trial().before_image, book.scheduler.deadline) == (None, None)
+    book.at(10_000).expect()
+    quota(book, 2).expect("launch s/0#7 on n/0, n/1 for 30 s from s/0#6@210")
 
 
 def test_a_checkpoint_of_as_many_devices_or_of_a_number_that_cannot_be_tells_nothing() -> None:
@@ -408,27 +470,40 @@ def test_what_is_spare_goes_to_the_first_that_gains(
 
 
 class WidthMachine(RuleBasedStateMachine):
-    """Two elastic trials whose checkpoints can often not be used on another number of devices,
-    while nodes and quotas come and go: neither is left waiting for devices that nobody has."""
+    """Two elastic trials whose checkpoints can often not be used on another number of devices, or
+    are images, and that run out of memory, while nodes and quotas come and go: neither is left
+    waiting for devices that nobody has."""
+
+    frameworks: ClassVar = {"s/0": "explicit", "s/1": "torch 2.13.0"}
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = elastic(2, 4, 4)
-        self.book.tell(joined(1, "m"))
+        rules = (RetryRule("out of memory", RetryAction.MORE_MEMORY),)
+        self.book = elastic(2, 4, 4, retry_rules=rules)
         self.requests = 0
+        # All checkpoints are there, and nothing runs there before the end.
+        there = joined(1, "o", memory=[8 << 30])
+        self.book.tell(replace(there, image_features=("avx",)), NodeDrained("o", "o"))
+        self.a_node_comes("m", 1, "a")
         self.trained: set[TrialId] = set()
 
     def runs(self, *phases: Phase) -> list[Run]:
         trials = self.book.state.trials.values()
         return [trial.run for trial in trials if trial.phase in phases and trial.run]
 
-    @rule(begins=st.sampled_from(["", "", RESTORE, RESTORE, RESTORE, "lost"]))
-    def a_turn(self, begins: str) -> None:
+    @rule(
+        begins=st.sampled_from(["", "", RESTORE, RESTORE, RESTORE, "lost", "memory"]),
+        image=st.booleans(),
+    )
+    def a_turn(self, begins: str, image: bool) -> None:
         """All that run come to the end of their quanta, those that leave have left, and those that
         begin then do or fail."""
         told: list[Event] = []
         for stay in self.runs(Phase.STARTING):
-            known, step = FidelityKnown(stay.id, EXACT, "", "explicit"), self.step(stay)
+            known, step = (
+                FidelityKnown(stay.id, EXACT, "", self.frameworks[stay.id.trial]),
+                self.step(stay),
+            )
             told += [RunStarted(stay.id, step, 0.1, 10_000), known]
             for count in (1, 60):
                 step, busy = step + count, count / len(stay.devices)
@@ -440,11 +515,22 @@ class WidthMachine(RuleBasedStateMachine):
         told = []
         for stay in self.runs(Phase.SUSPENDING):
             saved = checkpoint(str(stay.id), self.step(stay), len(stay.devices))
-            saved = replace(saved, nodes=("n", "m"))
+            of = stay.devices[0][0] if image and self.has_written(stay) else ""
+            saved = replace(saved, nodes=("n", "m", "o"), image_of=of)
             told.append(RunSuspended(stay.id, Tier.CHECKPOINT, saved.step, saved, 0.5))
         self.book.tell(*told)
         for stay in self.runs(Phase.STARTING) if begins else ():
-            self.book.tell(RunFailed(stay.id, begins, "a batch of 48 in 2", "OtherProgram", 0))
+            kind, words = begins, "" if begins == "lost" else "a batch of 48 in 2"
+            if begins == "memory":
+                kind, words = "exception", "out of memory"
+            width = len(stay.devices)
+            self.book.tell(RunFailed(stay.id, kind, words, words, 0, devices=width))
+
+    def has_written(self, stay: Run) -> bool:
+        """Whether the trial has a checkpoint that is no image."""
+        trial = self.book.trial(stay.id.trial)
+        saved = trial.checkpoint
+        return trial.before_image is not None or (saved is not None and not saved.image_of)
 
     def step(self, stay: Run) -> int:
         return self.book.trial(stay.id.trial).step
@@ -454,7 +540,8 @@ class WidthMachine(RuleBasedStateMachine):
         runs = self.runs(Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING)
         here = [stay for stay in runs if stay.devices[0].startswith(node)]
         alive = [LiveRun(stay.id, "running", stay.devices, 0) for stay in here]
-        self.book.tell(joined(devices, node, boot, alive))
+        there = joined(devices, node, boot, alive)
+        self.book.tell(replace(there, image_features=("avx",)))
 
     @rule(node=st.sampled_from("nm"), drained=st.booleans())
     def a_node_is_drained_or_not(self, node: str, drained: bool) -> None:
@@ -475,13 +562,17 @@ class WidthMachine(RuleBasedStateMachine):
         self.book.at(self.book.now + seconds)
 
     def teardown(self) -> None:
-        """With one device, both go on within the times that are set for them."""
+        """With one device of more memory, both go on within the times that are set for them."""
         self.a_quota_changes(None)
-        self.a_node_comes("m", 1, "c")
-        self.a_node_is_drained_or_not("m", False)
-        self.trained = {t.id for t in self.book.state.trials.values() if t.phase.final}
+        self.a_node_goes("n")
+        self.a_node_goes("m")
+        self.book.tell(NodeUndrained("o", "undrained"))
+        trials = self.book.state.trials.values()
+        ended = {t.id: t.reason for t in trials if t.phase.final}
+        assert all("no other device has more memory" in reason for reason in ended.values()), ended
+        self.trained = set(ended)
         for _ in range(20):
-            self.a_turn("")
+            self.a_turn("", False)
             if len(self.trained) == 2:
                 return
             self.book.at(max(self.book.now, self.book.scheduler.deadline or 0.0))

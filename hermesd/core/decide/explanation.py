@@ -10,7 +10,7 @@ from hermesd.core.decide.gangs import has_room, widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
-from hermesd.core.going_on import hopeless_image, image_given_up_at
+from hermesd.core.going_on import goes_on_from_image, hopeless_image, image_given_up_at
 from hermesd.core.model import (
     DEFAULT_POOL,
     Device,
@@ -326,14 +326,26 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
     if asked.narrower_at is not None:
-        words += f" ({state.made_for(trial)}): if no node has so many for it, or its user may not"
-        words += f" have them, in {max(0.0, asked.narrower_at - asked.now):.0f} s, it goes on on"
-        words += f" {study.devices}, if need be from an earlier checkpoint or from the beginning"
+        words += _until_narrower(state, trial, asked.narrower_at - asked.now)
     for width, seconds in sorted(trial.width_seconds.items()):
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:
         cost = resize_seconds(trial, state.facts[study.id])
         words += f"; it was resized {trial.resizes} times, for {cost:.2g} s each"
+    return words
+
+
+def _until_narrower(state: State, trial: Trial, seconds: float) -> str:
+    """How long it waits for as many devices as its checkpoint is of, and what then."""
+    width, is_image = state.made_for(trial), goes_on_from_image(trial)
+    words = f"; its {'image' if is_image else 'checkpoint'} is of {width} "
+    words += f"{'device' if width == 1 else 'devices'}: if no node has so many for it, or its user"
+    words += f" may not have them, in {max(0.0, seconds):.0f} s, it goes on "
+    if is_image and trial.before_image is not None:
+        return f"{words}from its checkpoint of step {trial.before_image.step}"
+    if not trial.keeps_width:
+        return f"{words}from the beginning"
+    words += "on as few as it may, if need be from an earlier checkpoint or from the beginning"
     return words
 
 

@@ -19,6 +19,7 @@ from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import OVERHEAD_SHARE, expected
 from hermesd.core.decide.resizing import WORTH, Resize
 from hermesd.core.fast_replace import replace
+from hermesd.core.going_on import without_width
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, Time, TrialId
 from hermesd.core.placement import are_enough, fewest_on, switch_seconds
 from hermesd.core.quotas import DeviceQuotas
@@ -102,16 +103,22 @@ def fitting(
 
 
 def lacks_width(state: Tables, queues: Queues, trial: Trial) -> bool:
-    """Whether the trial waits for as many devices as its checkpoint was made on, and no node has so
-    many, or its user may not have them, while it could have as few as its study allows."""
-    study, width = state.studies[trial.spec.study], state.made_for(trial)
-    quota = state.terms_of(study.owner).max_devices
-    most = math.inf if quota is None else quota
+    """Whether the trial waits for as many devices as its checkpoint is of, and no node has so many,
+    or its user may not have them, while it could go on if it did not wait for those."""
+    study = state.studies[trial.spec.study]
+    most = state.terms_of(study.owner).max_devices
     waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
-    if not (waits and trial.keeps_width and study.devices < width and study.devices <= most):
+    if not (waits and study.elastic and state.made_for(trial)):
         return False
-    lacks = most < width or not has_room(state, queues, trial, width)
-    return lacks and has_room(state, queues, trial, study.devices)
+    if (most is not None and most < study.devices) or _has_enough(state, queues, trial):
+        return False
+    free = without_width(state, trial)
+    return free is not None and _has_enough(state, queues, free)
+
+
+def _has_enough(state: Tables, queues: Queues, trial: Trial) -> bool:
+    """Whether a node that is there has as many devices as the trial needs, free or not."""
+    return are_enough(state, trial, (device.id for device in fitting(state, queues, trial)))
 
 
 class Gangs:
@@ -189,8 +196,7 @@ class Gangs:
 
     def has_room(self, trial: Trial) -> bool:
         """Whether a node that is there has as many devices as the trial needs, free or not."""
-        devices = (device.id for device in fitting(self.state, self.queues, trial))
-        return are_enough(self.state, trial, devices)
+        return _has_enough(self.state, self.queues, trial)
 
     def elsewhere(self, trial: Trial, free: MutableMapping[DeviceId, None]) -> Resize | None:
         """Have a running trial of several devices, whose quantum is over, go on on others of those

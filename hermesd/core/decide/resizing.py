@@ -137,7 +137,8 @@ class Resizing:
         is_image = trial.checkpoint is not None and trial.checkpoint.image_of
         if speed is None or is_image or not trial.fidelity.restorable:
             return None
-        if not is_of_any_width(trial) or _outgrew(trial):
+        # One has as many as its memory needs, which differs by kind: no more for speed.
+        if not is_of_any_width(trial) or trial.has_outgrown:
             return None
         least = state.fewest(trial)
         most = min(study.widest, 2 * tried_up_to(trial, gains, study.devices))
@@ -171,7 +172,7 @@ class Resizing:
         least = self._state.fewest(trial)
         most = self._state.studies[trial.spec.study].widest
         wanted = min(self._wanted.get(trial.id, least), most)
-        if not is_of_any_width(trial) or _outgrew(trial):
+        if not is_of_any_width(trial) or trial.has_outgrown:
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
             return least
@@ -211,12 +212,6 @@ class Resizing:
                 has = len(trial.run.devices)
                 saved += _seconds(job, has) - _seconds(job, self._wanted.get(job.trial, has))
         return saved
-
-
-def _outgrew(trial: Trial) -> bool:
-    """Whether it has as many devices as it needs for its memory, which differs from one kind to
-    another: it is not resized for speed."""
-    return any(old.outgrew for old in trial.failures)
 
 
 def _seconds(job: ElasticJob, width: int) -> float:

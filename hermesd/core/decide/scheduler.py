@@ -50,7 +50,12 @@ from hermesd.core.events import (
     WidthGivenUp,
 )
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
-from hermesd.core.going_on import hopeless_image, image_given_up_at, width_patience_seconds
+from hermesd.core.going_on import (
+    goes_on_from_image,
+    hopeless_image,
+    image_given_up_at,
+    width_patience_seconds,
+)
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     DeviceId,
@@ -353,8 +358,12 @@ class Scheduler:
     def due(self, now: Time) -> list[Event]:
         """Events that time alone causes; to be observed and journaled like any other."""
         lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
-        lost += [ImageGivenUp(trial) for trial, at in self._hopeless() if at <= now]
-        return lost + [WidthGivenUp(trial) for trial, at in self._too_wide() if at <= now]
+        images = {trial: None for trial, at in self._hopeless() if at <= now}
+        narrower = {trial: None for trial, at in self._too_wide() if at <= now}
+        trials = self.state.trials
+        images |= {trial: None for trial in narrower if goes_on_from_image(trials[trial])}
+        widths = [WidthGivenUp(trial) for trial in narrower if trial not in images]
+        return [*lost, *map(ImageGivenUp, images), *widths]
 
     def take_failures(self) -> list[PolicyError]:
         """Policies that raised since the last call: folded in already, to be journaled."""

@@ -21,7 +21,7 @@ from hermesd.core.events import (
     WidthGivenUp,
 )
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import IMAGE_GIVEN_UP
+from hermesd.core.going_on import IMAGE_GIVEN_UP, goes_on_from_image, without_width
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Copying, Ending, Trial, remembered
@@ -173,12 +173,17 @@ def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
 def fold_width_given_up(state: Tables, event: WidthGivenUp) -> None:
     """The checkpoint is like any other from now on: one that fails twice more is set aside."""
     trial = state.trial(event.trial)
-    saved, before = trial.checkpoint, trial.copied
-    if saved is None or not state.made_for(trial) or trial.phase is not Phase.WAITING:
-        raise Rejected(f"{trial.id} does not wait with a checkpoint of one number of devices")
-    known = replace(saved, devices=0)
-    copied = known if before is not None and before.id == saved.id else before
-    state.put(replace(trial, checkpoint=known, copied=copied))
+    if trial.checkpoint is None or trial.phase is not Phase.WAITING:
+        raise Rejected(f"{trial.id} does not wait with a checkpoint")
+    free = without_width(state, trial)
+    if free is None or goes_on_from_image(trial):
+        return  # earlier journals have it of images as well, on which it has no effect
+    if free.checkpoint is None:
+        words = f"no node had as many devices as its checkpoint of step {trial.step} is of"
+        free = replace(progress.rewound(free), reason=f"from the beginning: {words}")
+        for each in (trial.checkpoint, trial.copied):
+            _leave_over(state, free, each)
+    state.put(free)
 
 
 def gone_back(state: Tables, trial: Trial, name: CheckpointId | None) -> Trial:

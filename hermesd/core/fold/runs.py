@@ -188,7 +188,7 @@ def _learn(state: Tables, trial: Trial, event: Checkpointed | FidelityKnown) -> 
 def _confines(state: Tables, trial: Trial, checkpoint: Checkpoint) -> bool:
     """Whether a trial that ran out of memory could go on nowhere from this checkpoint, which is
     only heard of now, as it is of so many devices as were too few."""
-    if not any(old.outgrew for old in trial.failures):
+    if not trial.has_outgrown:
         return False
     return can_go_on(state, trial) and not can_go_on(state, replace(trial, checkpoint=checkpoint))
 

@@ -29,6 +29,7 @@ from hermesd.core.model import (
     TrialId,
 )
 from hermesd.core.trial import Trial
+from hermesd.core.widths import as_told
 
 START_ALLOWANCE = 2.0  # times the longest start of a trial, for the next one
 
@@ -100,7 +101,7 @@ def assignment(
     work = replace(work, forks=tuple(sorted({each for each in parts if each is not None})))
     return Assignment(
         launch,
-        study.as_own(trial.checkpoint) if launch.checkpoint and trial.checkpoint else None,
+        as_told(trial, study) if launch.checkpoint else None,
         work,
         study,
         result_checkpoint=held.id if held is not None else "",
