@@ -16,8 +16,6 @@ from hermesd.core.trial import UNFIT, Trial
 
 # For so long at least a trial waits for a node that can use its checkpoint.
 PATIENCE_SECONDS = 60.0
-# For so long at most for as many devices as that is of.
-MOST_WIDTH_PATIENCE_SECONDS = 3600.0
 IMAGE_GIVEN_UP = "no node can bring back the image of its processes"
 
 
@@ -87,10 +85,10 @@ def image_given_up_at(trial: Trial) -> Time:
 
 def width_patience_seconds(trial: Trial) -> float:
     """For how long a trial waits for as many devices as its checkpoint is of, while no node has so
-    many: for as long as it takes to train again what it would lose, within an hour: a head that is
-    restarted counts anew."""
+    many: for as long as it takes to train again what it would lose. A head that is restarted counts
+    anew: to wait too long costs less than what was trained."""
     kept = trial.before_image.step if goes_on_from_image(trial) and trial.before_image else 0
-    return min(_patience_seconds(trial, trial.step - kept), MOST_WIDTH_PATIENCE_SECONDS)
+    return _patience_seconds(trial, trial.step - kept)
 
 
 def _patience_seconds(trial: Trial, steps: int) -> float:
