@@ -13,6 +13,7 @@ from hermesd.core.fast_replace import replace
 from hermesd.core.model import Checkpoint, Node, NodeId, Phase, Time
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import UNFIT, Trial
+from hermesd.core.widths import pinned
 
 # For so long at least a trial waits for a node that can use its checkpoint.
 PATIENCE_SECONDS = 60.0
@@ -104,15 +105,20 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
     """The trial as it would be if it waited no longer for as many devices as its checkpoint is of;
     None if it has to.
 
-    An image of processes is given up for the checkpoint before it. What could not be used on
-    another number may have failed for another reason, and is tried on any. What nobody has tried so
-    could seem to work and be wrong: it is begun anew, if nothing of others or of a result is lost.
+    An image of processes is given up for the checkpoint before it, unless that could only be given
+    up for the beginning. What could not be used on another number may have failed for another
+    reason, and is tried on any. What nobody has tried so could seem to work and be wrong: it is
+    begun anew, if nothing of others or of a result is lost.
     """
     if goes_on_from_image(trial):
         older = trial.before_image
         if older is None or not _is_there(state, older):
             return None
-        return replace(trial, checkpoint=older, before_image=None, freed=older.id)
+        back = replace(trial, checkpoint=older, before_image=None)
+        if pinned(back, state.studies[trial.spec.study]):
+            further = without_width(state, back)
+            return further if further is not None and further.checkpoint is not None else None
+        return back
     if trial.keeps_width and trial.checkpoint is not None:
         return replace(trial, freed=trial.checkpoint.id)
     if trial.forked or trial.result or trial.spec.root:

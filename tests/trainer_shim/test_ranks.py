@@ -209,9 +209,9 @@ def test_torchs_distributed_data_parallel_differs_by_rounding_on_another_number_
 def test_tensorflows_multi_worker_strategy_comes_to_the_same_weights(
     zygote: Zygote, tmp_path: Path
 ) -> None:
-    expected = undisturbed(tmp_path / "plain", 2, 500, MULTI_WORKER, zygote)
+    expected = undisturbed(tmp_path / "plain", 2, 1000, MULTI_WORKER, zygote)
     assert len({word.split()[1] for word in expected}) == 1
-    trial = trial_of(tmp_path / "cut", 2, MULTI_WORKER, "500", seed=1)
+    trial = trial_of(tmp_path / "cut", 2, MULTI_WORKER, "1000", seed=1)
     with ending(trial.launch(zygote)) as trial:
         trial.start()
         steps_begin(trial)

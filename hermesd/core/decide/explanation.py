@@ -325,8 +325,12 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
             words += why_no_wider(state, trial, max(full))
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
-    if asked.narrower_at is not None:
-        words += _until_narrower(state, trial, asked.narrower_at - asked.now)
+    if trial.run is None and (width := state.made_for(trial)):
+        noun = "image" if goes_on_from_image(trial) else "checkpoint"
+        noun = "process" if trial.kept is not None and trial.kept.tier.in_process else noun
+        words += f"; its {noun} is of {width} device{'' if width == 1 else 's'}"
+        if asked.narrower_at is not None:
+            words += _until_narrower(trial, asked.narrower_at - asked.now)
     for width, seconds in sorted(trial.width_seconds.items()):
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:
@@ -335,13 +339,11 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
     return words
 
 
-def _until_narrower(state: State, trial: Trial, seconds: float) -> str:
+def _until_narrower(trial: Trial, seconds: float) -> str:
     """How long it waits for as many devices as its checkpoint is of, and what then."""
-    width, is_image = state.made_for(trial), goes_on_from_image(trial)
-    words = f"; its {'image' if is_image else 'checkpoint'} is of {width} "
-    words += f"{'device' if width == 1 else 'devices'}: if no node has so many for it, or its user"
-    words += f" may not have them, in {max(0.0, seconds):.0f} s, it goes on "
-    if is_image and trial.before_image is not None:
+    words = ": if no node has so many for it, or its user may not have them, in"
+    words += f" {max(0.0, seconds):.0f} s, it goes on "
+    if goes_on_from_image(trial) and trial.before_image is not None:
         return f"{words}from its checkpoint of step {trial.before_image.step}"
     if not trial.keeps_width:
         return f"{words}from the beginning"

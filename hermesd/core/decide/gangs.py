@@ -10,7 +10,9 @@ A device that is free before takes a trial whose quantum ends by then (backfilli
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
@@ -102,23 +104,52 @@ def fitting(
                 yield slot.device
 
 
-def lacks_width(state: Tables, queues: Queues, trial: Trial) -> bool:
+def lacks_width(
+    state: Tables, queues: Queues, trial: Trial, roomy: Callable[[int], Sequence[NodeId]]
+) -> bool:
     """Whether the trial waits for as many devices as its checkpoint is of, and no node has so many,
-    or its user may not have them, while it could go on if it did not wait for those."""
+    or its user may not have them, while it could go on if it did not wait for those.
+
+    Args:
+        roomy: the nodes with so many devices, `rooms` of the state as it is. Trials that wait are
+            asked of no others, as they are many.
+    """
     study = state.studies[trial.spec.study]
     most = state.terms_of(study.owner).max_devices
     waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
-    if not (waits and study.elastic and state.made_for(trial)):
+    if not (waits and study.elastic and (width := state.made_for(trial))):
         return False
-    if (most is not None and most < study.devices) or _has_enough(state, queues, trial):
+    if most is not None and most < study.devices:
+        return False
+    if _has_enough(state, queues, trial, roomy(width)):
         return False
     free = without_width(state, trial)
     return free is not None and _has_enough(state, queues, free)
 
 
-def _has_enough(state: Tables, queues: Queues, trial: Trial) -> bool:
-    """Whether a node that is there has as many devices as the trial needs, free or not."""
-    return are_enough(state, trial, (device.id for device in fitting(state, queues, trial)))
+def rooms(state: Tables) -> Callable[[int], Sequence[NodeId]]:
+    """The nodes that have so many sound devices of one kind, free or not, as of when that is asked
+    first."""
+
+    @cache
+    def widths() -> dict[NodeId, int]:
+        found: dict[NodeId, int] = {}
+        for node in state.nodes.values():
+            slots = map(state.slots.__getitem__, node.devices if node.open else ())
+            counts = Counter(slot.device.kind for slot in slots if slot.sound)
+            found[node.id] = max(counts.values(), default=0)
+        return found
+
+    return cache(lambda width: [node for node, most in widths().items() if most >= width])
+
+
+def _has_enough(
+    state: Tables, queues: Queues, trial: Trial, nodes: Iterable[NodeId] | None = None
+) -> bool:
+    """Whether a node that is there, of all or of some, has as many devices as the trial needs, free
+    or not."""
+    devices = fitting(state, queues, trial, nodes)
+    return are_enough(state, trial, (device.id for device in devices))
 
 
 class Gangs:

@@ -36,7 +36,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import Explanation, Question, explain, left_idle, why_paused
-from hermesd.core.decide.gangs import gathered, lacks_width
+from hermesd.core.decide.gangs import gathered, lacks_width, rooms
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
@@ -327,19 +327,20 @@ class Scheduler:
         return [(t.id, image_given_up_at(t)) for t in trials if hopeless_image(self.state, t)]
 
     def _too_wide(self) -> list[tuple[TrialId, Time]]:
-        """The trials that wait for more devices than any node has, and when each goes on on
-        fewer."""
-        state, known = self.state, self._lacking
-        trials = [state.trials[trial_id] for trial_id in state.demanding if trial_id in known]
-        lacking = [trial for trial in trials if lacks_width(state, self._queues, trial)]
-        return [(each.id, known[each.id] + width_patience_seconds(each)) for each in lacking]
+        """The trials that waited at the last decision for more devices than any node has, and when
+        each goes on on fewer."""
+        trials, known = self.state.trials, self._lacking
+        return [
+            (trial_id, known[trial_id] + width_patience_seconds(trials[trial_id]))
+            for trial_id in self.state.demanding
+            if trial_id in known
+        ]
 
-    def _note_lacking(self, now: Time) -> None:
-        """Note since when trials lack the number of devices that their checkpoint is of."""
-        state, since = self.state, self._lacking
-        trials = [state.trials[trial_id] for trial_id in state.demanding]
-        lacking = [each.id for each in trials if lacks_width(state, self._queues, each)]
-        self._lacking = {trial_id: since.get(trial_id, now) for trial_id in lacking}
+    def _lack_width(self, trial_ids: Iterable[TrialId]) -> list[TrialId]:
+        """Those of these trials that lack the number of devices that their checkpoint is of."""
+        state, roomy = self.state, rooms(self.state)
+        trials = [state.trials[trial_id] for trial_id in trial_ids]
+        return [each.id for each in trials if lacks_width(state, self._queues, each, roomy)]
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -359,7 +360,7 @@ class Scheduler:
         """Events that time alone causes; to be observed and journaled like any other."""
         lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
         images = {trial: None for trial, at in self._hopeless() if at <= now}
-        narrower = {trial: None for trial, at in self._too_wide() if at <= now}
+        narrower = self._lack_width(trial for trial, at in self._too_wide() if at <= now)
         trials = self.state.trials
         images |= {trial: None for trial in narrower if goes_on_from_image(trials[trial])}
         widths = [WidthGivenUp(trial) for trial in narrower if trial not in images]
@@ -423,7 +424,8 @@ class Scheduler:
         if self._look:
             look(self.state, issue)
             self._look = False
-        self._note_lacking(now)
+        since = self._lacking
+        self._lacking = {t: since.get(t, now) for t in self._lack_width(self.state.demanding)}
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
