@@ -61,6 +61,12 @@ alike(optimizer_2.state_dict(), own[2])
 print("ALIKE")
 """
 
+# In a program: copies of what it may end with have taken all the time that they may.
+SPENT = """
+from trainer_shim.adapters.torch import loop as ends
+ends._ALLOWED_SECONDS = ends._SHARE = -1.0
+"""
+
 
 @pytest.mark.parametrize("is_suspended", [False, True])
 def test_models_and_optimizers_are_plain_state_dicts(tmp_path: Path, is_suspended: bool) -> None:
@@ -88,13 +94,12 @@ def test_models_and_optimizers_are_plain_state_dicts(tmp_path: Path, is_suspende
 
 def test_the_last_weights_are_kept_whatever_copies_cost(tmp_path: Path) -> None:
     """Those of the passes before have taken all the time that they may."""
-    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
     body = NETWORK + TRAINED.replace("in DataLoader(data, batch_size=8)", "in loader").replace(
         "for epoch", "loader = DataLoader(data, batch_size=8)\nfor epoch"
     )
     evaluated = "with torch.no_grad():\n    for data, _ in loader:\n        model(data)\nfinal()"
     body = body.replace("final()", evaluated)
-    runs = Runs(None, tmp_path, programs.program(spent + body, seeded=True))
+    runs = Runs(None, tmp_path, programs.program(SPENT + body, seeded=True))
     with runs.trial("trained") as trial:
         trial.start()
         ended = trial.until("completed")
@@ -138,13 +143,12 @@ print(model[0].seen, own["0._extra_state"]["seen"])
 def test_what_a_module_adds_to_its_state_dict_is_loaded_or_said_to_be_missing(
     tmp_path: Path, is_copied: bool, shown: str
 ) -> None:
-    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
     made, trained = EXTRA.replace("{shown}", shown), EXTRA_TRAINED
     if not is_copied:
         trained = trained.replace("for epoch in range(3):", "epoch = 0\nwhile True:").replace(
             "    for one", "    epoch += 1\n    if epoch > 3: break\n    for one"
         )
-    program = ("" if is_copied else spent) + made + trained
+    program = ("" if is_copied else SPENT) + made + trained
     runs = Runs(None, tmp_path, programs.program(program, seeded=True))
     with runs.trial("extra") as trial:
         trial.start()
@@ -220,8 +224,7 @@ BY_EPOCHS = """loader, epoch = DataLoader(data, batch_size=8), 0
 def test_what_was_trained_last_is_kept_where_nothing_goes_on_from_the_end(
     tmp_path: Path, loop: str, batch: str, target: str
 ) -> None:
-    spent = "from trainer_shim.adapters import ends\nends._ALLOWED_SECONDS = ends._SHARE = -1.0\n"
-    body = spent + LEFT.format(loop=loop, batch=batch, target=target)
+    body = SPENT + LEFT.format(loop=loop, batch=batch, target=target)
     runs = Runs(None, tmp_path, programs.program(body, seeded=True))
     with runs.trial("left") as trial:
         trial.start()
@@ -241,7 +244,7 @@ def test_what_was_trained_last_is_kept_where_nothing_goes_on_from_the_end(
 def test_an_end_that_is_of_an_earlier_step_has_the_last_weights_beside_it(tmp_path: Path) -> None:
     """Only the first pass may be copied."""
     body = """
-from trainer_shim.adapters import ends
+from trainer_shim.adapters.torch import loop as ends
 model = nn.Linear(6, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader, epoch = DataLoader(data, batch_size=8), 0
