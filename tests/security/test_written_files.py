@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-from collections.abc import Callable
 from contextlib import chdir, suppress
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from hermesd.node.machine import detached
 from hermesd.node.storage import trial_folder
 from hermesd.node.storage.trial_folder import TrialFolder
+from tests.security.test_forged_checkpoints import INSTEAD
 
 SAID = {"kind": "completed", "attempt": 2, "seq": 9}
 HUGE = 1 << 42
@@ -24,20 +23,6 @@ def folder(tmp_path: Path) -> TrialFolder:
     folder = TrialFolder(tmp_path / "trials", tmp_path / "run", "digits/17")
     folder.path.mkdir(parents=True)
     return folder
-
-
-def _listen(name: str) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(name)
-
-
-INSTEAD: dict[str, Callable[[str], None]] = {
-    "pipe": os.mkfifo,
-    "socket": _listen,
-    "folder": os.mkdir,
-    "circle": lambda name: os.symlink(name, name),
-    "endless": lambda name: os.symlink("/dev/zero", name),
-}
 
 
 @pytest.mark.parametrize("kind", INSTEAD)
