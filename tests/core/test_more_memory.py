@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.commands import Command, Launch, Renew, Suspend, WriteDown
+from hermesd.core.decide.gangs import lacks_width, rooms
+from hermesd.core.decide.queue import Queues
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Event,
@@ -25,6 +28,7 @@ from hermesd.core.events import (
     TermsSet,
 )
 from hermesd.core.model import (
+    DeviceId,
     Fidelity,
     Phase,
     Plugin,
@@ -38,7 +42,7 @@ from hermesd.core.model import (
 from hermesd.core.placement import make_placement
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
-from hermesd.core.trial import RESTORE
+from hermesd.core.trial import RESTORE, Trial
 from hermesd.core.widths import pinned
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
@@ -234,6 +238,25 @@ def test_one_failed_restore_does_not_end_a_trial_whose_devices_are_not_there_jus
     assert book.trial().phase is Phase.WAITING
     book.at(89).expect().at(90).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
     assert book.trial().checkpoint.devices == 2, "on how many it was made is not forgotten"
+
+
+def test_who_waits_for_a_number_of_devices_is_asked_of_no_nodes_with_fewer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A decision takes no longer for each of many nodes, where many trials wait so."""
+    book, asked = failed_alone(), Counter[str]()
+    fits = Queues.fits
+    book.tell(*(joined(1, f"m{number}", memory=[GIB]) for number in range(20)))
+
+    def counted(queues: Queues, trial: Trial, device: DeviceId) -> bool:
+        asked[device] += 1
+        return fits(queues, trial, device)
+
+    monkeypatch.setattr(Queues, "fits", counted)
+    assert book.trial().phase is Phase.WAITING
+    roomy = rooms(book.state)
+    assert lacks_width(book.state, book.scheduler._queues, book.trial(), roomy)
+    assert set(asked) <= {"m/0"}, "which it goes on on in the end, and was found first"
 
 
 def test_what_was_tried_on_fewer_goes_back_to_as_many_as_its_checkpoint_was_made_on() -> None:
