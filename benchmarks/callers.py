@@ -38,9 +38,9 @@ import grpc
 from benchmarks.daemons import Daemons, daemons
 from benchmarks.report import median, publish, quantile
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2, enrol_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enroll_pb2, enroll_pb2_grpc
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.security.enrolment import Membership, channel_options, enrol
+from hermesd.security.enrollment import Membership, channel_options, enroll
 
 LOADS = ("preview", "get", "export", "retry", "watch")
 CALLS_PER_SECOND = 20
@@ -249,11 +249,11 @@ async def prepared(head: Daemons, folder: Path, trials: int, is_large: bool) -> 
     word = (head.folder / "head" / "token").read_text().split("\n")[0]
     admin = (("authorization", f"Bearer {word}"),)
     async with grpc.aio.insecure_channel(f"unix:{head.folder}/head/head.sock") as channel:
-        enrolment: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        enrollment: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
         for name in ("alice", "bob"):
-            asked = enrol_pb2.InviteRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name=name)
-            token = (await enrolment.Invite(asked, metadata=admin)).token
-            await asyncio.to_thread(enrol, head.address, token, name, folder / name)
+            asked = enroll_pb2.InviteRequest(role=enroll_pb2.IDENTITY_ROLE_USER, name=name)
+            token = (await enrollment.Invite(asked, metadata=admin)).token
+            await asyncio.to_thread(enroll, head.address, token, name, folder / name)
     large = [("alice", "large", trials)] if is_large else []
     for name, called, size in (*large, ("bob", "small", 4)):
         async with connected(folder / name) as channel:

@@ -33,7 +33,7 @@ from benchmarks.report import median, publish
 from hermesctl import Client
 from hermesctl.sdk.events import EventKind
 from hermesd.head.security.authority import Authority
-from hermesd.security.enrolment import key_pem, write_private
+from hermesd.security.enrollment import key_pem, write_private
 from hermesd.security.identity import Identity, Role
 
 # Every quantum is over once.
@@ -84,10 +84,10 @@ def submit(hermes: Client, folder: Path, trials: int, megabytes: int) -> str:
 # Many nodes.
 
 
-def enrol_all(head: Daemons, count: int) -> Path:
+def enroll_all(head: Daemons, count: int) -> Path:
     """Certificates for so many nodes, as the head's own authority gives them; their folders.
 
-    Before the head starts: an enrolment of its own for each would measure just that.
+    Before the head starts: an enrollment of its own for each would measure just that.
     """
     state, members = head.folder / "head", head.folder / "members"
     state.mkdir()
@@ -130,7 +130,7 @@ def told(process: subprocess.Popen[str], line: str = "") -> str:
 def under_nodes(count: int, seconds: float) -> list[str | float]:
     """A row: what so many nodes cost the head, and what they wait."""
     with daemons() as head:
-        members = enrol_all(head, count)
+        members = enroll_all(head, count)
         pid = head.start_head()
         before = resident_kib(pid)
         with swarm(head, members) as nodes, head.client() as hermes:

@@ -30,7 +30,7 @@ class Daemons:
         self._environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("HERMES_")},
             "HERMES_HEAD_LISTEN": self.address,
-            "HERMES_HEAD_ENROL": f"127.0.0.1:{_free_port()}",
+            "HERMES_HEAD_ENROLL": f"127.0.0.1:{_free_port()}",
             "HERMES_HEAD_STATE_DIR": str(folder / "head"),
             "HERMES_NODE_RUN_AS": "self",
             **settings,

@@ -38,7 +38,7 @@ DEVICE = Device("n/cpu:0", "n", "cpu", 1 << 34, (0,))
 
 
 async def rate(journal: Journal, writers: int, batch: int, rounds: int) -> tuple[float, float]:
-    """Acknowledged entries a second and the 99th percentile of an acknowledgement's seconds."""
+    """Acknowledged entries a second and the 99th percentile of an acknowledgment's seconds."""
     entry = RunStarted(RunId("bench/0", 1), 0, 0.1)
     waits: list[float] = []
 

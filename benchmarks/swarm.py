@@ -39,7 +39,7 @@ from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import OPTIONS
 from hermesd.pb.hermes.v1 import node_pb2, node_pb2_grpc, types_pb2
 from hermesd.security import pem
-from hermesd.security.enrolment import Membership, channel_options
+from hermesd.security.enrollment import Membership, channel_options
 
 METRICS = ("loss", *(f"metric_{number}" for number in range(11)))
 STEPS = 10
@@ -60,7 +60,7 @@ _OPTIONS = [
 
 @dataclass
 class Seen:
-    """Seconds that answers took: leases, acknowledgements of reports, commands at quanta's ends."""
+    """Seconds that answers took: leases, acknowledgments of reports, commands at quanta's ends."""
 
     lease: list[float] = field(default_factory=list)
     safe: list[float] = field(default_factory=list)

@@ -175,7 +175,7 @@ def join(
     slots: Slots = None,
     run_as: RunAs = None,
     serve: Annotated[
-        bool, typer.Option("--serve/--enrol-only", help="Run the node daemon at once.")
+        bool, typer.Option("--serve/--enroll-only", help="Run the node daemon at once.")
     ] = True,
     guest: Annotated[
         bool,

@@ -213,7 +213,7 @@ def command_to_proto(order: Order) -> pb.AttachResponse:
 def command_from_proto(response: pb.AttachResponse, node: NodeId) -> Order | None:
     """The order that a head's message stands for, at this node. Raises Malformed.
 
-    None for what orders nothing: welcome, acknowledgement, lease, farewell, a client's wish to
+    None for what orders nothing: welcome, acknowledgment, lease, farewell, a client's wish to
     see a file, and kinds that a newer head knows.
     """
     name = response.WhichOneof("message")

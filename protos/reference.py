@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 # What clients speak; nodes and the head speak node.proto and transfer.proto among themselves.
-FILES = ("hermes/v1/control.proto", "hermes/v1/enrol.proto", "hermes/v1/types.proto")
+FILES = ("hermes/v1/control.proto", "hermes/v1/enroll.proto", "hermes/v1/types.proto")
 _HEADING = """# Wire reference
 
 Every method and message that a client uses, from `protos/hermes/v1/`. [wire.md](wire.md) explains

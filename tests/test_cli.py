@@ -101,7 +101,7 @@ def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path)
     [
         "node --state {}",
         "node --state {} --head unix:/nowhere",
-        "node join --enrol-only --state {} 10.1.2.3:7411 x",
+        "node join --enroll-only --state {} 10.1.2.3:7411 x",
         "head --state {} --embedded",
         "head --state {} --repair",
         "backup --state {} {}/b.tar",

@@ -263,7 +263,7 @@ BAD_FILES = [
     ),
     ("[head\n", r"hermesd.toml: is not TOML"),
     ("[head]\nlisten = '7411'\n", r"head\.listen = 7411: expected host:port"),
-    ("[head]\nenrol = 7412\n", r"head\.enrol = 7412: expected host:port, for example"),
+    ("[head]\nenroll = 7412\n", r"head\.enroll = 7412: expected host:port, for example"),
     ("[head]\nlisten = 'h:99999'\n", r"head\.listen = h:99999: expected host:port"),
     ("[head]\nmetrics_port = 0\n", r"head\.metrics_port = 0: expected greater than or equal to 1"),
     ("[head]\nblob_limit_bytes = '5 GB'\n", r"blob_limit_bytes = 5 GB: .*such as 512MiB"),

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.cli import DESCRIPTORS_MIN, REFUSED
 from hermesd.head.security.authority import Authority
-from hermesd.security.enrolment import Membership, key_pem, write_private
+from hermesd.security.enrollment import Membership, key_pem, write_private
 from hermesd.security.identity import Identity, Role
 from tests.forked import Forked
 
@@ -139,13 +139,13 @@ def test_a_node_whose_state_holds_something_else(name: str, tmp_path: Path) -> N
     assert "; expected a " in line
 
 
-@pytest.mark.parametrize("key", ["listen", "enrol", "metrics_port"])
+@pytest.mark.parametrize("key", ["listen", "enroll", "metrics_port"])
 def test_a_head_without_a_port(key: str, tmp_path: Path) -> None:
     with taken_port() as taken, taken_port() as other:
         pass
     with socket.create_server(("127.0.0.1", taken)):
         port = str(taken) if key == "metrics_port" else f"127.0.0.1:{taken}"
-        settings = {"enrol": f'enrol = "{port}"\nlisten = "127.0.0.1:{other}"'}
+        settings = {"enroll": f'enroll = "{port}"\nlisten = "127.0.0.1:{other}"'}
         setting = settings.get(key, f'{key} = "{port}"')
         config = tmp_path / "hermes.toml"
         config.write_text(f"[head]\n{setting}\n".replace(f'"{taken}"', str(taken)))

@@ -167,6 +167,28 @@ def is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
+# British spellings. (A call is `cancelled`, as in asyncio and gRPC.)
+BRITISH = re.compile(
+    r"\b(?!(?:adver|exper|prac|trea)tis)"
+    r"[a-z]+(?:[ael]r|al|g?n|im|or|nom|t|tom)is(?:e[ds]?|ing|ations?)\b"
+    r"|\b(?:behavi|col|fav|neighb)our|enrol(?!l)|(?:acknowledg|judg)ement"
+    r"|(?:label|model|signal|travel)l(?:ed|ing)"
+    r"|\b(?:afterwards|towards|whilst|centre|grey|learnt|spelt|licence|analyse[ds]?)\b",
+    re.IGNORECASE,
+)
+
+
+def test_what_people_read_is_spelled_in_the_american_way() -> None:
+    texts = [path for path in SOURCES if name(path).split("/")[0] in (*PRODUCT, "benchmarks")]
+    texts += [*DOCUMENTS, *(ROOT / "protos").rglob("*.proto"), ROOT / "Makefile"]
+    british = {
+        f"{name(path)}: {found[0]}"
+        for path in texts
+        for found in BRITISH.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert british == set()
+
+
 def test_cited_decisions_exist() -> None:
     known = {f"D{int(path.name[:4])}" for path in DECISIONS}
     assert known

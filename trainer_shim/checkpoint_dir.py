@@ -215,7 +215,7 @@ class Builder:
         """Take over the files that somebody else wrote into `partial`.
 
         Raises SaveSuperseded, and CheckpointError for what would not be there, or not be the same,
-        afterwards.
+        afterward.
         """
         for folder, _, names in os.walk(self.partial):
             inside = os.path.relpath(folder, self.partial)

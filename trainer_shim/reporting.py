@@ -59,7 +59,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def summarise(values: Sequence[float]) -> Message:
+def summarize(values: Sequence[float]) -> Message:
     """{count, first, last, min, max} of the signal; NaN spoils neither min nor max."""
     ordered = [value for value in values if value == value]
     return {
@@ -229,7 +229,7 @@ class Reporter:
             "first_step": steps[0],  # of the iterations: a point may be of the step before them
             "last_step": max(steps[-1], max(points)),
             "count": len(points),
-            "signal": summarise(signal),
+            "signal": summarize(signal),
             "examples": examples,
             "memory_bytes": _memory_bytes(),
             "cpu_seconds": cpu,
@@ -303,7 +303,7 @@ class Reporter:
         else:
             half = len(points) // 2
             nothing = {"examples": 0, "cpu_seconds": 0.0, "count": 0}
-            later = {**message, **nothing, "signal": summarise([])}
+            later = {**message, **nothing, "signal": summarize([])}
             self._send({**message, "last_step": points[half - 1][0]}, points[:half])
             later.pop("passes", None)
             self._send({**later, "first_step": points[half][0]}, points[half:])

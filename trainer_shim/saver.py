@@ -22,7 +22,7 @@ _SHARE = 0.01  # of a program's time
 
 
 class Capture(Protocol):
-    """Progress at a boundary: what changes afterwards is kept by `prepare`, in the program's
+    """Progress at a boundary: what changes afterward is kept by `prepare`, in the program's
     own time; the rest is written while training goes on."""
 
     def prepare(self, builder: checkpoint_dir.Builder) -> None:

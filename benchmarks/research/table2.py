@@ -59,7 +59,7 @@ def inception(x, one, three_in, three, five_in, five, pool):
 
 def googlenet():
     # Szegedy et al., Going deeper with convolutions, 2014, table 1, without the side exits and with
-    # unit length over channels in place of local response normalisation.
+    # unit length over channels in place of local response normalization.
     pool = lambda x: layers.MaxPooling2D(3, 2, "same")(x)
     norm = lambda x: layers.UnitNormalization(axis=-1)(x)
     inputs = keras.Input((224, 224, 3))

@@ -20,7 +20,7 @@ from pathlib import Path
 from hermesctl.errors import UsageError
 from hermesctl.sdk import contexts
 from hermesctl.text import printable
-from hermesd.security.enrolment import Membership
+from hermesd.security.enrollment import Membership
 
 _PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
 HEAD_VARIABLE = "HERMES_HEAD"

@@ -28,15 +28,15 @@ from hermesctl.sdk.token import HeadToken
 from hermesctl.text import printable
 from hermesd.pb.hermes.v1.control_pb2 import FieldErrors
 from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceStub
-from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceStub
-from hermesd.security.enrolment import channel_options
+from hermesd.pb.hermes.v1.enroll_pb2_grpc import EnrollServiceStub
+from hermesd.security.enrollment import channel_options
 from hermesd.security.identity import MARK_KEY
 from hermesd.security.token import Token
 
 if TYPE_CHECKING:
     # The type of an asyncio channel's stub is only in the generated .pyi.
     from hermesd.pb.hermes.v1.control_pb2_grpc import ControlServiceAsyncStub
-    from hermesd.pb.hermes.v1.enrol_pb2_grpc import EnrolServiceAsyncStub
+    from hermesd.pb.hermes.v1.enroll_pb2_grpc import EnrollServiceAsyncStub
 
 PATIENCE_SECONDS = 10.0
 CALL_TIMEOUT_SECONDS = 60.0
@@ -95,9 +95,9 @@ class Connection:
         return ControlServiceStub(self._opened())
 
     @property
-    def enrol_stub(self) -> EnrolServiceAsyncStub:
+    def enroll_stub(self) -> EnrollServiceAsyncStub:
         """Likewise, for certificates."""
-        return EnrolServiceStub(self._opened())
+        return EnrollServiceStub(self._opened())
 
     async def keep_renewed(self) -> None:
         """Renew this user's certificate if it is time, or as the head's authority is replaced; what

@@ -16,7 +16,7 @@ from hermesctl.errors import NotFound, UsageError
 from hermesctl.text import nearest, printable
 from hermesd.expecting import StateAway, StateRefused
 from hermesd.security.accounts import not_permitted
-from hermesd.security.enrolment import Membership, enrol, write_private
+from hermesd.security.enrollment import Membership, enroll, write_private
 from hermesd.security.identity import NotEnrolled
 
 
@@ -100,7 +100,7 @@ def login(environment: Mapping[str, str], head: str, token: str, name: str, user
     if not name or not all(c.isalnum() or c in "._-" for c in name) or name.startswith("."):
         raise UsageError(f"--name: {printable(name)!r}: expected letters, digits, ., _ and -")
     try:
-        membership = enrol(head, token, user, _folder(environment) / name, machine=False)
+        membership = enroll(head, token, user, _folder(environment) / name, machine=False)
     except NotEnrolled as error:
         raise UsageError(printable(str(error))) from None
     use(environment, name)

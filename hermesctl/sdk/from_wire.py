@@ -22,7 +22,7 @@ from hermesctl.study_file.write import plugin_label, study_data, value_data
 from hermesctl.yaml_text import Data
 from hermesd.codec import Codec, MessageForm
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import enrol_pb2
+from hermesd.pb.hermes.v1 import enroll_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.security.identity import ROLES, root_mark
 
@@ -146,12 +146,12 @@ FORMS: Mapping[type, MessageForm] = {
     records.ServerInfo: MessageForm(pb.ServerInfoResponse),
     records.User: MessageForm(pb.User),
     records.AuditEntry: MessageForm(pb.AuditEntry),
-    records.Invited: MessageForm(enrol_pb2.InviteResponse),
-    records.Member: MessageForm(enrol_pb2.Identity, derived={"role": _role}),
+    records.Invited: MessageForm(enroll_pb2.InviteResponse),
+    records.Member: MessageForm(enroll_pb2.Identity, derived={"role": _role}),
     records.AuthorityStatus: MessageForm(
-        enrol_pb2.AuthorityStatus, derived={"roots": lambda status: root_mark(status.roots)}
+        enroll_pb2.AuthorityStatus, derived={"roots": lambda status: root_mark(status.roots)}
     ),
-    records.IssuedToken: MessageForm(enrol_pb2.IssuedToken, derived={"role": _role}),
+    records.IssuedToken: MessageForm(enroll_pb2.IssuedToken, derived={"role": _role}),
     Event: MessageForm(pb.PublicEvent, derived={"kind": _kind, "tier": _word("tier")}),
 }
 _CODEC = Codec(FORMS)

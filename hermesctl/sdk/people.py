@@ -8,7 +8,7 @@ from hermesctl.errors import NotFound
 from hermesctl.sdk.connection import Connection
 from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import AuditEntry, AuthorityStatus, Invited, IssuedToken, Member, User
-from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2
+from hermesd.pb.hermes.v1 import control_pb2, enroll_pb2
 from hermesd.security.identity import ROLES, Role
 
 _AUDIT_PAGE_SIZE = 1_000
@@ -57,7 +57,7 @@ async def invite(
     """A new invitation; an empty `name` is any, and may be for several nodes, which it can grant a
     pool, limit in their devices (0: it does not), and keep to the caller's `own` trials. Raises
     Refused, Forbidden."""
-    request = enrol_pb2.InviteRequest(
+    request = enroll_pb2.InviteRequest(
         role=_NUMBERS[role],
         name=name,
         valid_seconds=valid_seconds,
@@ -66,14 +66,14 @@ async def invite(
         most_devices=most_devices,
         own=own,
     )
-    answer = await connection.call(connection.enrol_stub.Invite, request)
+    answer = await connection.call(connection.enroll_stub.Invite, request)
     return record(Invited, answer)
 
 
 async def take_back(connection: Connection, invited: Invited) -> None:
     """Have an invitation redeemed no more. Raises NotFound where it is not open."""
-    request = enrol_pb2.RevokeRequest(token=invited.token)
-    await connection.call(connection.enrol_stub.Revoke, request)
+    request = enroll_pb2.RevokeRequest(token=invited.token)
+    await connection.call(connection.enroll_stub.Revoke, request)
 
 
 async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> list[Role]:
@@ -81,9 +81,9 @@ async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> li
     which there was something. Raises NotFound where there is nothing in any of them."""
     missing: dict[Role, NotFound] = {}
     for role in roles:
-        request = enrol_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
+        request = enroll_pb2.RevokeRequest(role=_NUMBERS[role], name=name)
         try:
-            await connection.call(connection.enrol_stub.Revoke, request)
+            await connection.call(connection.enroll_stub.Revoke, request)
         except NotFound as error:
             missing[role] = error
     if len(missing) == len(roles):
@@ -93,8 +93,8 @@ async def revoke(connection: Connection, roles: Sequence[Role], name: str) -> li
 
 async def members(connection: Connection) -> list[Member]:
     """All of them, by name; to a user only themselves."""
-    request = enrol_pb2.ListIdentitiesRequest()
-    answer = await connection.call(connection.enrol_stub.ListIdentities, request)
+    request = enroll_pb2.ListIdentitiesRequest()
+    answer = await connection.call(connection.enroll_stub.ListIdentities, request)
     return [record(Member, one) for one in answer.identities]
 
 
@@ -102,29 +102,29 @@ async def issue_token(
     connection: Connection, name: str, user: str, role: Role, valid_seconds: float
 ) -> str:
     """A new token of a person's, as a file has it. Raises Refused."""
-    request = enrol_pb2.IssueTokenRequest(
+    request = enroll_pb2.IssueTokenRequest(
         name=name, user=user, role=_NUMBERS[role], valid_seconds=valid_seconds
     )
-    return (await connection.call(connection.enrol_stub.IssueToken, request)).text
+    return (await connection.call(connection.enroll_stub.IssueToken, request)).text
 
 
 async def tokens(connection: Connection) -> list[IssuedToken]:
     """All that are good, the newest last; to a user their own."""
-    request = enrol_pb2.ListTokensRequest()
-    answer = await connection.call(connection.enrol_stub.ListTokens, request)
+    request = enroll_pb2.ListTokensRequest()
+    answer = await connection.call(connection.enroll_stub.ListTokens, request)
     return [record(IssuedToken, one) for one in answer.tokens]
 
 
 async def revoke_token(connection: Connection, name: str) -> None:
     """End a token. Raises NotFound."""
-    request = enrol_pb2.RevokeTokenRequest(name=name)
-    await connection.call(connection.enrol_stub.RevokeToken, request)
+    request = enroll_pb2.RevokeTokenRequest(name=name)
+    await connection.call(connection.enroll_stub.RevokeToken, request)
 
 
 async def authority(connection: Connection) -> AuthorityStatus:
     """By what the head is known, and who has not heard of a change. Raises Forbidden."""
     answer = await connection.call(
-        connection.enrol_stub.GetAuthority, enrol_pb2.GetAuthorityRequest()
+        connection.enroll_stub.GetAuthority, enroll_pb2.GetAuthorityRequest()
     )
     return record(AuthorityStatus, answer.authority)
 
@@ -132,8 +132,8 @@ async def authority(connection: Connection) -> AuthorityStatus:
 async def rotate_authority(connection: Connection, overlap_seconds: float) -> AuthorityStatus:
     """Begin to replace its key by one that counts beside it for so long. Raises Refused,
     Forbidden."""
-    request = enrol_pb2.RotateAuthorityRequest(overlap_seconds=overlap_seconds)
-    answer = await connection.call(connection.enrol_stub.RotateAuthority, request)
+    request = enroll_pb2.RotateAuthorityRequest(overlap_seconds=overlap_seconds)
+    answer = await connection.call(connection.enroll_stub.RotateAuthority, request)
     return record(AuthorityStatus, answer.authority)
 
 

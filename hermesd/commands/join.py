@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermesd.config.schema import NodeConfig
-from hermesd.security.enrolment import enrol
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import NotEnrolled, said_token
 
 __all__ = ["NotEnrolled", "guest_folder", "join"]
@@ -25,7 +25,7 @@ def guest_folder(state: Path | None, serve: bool) -> Iterator[Path]:
     Raises NotEnrolled for options that a guest has no use for.
     """
     if state is not None or not serve:
-        option = "--enrol-only" if state is None else "--state"
+        option = "--enroll-only" if state is None else "--state"
         raise NotEnrolled(f"{option} and --guest: a guest serves at once, and keeps nothing")
     folder = Path(tempfile.mkdtemp(prefix="hermes-"))
     try:
@@ -35,10 +35,10 @@ def guest_folder(state: Path | None, serve: bool) -> Iterator[Path]:
 
 
 def join(head: str, token: str | None, token_file: Path | None, settings: NodeConfig) -> str:
-    """Enrol the node of these settings, by a token that is said or in a file; what was done.
+    """Enroll the node of these settings, by a token that is said or in a file; what was done.
 
     Raises NotEnrolled.
     """
     word = said_token(token, token_file)
-    enrol(head, word, settings.name, settings.state_dir / "membership", machine=True)
+    enroll(head, word, settings.name, settings.state_dir / "membership", machine=True)
     return f"{settings.name} has joined {head}; its key is in {settings.state_dir}"

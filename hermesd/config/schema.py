@@ -43,7 +43,7 @@ from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL
 from hermesd.expecting import expecting
 from hermesd.refusal import shown
 from hermesd.security import pem
-from hermesd.security.enrolment import Membership
+from hermesd.security.enrollment import Membership
 
 GIB = 2**30
 StopsBy: TypeAlias = Literal["keep", "end", "part"]
@@ -174,7 +174,7 @@ class HeadConfig(_Daemon, Pools):
     """The control daemon's settings; its pools are tables of their own, `[pools.NAME]`."""
 
     table = "head"
-    follows: ClassVar[Mapping[str, str]] = {"socket": "state_dir", "enrol": "listen"}
+    follows: ClassVar[Mapping[str, str]] = {"socket": "state_dir", "enroll": "listen"}
 
     # The journal and the uploaded code; a local disk.
     state_dir: FilePath = Field(default_factory=lambda: state_home() / "head")
@@ -184,7 +184,7 @@ class HeadConfig(_Daemon, Pools):
     listen: Address | None = None
     # Where machines and people redeem invitations; beyond loopback, if unset, the port after
     # listen's. With it the head is an authority of its own, and issues all certificates.
-    enrol: Address | None = None
+    enroll: Address | None = None
     # Uploaded code snapshots: one, and all of them together.
     blob_limit_bytes: Bytes = 2 * GIB
     blobs_limit_bytes: Bytes = 50 * GIB
@@ -211,8 +211,10 @@ class HeadConfig(_Daemon, Pools):
 
     @model_validator(mode="after")
     def _one_authority(self) -> HeadConfig:
-        if self.enrol and (self.tls or not self.listen):
-            raise ValueError("enrol only with listen and without tls_ files: one authority at most")
+        if self.enroll and (self.tls or not self.listen):
+            raise ValueError(
+                "enroll only with listen and without tls_ files: one authority at most"
+            )
         return self
 
     @property
@@ -225,10 +227,10 @@ class HeadConfig(_Daemon, Pools):
         return bool(self.listen) and not self.tls
 
     @property
-    def enrol_address(self) -> str | None:
+    def enroll_address(self) -> str | None:
         """None where the head gives out no certificates."""
-        if self.enrol or not self.listen or self.tls or _names_loopback(self.listen):
-            return self.enrol
+        if self.enroll or not self.listen or self.tls or _names_loopback(self.listen):
+            return self.enroll
         host, _, port = self.listen.rpartition(":")
         return f"{host}:{int(port) + 1}"
 

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, PlainSerializer
 _SHARE = re.compile(r"\s*(\d{1,3})\s*%\s*")
 _SLOTS = re.compile(r"\s*(\d{1,4})\s*slots?\s*")
 _MOST = 4096
-# Shares are written with two digits: so many slots, if there are fewer cores, have to be spelt out.
+# Two digits may be meant as a share: above the number of cores, write `12 slots` or `12%`.
 _FIRST_DOUBTFUL = 10
 _EXPECTED = "a number of slots, lists of cores such as [[0], [1]], or shares such as 70%"
 

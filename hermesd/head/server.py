@@ -32,7 +32,7 @@ from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.state import State
 from hermesd.head import metrics
 from hermesd.head.api.asking import AskingService
-from hermesd.head.api.enrol import EnrolService, Invitations
+from hermesd.head.api.enroll import EnrollService, Invitations
 from hermesd.head.api.files import FilesService
 from hermesd.head.api.nodes import NodesService
 from hermesd.head.api.signals import Signals
@@ -56,14 +56,14 @@ from hermesd.head.searching import Searching
 from hermesd.head.security.admission import Admission
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
-from hermesd.head.security.listen import keep_socket, make_enrol_server, make_server, second_name
+from hermesd.head.security.listen import keep_socket, make_enroll_server, make_server, second_name
 from hermesd.head.security.tokens import Tokens
 from hermesd.head.statedir import expecting, owned
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import (
     control_pb2,
     control_pb2_grpc,
-    enrol_pb2_grpc,
+    enroll_pb2_grpc,
     node_pb2,
     node_pb2_grpc,
 )
@@ -300,14 +300,14 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         NodeService(head, sessions, relay, blobs, taken, setback, revoke, admission), server
     )
     try:
-        enrolling = EnrolService(
-            authority if config.enrol_address else None,
+        enrolling = EnrollService(
+            authority if config.enroll_address else None,
             admission,
             invitations,
             tokens,
             sessions,
             config.listen or "",
-            config.enrol_address or "",
+            config.enroll_address or "",
             owners,
         )
         reception = await _reception(config, authority, audit, enrolling, server)
@@ -374,15 +374,15 @@ async def _reception(
     config: HeadConfig,
     authority: Authority | None,
     audit: Audit,
-    service: EnrolService,
+    service: EnrollService,
     server: grpc.aio.Server,
 ) -> grpc.aio.Server | None:
-    """Enrolment: invitations are made through `server`, and redeemed where no one is known yet."""
-    enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, server)
-    if config.enrol_address is None or authority is None:
+    """Enrollment: invitations are made through `server`, and redeemed where no one is known yet."""
+    enroll_pb2_grpc.add_EnrollServiceServicer_to_server(service, server)
+    if config.enroll_address is None or authority is None:
         return None
-    reception = await make_enrol_server(config, config.enrol_address, authority, audit)
-    enrol_pb2_grpc.add_EnrolServiceServicer_to_server(service, reception)
+    reception = await make_enroll_server(config, config.enroll_address, authority, audit)
+    enroll_pb2_grpc.add_EnrollServiceServicer_to_server(service, reception)
     return reception
 
 

@@ -26,7 +26,7 @@ from hermesd.node.machine.identity import marks_of_machine
 from hermesd.node.outbox import REPORT_SECONDS, Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
-from hermesd.security.enrolment import Membership, channel_options
+from hermesd.security.enrollment import Membership, channel_options
 from hermesd.security.token import Token
 
 # What the log says while the head is away: each reason at once, and again ever more seldom.

@@ -307,13 +307,13 @@ def _answers(trying: Trying, study: View) -> object:
             trying.note("plan: it is empty though trials wait and nothing runs")
         return said, plan
     if not isinstance(policy, Adaptive):
-        return said, _judgements(trying, policy, study)
+        return said, _judgments(trying, policy, study)
     trials = (*study.trials, *study.finished)
     sample = [each for each in trials if each.curve]
     levels = trying.each("level", lambda each: checked_level(policy.level(each)), sample)
     suited = trying.attempt("suited", lambda: checked_suited(policy.suited(sample), policy))
     rankings = _rankings(trying, suited or policy, study, sample)
-    return said, levels, suited, [_judgements(trying, each, study) for each in rankings]
+    return said, levels, suited, [_judgments(trying, each, study) for each in rankings]
 
 
 def _rankings(trying: Trying, policy: Adaptive, study: View, sample: list[Trial]) -> list[Ranking]:
@@ -334,7 +334,7 @@ def _rankings(trying: Trying, policy: Adaptive, study: View, sample: list[Trial]
     return found
 
 
-def _judgements(trying: Trying, ranking: Ranking, study: View) -> object:
+def _judgments(trying: Trying, ranking: Ranking, study: View) -> object:
     """All that a ranking says about the trials that are not finished, checked."""
 
     def score(each: Trial) -> Score:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
 
 # What every head of its own authority is called in its certificate, whatever its address is.
 SERVER_NAME = "head.hermes"
@@ -52,7 +52,7 @@ class Identity:
 
 
 class NotEnrolled(Exception):
-    """An enrolment that came to nothing, and why."""
+    """An enrollment that came to nothing, and why."""
 
 
 def uri_of(identity: Identity) -> str:

@@ -24,7 +24,7 @@ from hermesd.sim.orders import GOOD_IN_BIN, SubmissionOrder
 from hermesd.sim.report import bin_words, device_words, order_words, speed_words
 from hermesd.sim.rows import PolicyRow
 
-# Okabe and Ito's colors, told apart by everyone; FIFO is the grey reference.
+# Okabe and Ito's colors, told apart by everyone; FIFO is the gray reference.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c564b")
 # A lowest loss within this of the best of all tells no policies apart.
 SETTLED = 0.01

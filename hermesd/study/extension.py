@@ -23,11 +23,11 @@ def extension(
 ) -> tuple[StopRule, space.Point, tuple[tuple[str, ...], ...]]:
     """The stop rule, the changed parameters and each trial's command line after an extension.
 
-    What `stop` leaves unset stays as it is. What a trial has learnt it has learnt with its point of
-    the search, and so long: raises Refused for a parameter that is searched, and for a length that
-    would be less. `new` are arguments of the program that the study has left as they are; among
-    `parameters` such a name is refused, since it may be a slip. Whether a value that is no length
-    can be put into effect shows in the program, where the agent sees to it.
+    What `stop` leaves unset stays as it is. A trial has been trained at its point of the search and
+    for so long: raises Refused for a parameter that is searched, and for a length that would be
+    less. `new` are arguments of the program that the study has left as they are; among `parameters`
+    such a name is refused, since it may be a slip. Whether a value other than a length can be put
+    into effect shows in the program, where the agent sees to it.
     """
     given = plain(stop)
     if not given and not parameters and not new:

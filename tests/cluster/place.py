@@ -114,7 +114,7 @@ class Place:
     async def start(self, tasks: asyncio.TaskGroup, extra: Environment) -> None:
         """Start the head, and have the nodes join it by tokens."""
         host = self.wires.join("head")
-        address, enrol = (f"{host}:{port}" for port in PORTS)
+        address, enroll = (f"{host}:{port}" for port in PORTS)
         base = {k: v for k, v in os.environ.items() if not k.startswith("HERMES_")}
         base["HERMES_NODE_RUN_AS"] = "self"
         base |= {"PYTHONPATH": str(REPOSITORY), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -122,7 +122,7 @@ class Place:
             **base,
             **extra("head"),
             "HERMES_HEAD_LISTEN": address,
-            "HERMES_HEAD_ENROL": enrol,
+            "HERMES_HEAD_ENROLL": enroll,
             "HERMES_HEAD_LEASE_SECONDS": str(self.lease_seconds),
         }
         words = ("head", "--state", str(self.head.state))
@@ -202,7 +202,7 @@ def kill(pids: Iterator[int] | Sequence[int]) -> None:
 async def place(
     folder: Path, network: Wiring, extra: Environment, lease_seconds: float
 ) -> AsyncIterator[Place]:
-    """A cluster for the length of a block; whatever is left of it afterwards is killed.
+    """A cluster for the length of a block; whatever is left of it afterward is killed.
 
     `extra` is what the daemon of a machine finds in its environment beside the usual.
     """

@@ -120,7 +120,7 @@ def test_an_option_that_a_daemon_has_not_would_be_found() -> None:
 
 def test_the_daemons_take_the_settings(tmp_path: Path) -> None:
     head = load_head(BASE / "hermesd.toml", {}, {})
-    assert (head.listen, head.enrol_address) == ("0.0.0.0:7411", "0.0.0.0:7412")
+    assert (head.listen, head.enroll_address) == ("0.0.0.0:7411", "0.0.0.0:7412")
     [node] = [spec for _, spec in containers() if spec["name"] == "node"]
     values = {one["name"]: one.get("value", "") for one in node["env"]}
     values = {name: text.replace("$(POD_IP)", "10.1.2.3") for name, text in values.items()}
@@ -134,7 +134,7 @@ def test_ports_are_those_of_the_settings() -> None:
         for _, spec in containers()
         for port in spec.get("ports", ())
     }
-    assert ports == {"control": 7411, "enrol": 7412, "transfer": 7413}
+    assert ports == {"control": 7411, "enroll": 7412, "transfer": 7413}
     [service] = [one for one in resources() if one["kind"] == "Service"]
     for port in service["spec"]["ports"]:
         assert port["port"] == ports[port["targetPort"]]

@@ -199,7 +199,7 @@ def tar(files: dict[str, str]) -> bytes:
 
 @asynccontextmanager
 async def running(state: Path, slots: int = 2) -> AsyncIterator[Cluster]:
-    """A cluster for the length of a block; whatever is left of it afterwards is killed."""
+    """A cluster for the length of a block; whatever is left of it afterward is killed."""
     cluster = Cluster(state, slots)
     try:
         await cluster.start()

@@ -15,7 +15,7 @@ import pytest
 
 from hermesctl import Client
 from hermesctl.sdk.records import Trial
-from hermesd.security.enrolment import enrol
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import NotEnrolled
 from tests.e2e.cluster import multiplying
 from tests.e2e.test_joining import Place, notified
@@ -120,7 +120,7 @@ def test_what_a_guest_trains_goes_on_elsewhere(place: Place) -> None:
 
 def test_a_guest_keeps_nothing_so_it_takes_no_state(place: Place) -> None:
     words = ["node", "join", "127.0.0.1:1", "token", "--guest"]
-    for option in (["--state", str(place.folder)], ["--enrol-only"]):
+    for option in (["--state", str(place.folder)], ["--enroll-only"]):
         done = subprocess.run(
             [sys.executable, "-m", "hermesd.cli", *words, *option],
             env=place.environment, capture_output=True, text=True, check=False,
@@ -193,7 +193,7 @@ def test_a_program_of_a_batch_job_finds_no_token_to_join_by(place: Place) -> Non
             assert " found: [] ." in log, log
             assert int(log.split("looked: ")[1].split()[0]) > 10
             with pytest.raises(NotEnrolled, match="the token was used, or is too old"):
-                enrol(place.address, token, "rogue", place.folder / "rogue")
+                enroll(place.address, token, "rogue", place.folder / "rogue")
         finally:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait()

@@ -32,7 +32,7 @@ class Place:
             "HERMES_NODE_RUN_AS": "self",
             "XDG_CONFIG_HOME": str(folder / "config"),
             "HERMES_STATE": str(folder / "state"),
-            "HERMES_HEAD_ENROL": f"127.0.0.1:{free_port()}",
+            "HERMES_HEAD_ENROLL": f"127.0.0.1:{free_port()}",
             "HERMES_HEAD_LISTEN": self.address,
             "HERMES_HEAD_STATE_DIR": str(folder / "head"),
             "PYTHONPATH": str(REPOSITORY),
@@ -126,7 +126,7 @@ def test_who_is_revoked_has_nothing_left(place: Place) -> None:
 
 def test_ports_of_a_head_speak_no_tls_before_1_3(place: Place) -> None:
     with place.daemon("head"):
-        for address in (place.address, place.environment["HERMES_HEAD_ENROL"]):
+        for address in (place.address, place.environment["HERMES_HEAD_ENROLL"]):
             assert handshake(address, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
             with pytest.raises(OSError, match=r"HANDSHAKE_FAILURE|EOF|reset"):
                 handshake(address, ssl.TLSVersion.TLSv1_2)

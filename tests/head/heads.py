@@ -121,7 +121,7 @@ class Node:
         return (await self.expect("welcome")).welcome
 
     async def say(self, **message: Any) -> None:
-        """Send a message that wants an acknowledgement."""
+        """Send a message that wants an acknowledgment."""
         self.sequence += 1
         await self.call.write(node_pb2.AttachRequest(sequence=self.sequence, **message))
 

@@ -29,7 +29,7 @@ def unpacked(archive: Path, where: Path) -> Path:
 
 async def test_a_backup_of_a_live_head_starts_as_that_head(tmp_path: Path) -> None:
     directory, file = tmp_path / "head", tmp_path / "saved.tar"
-    address, enrol = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    address, enroll = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     async with world(directory, embedded=True) as head:
         await head.submit(spec({"lr": {"values": [1.0, 2.0]}}, name="before"))
         cluster = (directory / "cluster-id").read_text()
@@ -42,7 +42,7 @@ async def test_a_backup_of_a_live_head_starts_as_that_head(tmp_path: Path) -> No
     restored = unpacked(file, tmp_path / "elsewhere")
     assert restored.stat().st_mode & 0o777 == directory.stat().st_mode & 0o777
     assert not (restored / "head.lock").exists()
-    settings = {"embedded": False, "listen": address, "enrol": enrol}
+    settings = {"embedded": False, "listen": address, "enroll": enroll}
     async with world(restored, **settings) as again:
         assert list(again.state.studies) == ["before"]
         assert len(again.state.trials) == 2

@@ -19,11 +19,11 @@ from hermesd.head.security import guard
 from hermesd.head.security.guard import Calls
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
 from hermesd.security.identity import Identity, Role
 from tests.head.heads import request_id, status, world
-from tests.head.test_enrol import Open, connected
-from tests.head.test_enrol import head as enrolling
+from tests.head.test_enroll import Open, connected
+from tests.head.test_enroll import head as enrolling
 from tests.study_specs import spec
 
 CODE = grpc.StatusCode

@@ -129,7 +129,7 @@ def test_every_service_that_there_is_has_its_rule() -> None:
     }
     assert len(served) > 30
     everybody = {path for path in ours if METHODS[path] == frozenset(Role)}
-    assert everybody == {INVITED, "/hermes.v1.EnrolService/Renew"}
+    assert everybody == {INVITED, "/hermes.v1.EnrollService/Renew"}
 
 
 async def test_an_unknown_method_is_unimplemented(head: World) -> None:
@@ -263,7 +263,7 @@ def test_the_security_guide_has_the_table_of_methods() -> None:
     for row in re.findall(r"^\| (`.*) \| (.*) \|$", section, re.MULTILINE):
         roles = frozenset(Role(word) for word in row[1].split(", ") if word in tuple(Role))
         told.update(dict.fromkeys(re.findall(r"`(\w+)`", row[0]), roles))
-    assert told.pop("Enrol") == frozenset(), "an invitation is what it asks for"
+    assert told.pop("Enroll") == frozenset(), "an invitation is what it asks for"
     assert told == {p.rpartition("/")[2]: roles for p, roles in METHODS.items() if p != INVITED}
 
 

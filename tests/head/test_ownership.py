@@ -19,21 +19,21 @@ from hermesd.head.security.access import FAILED_THERE
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import (
     control_pb2_grpc,
-    enrol_pb2,
-    enrol_pb2_grpc,
+    enroll_pb2,
+    enroll_pb2_grpc,
     node_pb2,
     node_pb2_grpc,
 )
-from hermesd.pb.hermes.v1.enrol_pb2 import (
+from hermesd.pb.hermes.v1.enroll_pb2 import (
     IDENTITY_ROLE_ADMIN,
     IDENTITY_ROLE_OPERATOR,
     IDENTITY_ROLE_USER,
 )
 from hermesd.pb.hermes.v1.types_pb2 import TIER_PARK, Requires
-from hermesd.security.enrolment import enrol
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import NotEnrolled
 from tests.head.heads import Node, World, request_id, status, world
-from tests.head.test_enrol import Open, connected
+from tests.head.test_enroll import Open, connected
 from tests.head.test_transport import free_port
 from tests.study_specs import spec
 
@@ -59,7 +59,7 @@ async def people(tmp_path: Path) -> AsyncIterator[People]:
     """Alice has the study `digits`; of its trials one has failed and one runs."""
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
     async with AsyncExitStack() as stack:
-        settings = {"embedded": False, "listen": listen, "enrol": reception}
+        settings = {"embedded": False, "listen": listen, "enroll": reception}
         up = await stack.enter_async_context(world(tmp_path / "head", **settings))
         head = Open(up.running, up.channel, up.control, up.nodes, up.directory)
         head.address = listen
@@ -75,7 +75,7 @@ async def people(tmp_path: Path) -> AsyncIterator[People]:
         stubs: dict[str, Any] = {
             name: control_pb2_grpc.ControlServiceStub(channel) for name, channel in channels.items()
         }
-        box = await head.member(enrol_pb2.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+        box = await head.member(enroll_pb2.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
         channels["box"] = await stack.enter_async_context(connected(box))
         node = await _attached(head, channels["box"])
         await _submit(stubs["alice"])
@@ -360,8 +360,8 @@ async def test_an_export_holds_nothing_of_other_studies(people: People) -> None:
 
 async def test_a_user_sees_their_own_certificate_alone(people: People) -> None:
     async def listed(name: str) -> set[str]:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(people.channels[name])
-        answer = await stub.ListIdentities(enrol_pb2.ListIdentitiesRequest())
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(people.channels[name])
+        answer = await stub.ListIdentities(enroll_pb2.ListIdentitiesRequest())
         return {one.name for one in answer.identities}
 
     assert await listed("bob") == {"bob"}
@@ -374,12 +374,12 @@ async def test_an_operator_drains_and_invites_nobody(people: People) -> None:
     assert code is CODE.PERMISSION_DENIED
     assert words == "user alice may not do this: it takes an operator or an admin"
     assert (await people.operator.DrainNode(drain)).node.draining
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(people.channels["olga"])
-    invitation = enrol_pb2.InviteRequest(role=IDENTITY_ROLE_USER, name="eve")
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(people.channels["olga"])
+    invitation = enroll_pb2.InviteRequest(role=IDENTITY_ROLE_USER, name="eve")
     code, words = await status(stub.Invite(invitation))
     assert code is CODE.PERMISSION_DENIED
     assert words.endswith("nodes for their own trials only: the rest takes an admin")
-    revoking = enrol_pb2.RevokeRequest(role=IDENTITY_ROLE_USER, name="bob")
+    revoking = enroll_pb2.RevokeRequest(role=IDENTITY_ROLE_USER, name="bob")
     code, words = await status(stub.Revoke(revoking))
     assert (code, words.endswith("the rest takes an admin")) == (CODE.PERMISSION_DENIED, True)
 
@@ -389,4 +389,4 @@ async def test_an_open_invitation_gives_nobody_the_studies_of_another(
 ) -> None:
     token = await people.head.invite(IDENTITY_ROLE_OPERATOR)
     with pytest.raises(NotEnrolled, match="already, and the token is for a new name"):
-        await asyncio.to_thread(enrol, people.head.address, token, "alice", tmp_path / "eve")
+        await asyncio.to_thread(enroll, people.head.address, token, "alice", tmp_path / "eve")

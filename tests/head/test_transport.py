@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 import hermesd
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc, node_pb2
-from hermesd.security.enrolment import channel_options
+from hermesd.security.enrollment import channel_options
 from hermesd.security.token import Token
 from tests.head.heads import Node, events, status, world
 from tests.study_specs import spec

@@ -21,7 +21,7 @@ from hermesctl.sdk.address import Address
 from hermesctl.sdk.records import Explanation, LeftOut
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.security.enrolment import Membership
+from hermesd.security.enrollment import Membership
 from tests.hermesctl.fake_head import FakeHead, event, trial
 from tests.hermesctl.test_cli import hermesctl
 

@@ -41,7 +41,7 @@ def digits(head: FakeHead) -> FakeHead:
 def test_it_is_said_once(digits: FakeHead, words: list[str]) -> None:
     assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1
     digits.studies["digits"].finished = True
-    assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1, "it is as true afterwards"
+    assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1, "it is as true afterward"
 
 
 def test_a_leaderboard_without_a_rank_has_it(digits: FakeHead) -> None:

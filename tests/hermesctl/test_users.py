@@ -20,7 +20,7 @@ from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import Member, Node, Study, User
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from hermesd.security.enrolment import Membership
+from hermesd.security.enrollment import Membership
 from hermesd.security.identity import Role
 from tests.hermesctl.test_render import shown
 

@@ -56,7 +56,7 @@ async def becomes(is_true: Callable[[], bool]) -> None:
 
 
 class Head(node_pb2_grpc.NodeServiceServicer):
-    """What the tests see of a node. `deaf` keeps acknowledgements back."""
+    """What the tests see of a node. `deaf` keeps acknowledgments back."""
 
     def __init__(self) -> None:
         self.events: list[wire.NodeEvent | NodeJoined] = []

@@ -23,12 +23,12 @@ from hermesd.node.storage import checkpoints, fetching, giving
 from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.giving import Giving
 from hermesd.node.storage.trial_folder import TrialFolders
-from hermesd.pb.hermes.v1 import enrol_pb2, transfer_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2, transfer_pb2_grpc
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
-from hermesd.security.enrolment import Membership, enrol
+from hermesd.security.enrollment import Membership, enroll
 from hermesd.security.ticket import ticket
-from tests.head.test_enrol import Open
-from tests.head.test_enrol import head as enrolling
+from tests.head.test_enroll import Open
+from tests.head.test_enroll import head as enrolling
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
 from tests.ways import Way
@@ -323,9 +323,9 @@ async def test_between_machines_each_side_must_be_a_node_of_the_head(
     enrolling: Open, tmp_path: Path
 ) -> None:
     async def joined(name: str) -> Membership:
-        token = await enrolling.invite(enrol_pb2.IDENTITY_ROLE_NODE)
+        token = await enrolling.invite(enroll_pb2.IDENTITY_ROLE_NODE)
         folder = tmp_path / name / "membership"
-        return await asyncio.to_thread(enrol, enrolling.address, token, name, folder)
+        return await asyncio.to_thread(enroll, enrolling.address, token, name, folder)
 
     await joined("a")
     mine = await joined("b")

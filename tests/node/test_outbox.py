@@ -39,7 +39,7 @@ async def test_after_a_reconnect_what_was_not_acknowledged_comes_again() -> None
     assert outbox.acknowledge(5) == []
 
 
-async def test_an_acknowledgement_of_what_was_sent_before_the_cut() -> None:
+async def test_an_acknowledgment_of_what_was_sent_before_the_cut() -> None:
     outbox = Outbox()
     put(outbox, 3)
     await taken(outbox, 3)

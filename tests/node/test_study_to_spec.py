@@ -88,7 +88,7 @@ schedule: {policy: {name: pbt, ready: 50}}
 }
 PROGRAM = "import os, trainer_shim; trainer_shim.attach().report(1, gain=0.5)"
 CODE = blob({"train.py": PROGRAM})
-# What a study cannot say, but what happens to it and its trials afterwards.
+# What a study cannot say, but what happens to it and its trials afterward.
 LATER = {
     Study: {"metric_chosen", "signal_chosen", "outside"},
     Work: {"forks"},

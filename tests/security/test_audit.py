@@ -24,11 +24,11 @@ from hermesd.head.security import audit as audits
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.guard import LOCAL, METHODS, READS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2, enrol_pb2_grpc, types_pb2
-from hermesd.security.enrolment import enrol
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enroll_pb2, enroll_pb2_grpc, types_pb2
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import Identity, Role
 from tests.head.heads import request_id, status, world
-from tests.head.test_enrol import Open, connected, head
+from tests.head.test_enroll import Open, connected, head
 from tests.study_specs import spec
 
 assert head  # a fixture
@@ -53,12 +53,12 @@ def test_every_method_is_a_read_or_a_change() -> None:
 async def test_who_came_by_which_invitation_of_whom_and_did_what(
     head: Open, tmp_path: Path
 ) -> None:
-    root = await head.member(enrol_pb2.IDENTITY_ROLE_ADMIN, "root", tmp_path / "root")
+    root = await head.member(enroll_pb2.IDENTITY_ROLE_ADMIN, "root", tmp_path / "root")
     async with connected(root) as channel:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
-        request = enrol_pb2.InviteRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name="alice")
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
+        request = enroll_pb2.InviteRequest(role=enroll_pb2.IDENTITY_ROLE_USER, name="alice")
         token = (await stub.Invite(request)).token
-        alice = await asyncio.to_thread(enrol, head.address, token, "alice", tmp_path / "alice")
+        alice = await asyncio.to_thread(enroll, head.address, token, "alice", tmp_path / "alice")
         async with connected(alice) as hers:
             control: Any = control_pb2_grpc.ControlServiceStub(hers)
             submission = pb.SubmitStudyRequest(request_id=request_id(), spec=spec())
@@ -68,13 +68,15 @@ async def test_who_came_by_which_invitation_of_whom_and_did_what(
             assert (await status(control.ListAudit(pb.ListAuditRequest())))[0] is (
                 CODE.PERMISSION_DENIED
             )
-        await stub.Revoke(enrol_pb2.RevokeRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name="alice"))
+        await stub.Revoke(
+            enroll_pb2.RevokeRequest(role=enroll_pb2.IDENTITY_ROLE_USER, name="alice")
+        )
     invited, enrolled, submitted, refused, revoked = (await audited(head))[-5:]
     assert (invited.role, invited.name, invited.method) == ("admin", "root", "Invite")
     assert invited.shown.startswith("certificate ")
     mark = invited.subject.rpartition("invitation ")[2]
     assert invited.subject == f"role user, name alice; invitation {mark}"
-    assert (enrolled.method, enrolled.name, enrolled.shown) == ("Enrol", "", "invitation")
+    assert (enrolled.method, enrolled.name, enrolled.shown) == ("Enroll", "", "invitation")
     assert enrolled.subject == f"name alice; invitation {mark}, for a user"
     assert (submitted.role, submitted.name, submitted.method) == ("user", "alice", "SubmitStudy")
     assert "name hers" in submitted.subject
@@ -101,9 +103,9 @@ async def test_who_came_by_which_invitation_of_whom_and_did_what(
 
 
 async def test_a_revoked_certificate_is_refused_under_its_name(head: Open, tmp_path: Path) -> None:
-    alice = await head.member(enrol_pb2.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
-    gone = enrol_pb2.RevokeRequest(role=enrol_pb2.IDENTITY_ROLE_USER, name="alice")
+    alice = await head.member(enroll_pb2.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
+    gone = enroll_pb2.RevokeRequest(role=enroll_pb2.IDENTITY_ROLE_USER, name="alice")
     await stub.Revoke(gone, metadata=head.admin)
     async with connected(alice) as channel:
         control: Any = control_pb2_grpc.ControlServiceStub(channel)
@@ -255,7 +257,7 @@ def test_no_secret_of_a_request_is_told() -> None:
     names = {"study", "trial", "trials", "node", "device", "name", "code_sha256"}
     methods = [
         method
-        for file in (pb.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
+        for file in (pb.DESCRIPTOR, enroll_pb2.DESCRIPTOR)
         for service in file.services_by_name.values()
         for method in service.methods
     ]

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hermesd.expecting import StateAway
 from hermesd.head.security import authority
 from hermesd.head.security.authority import Authority, Stolen
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.security import pem
-from hermesd.security.enrolment import Membership, channel_options
+from hermesd.security.enrollment import Membership, channel_options
 from hermesd.security.identity import Identity, Role
 from tests.head.heads import status, world
-from tests.head.test_enrol import Open, attached, connected, head, info
+from tests.head.test_enroll import Open, attached, connected, head, info
 from tests.head.test_transport import free_port
 
 assert head  # a fixture
@@ -212,7 +212,7 @@ async def test_the_heads_own_certificate_is_renewed_while_it_runs(
 ) -> None:
     monkeypatch.setattr(authority, "SERVER_LIFE", datetime.timedelta(seconds=4))
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
+    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enroll": reception}
     async with world(tmp_path / "head", **settings):
         for address in (listen, reception):
             first = await asyncio.to_thread(shown, address)

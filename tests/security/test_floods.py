@@ -61,7 +61,7 @@ def test_bare_connections_keep_nobody_else_out(tmp_path: Path) -> None:
         login = place.ctl("user", "token", "alice", admin=True).split()
         place.ctl(*login[1:], "--name", "lab")
         before = log.read_text().count("\n")
-        floods = (place.address, place.environment["HERMES_HEAD_ENROL"], metrics)
+        floods = (place.address, place.environment["HERMES_HEAD_ENROLL"], metrics)
         with flooded(*floods) as connections:
             # By the socket all goes on, what needs files of the head's own, too.
             program = str(project / "train.py")

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from hermesd.core.model import Phase
-from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enrol_pb2_grpc, node_pb2_grpc
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.security.enrolment import Membership, enrol
+from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enroll_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.security.enrollment import Membership, enroll
 from hermesd.security.identity import NotEnrolled
 from tests.head.heads import Node, World, request_id, status
-from tests.head.test_enrol import Open, connected
+from tests.head.test_enroll import Open, connected
 from tests.security.test_private_pools import head
 from tests.study_specs import spec
 
@@ -34,7 +34,7 @@ class Person:
     def __init__(self, head: Open, channel: grpc.aio.Channel, folder: Path) -> None:
         self.head = head
         self.control: Any = control_pb2_grpc.ControlServiceStub(channel)
-        self.enrolling: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        self.enrolling: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
         self.folder = folder
 
     async def invite(self, role: pb.IdentityRole = NODE, **fields: Any) -> str:
@@ -42,7 +42,7 @@ class Person:
 
     async def join(self, name: str, token: str = "") -> Membership:
         token = token or await self.invite()
-        return await asyncio.to_thread(enrol, self.head.address, token, name, self.folder / name)
+        return await asyncio.to_thread(enroll, self.head.address, token, name, self.folder / name)
 
     async def submit(self, name: str, pool: str = "") -> str:
         request = control_pb2.SubmitStudyRequest(request_id=request_id(), spec=spec(ONE, pool=pool))
@@ -113,7 +113,7 @@ async def test_it_takes_no_name_of_others(
     head: Open, people: tuple[Person, Person], tmp_path: Path
 ) -> None:
     alice, bob = people
-    await asyncio.to_thread(enrol, head.address, await head.invite(NODE), "box", tmp_path / "box")
+    await asyncio.to_thread(enroll, head.address, await head.invite(NODE), "box", tmp_path / "box")
     await bob.join("his")
     for name in ("box", "his", "gold-1", "silver-1"):
         assert (await status(alice.invite(name=name)))[0] is CODE.INVALID_ARGUMENT

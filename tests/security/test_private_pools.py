@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.security.enrolment import Membership, enrol
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.security.enrollment import Membership, enroll
 from hermesd.security.identity import NotEnrolled
 from tests.head.heads import by_token, status, world
-from tests.head.test_enrol import Open, attached, connected
+from tests.head.test_enroll import Open, attached, connected
 from tests.head.test_transport import free_port
 from tests.security.test_certificates import renew
 
@@ -30,7 +30,7 @@ POOLS = {
 @pytest.fixture
 async def head(tmp_path: Path) -> AsyncIterator[Open]:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    settings: dict[str, Any] = {"listen": listen, "enrol": reception, "pools": POOLS}
+    settings: dict[str, Any] = {"listen": listen, "enroll": reception, "pools": POOLS}
     async with world(tmp_path / "head", embedded=False, **settings) as up:
         system = Open(up.running, up.channel, up.control, up.nodes, up.directory)
         system.address = listen
@@ -38,7 +38,7 @@ async def head(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 async def joined(head: Open, token: str, name: str, folder: Path) -> Membership:
-    return await asyncio.to_thread(enrol, head.address, token, name, folder / name)
+    return await asyncio.to_thread(enroll, head.address, token, name, folder / name)
 
 
 async def refusal(channel: grpc.aio.Channel, name: str, **metadata: Any) -> tuple[Any, str]:
@@ -131,7 +131,7 @@ async def test_who_attached_before_by_a_name_is_refused_once_the_pool_is_private
     tmp_path: Path,
 ) -> None:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
+    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enroll": reception}
     for private in (False, True):
         pools = {"gold": {"nodes": ["gold-*"], "private": private}}
         async with world(tmp_path / "head", pools=pools, **settings) as up:

@@ -21,13 +21,13 @@ from cryptography import x509
 
 from hermesd.head.security import roots
 from hermesd.head.security.authority import Authority
-from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enrol_pb2_grpc
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.security.enrolment import Membership, channel_options, enrol
+from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enroll_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.security.enrollment import Membership, channel_options, enroll
 from hermesd.security.identity import Identity, Role
 from tests.e2e.test_joining import Place, notified
 from tests.head.heads import status
-from tests.head.test_enrol import Open, attached, connected, head, info
+from tests.head.test_enroll import Open, attached, connected, head, info
 from tests.security.test_certificates import signing_request
 
 assert head  # a fixture
@@ -52,7 +52,7 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
 
 
 async def rotate(head: Open, seconds: float = 100.0) -> None:
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
     request = pb.RotateAuthorityRequest(overlap_seconds=seconds)
     await stub.RotateAuthority(request, metadata=head.admin)
 
@@ -65,7 +65,7 @@ async def advanced(head: Open) -> None:
 
 
 async def behind(head: Open) -> set[str]:
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
     answer = await stub.GetAuthority(pb.GetAuthorityRequest(), metadata=head.admin)
     return {one.name for one in answer.authority.behind}
 
@@ -178,10 +178,10 @@ async def test_a_token_made_meanwhile_is_good_before_and_after_the_change(
 ) -> None:
     await rotate(head)
     words = [await head.invite(pb.IDENTITY_ROLE_NODE, name) for name in ("before", "after")]
-    await asyncio.to_thread(enrol, head.address, words[0], "before", tmp_path / "before")
+    await asyncio.to_thread(enroll, head.address, words[0], "before", tmp_path / "before")
     hand.later = 100.0
     await advanced(head)
-    box = await asyncio.to_thread(enrol, head.address, words[1], "after", tmp_path / "after")
+    box = await asyncio.to_thread(enroll, head.address, words[1], "after", tmp_path / "after")
     async with connected(box) as channel:
         await attached(channel, "after")
 

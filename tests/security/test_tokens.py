@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import enrol_pb2, enrol_pb2_grpc, node_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2, enroll_pb2_grpc, node_pb2_grpc
 from hermesd.security.token import Token
 from tests.e2e.test_joining import Place, place
 from tests.head.heads import World, by_token, request_id, status, world
@@ -20,8 +20,8 @@ from tests.study_specs import spec
 assert place  # a fixture
 
 CODE = grpc.StatusCode
-USER = enrol_pb2.IDENTITY_ROLE_USER
-OPERATOR = enrol_pb2.IDENTITY_ROLE_OPERATOR
+USER = enroll_pb2.IDENTITY_ROLE_USER
+OPERATOR = enroll_pb2.IDENTITY_ROLE_OPERATOR
 
 
 class Tokened(World):
@@ -33,16 +33,16 @@ class Tokened(World):
 
     @property
     def enrolling(self) -> Any:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(self.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(self.channel)
         return stub
 
     async def token(self, name: str, user: str, **fields: Any) -> Token:
-        request = enrol_pb2.IssueTokenRequest(name=name, user=user, **{"role": USER, **fields})
+        request = enroll_pb2.IssueTokenRequest(name=name, user=user, **{"role": USER, **fields})
         answer = await self.enrolling.IssueToken(request, metadata=self.admin)
         return Token.of(answer.text)
 
     async def revoke(self, token: str, by: Token) -> None:
-        asked = enrol_pb2.RevokeTokenRequest(name=token)
+        asked = enroll_pb2.RevokeTokenRequest(name=token)
         await self.enrolling.RevokeToken(asked, metadata=by.metadata)
 
     async def studies(self, token: Token) -> list[str]:
@@ -79,14 +79,14 @@ async def test_each_sees_their_own_and_does_what_their_role_may(head: Tokened) -
     nodes: Any = node_pb2_grpc.NodeServiceStub(head.channel)
     attaching = nodes.Attach(metadata=alice.metadata)
     assert await refused(attaching.read()) is CODE.PERMISSION_DENIED
-    mine = enrol_pb2.IssueTokenRequest(name="more", user="bob", role=USER)
+    mine = enroll_pb2.IssueTokenRequest(name="more", user="bob", role=USER)
     issuing = head.enrolling.IssueToken(mine, metadata=alice.metadata)
     assert await refused(issuing) is CODE.PERMISSION_DENIED
 
 
 async def test_a_user_lists_and_revokes_their_own(head: Tokened) -> None:
     alice, bob = await head.token("a", "alice"), await head.token("b", "bob")
-    listing = head.enrolling.ListTokens(enrol_pb2.ListTokensRequest(), metadata=bob.metadata)
+    listing = head.enrolling.ListTokens(enroll_pb2.ListTokensRequest(), metadata=bob.metadata)
     assert [(token.name, token.user) for token in (await listing).tokens] == [("b", "bob")]
     assert await refused(head.revoke("a", by=bob)) is CODE.NOT_FOUND
     await head.revoke("b", by=bob)
@@ -125,13 +125,13 @@ async def test_it_ends_by_itself(head: Tokened) -> None:
             assert await head.studies(token) == []
 
     assert await refused(always()) is CODE.UNAUTHENTICATED
-    listing = head.enrolling.ListTokens(enrol_pb2.ListTokensRequest(), metadata=head.admin)
+    listing = head.enrolling.ListTokens(enroll_pb2.ListTokensRequest(), metadata=head.admin)
     assert not (await listing).tokens
 
 
 async def test_whose_access_is_revoked_has_no_token_left(head: Tokened) -> None:
     alice, bob = await head.token("a", "alice"), await head.token("b", "bob")
-    asked = enrol_pb2.RevokeRequest(role=USER, name="alice")
+    asked = enroll_pb2.RevokeRequest(role=USER, name="alice")
     await head.enrolling.Revoke(asked, metadata=head.admin)
     assert await refused(head.studies(alice)) is CODE.UNAUTHENTICATED
     assert await head.studies(bob) == []
@@ -155,7 +155,7 @@ async def test_it_outlives_the_head_and_the_audit_has_which_was_used(tmp_path: P
     [
         ({"name": "A b"}, "name = A b: expected 1 to 63 of a-z"),
         ({"user": ""}, "user: expected 1 to 63 of a-z"),
-        ({"role": enrol_pb2.IDENTITY_ROLE_NODE}, "role = node: expected user, operator or admin"),
+        ({"role": enroll_pb2.IDENTITY_ROLE_NODE}, "role = node: expected user, operator or admin"),
         ({"valid_seconds": -1}, "valid_seconds = -1: expected more than 0"),
         ({"valid_seconds": 1e9}, "valid_seconds = 1e+09: expected more than 0"),
     ],
@@ -172,8 +172,8 @@ async def test_what_cannot_be_made_is_refused(
 
 async def test_an_embedded_head_makes_none(tmp_path: Path) -> None:
     async with world(tmp_path) as up:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(up.channel)
-        asked = enrol_pb2.IssueTokenRequest(name="a", user="alice", role=USER)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(up.channel)
+        asked = enroll_pb2.IssueTokenRequest(name="a", user="alice", role=USER)
         code, words = await status(stub.IssueToken(asked))
         assert (code, words.startswith("an embedded head asks nobody")) == (
             CODE.FAILED_PRECONDITION,
@@ -183,7 +183,7 @@ async def test_an_embedded_head_makes_none(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_the_commands_that_people_type_at_the_socket_and_at_a_port(place: Place) -> None:
-    del place.environment["HERMES_HEAD_ENROL"]
+    del place.environment["HERMES_HEAD_ENROLL"]
     file = place.folder / "alice.token"
     with place.daemon("head"):
         place.ctl("token", "create", "laptop", "--user", "alice", "--to", str(file), admin=True)

@@ -20,7 +20,7 @@ def reported(first: int, last: int, points: int = 1, width: int = 1) -> dict[str
         "last_step": last,
         "count": last - first + 1,
         "points": listed,
-        "signal": reporting.summarise(losses),
+        "signal": reporting.summarize(losses),
         "busy_seconds": 1.0,
         "examples": 8,
         "memory_bytes": 100 + last,

@@ -401,7 +401,7 @@ def test_a_log_that_a_shell_makes_is_not_lost(make_trial: MakeTrial, line: str) 
         assert resumed == undisturbed
 
 
-def test_what_is_hidden_from_a_beginning_that_fails_is_there_afterwards(
+def test_what_is_hidden_from_a_beginning_that_fails_is_there_afterward(
     make_trial: MakeTrial,
 ) -> None:
     program = EXPLICIT.replace("{}", "").replace(

@@ -80,5 +80,5 @@ def test_thinning_keeps_order_bound_and_the_last(count: int) -> None:
 
 
 def test_nan_spoils_neither_extreme_of_a_signal() -> None:
-    summary = reporting.summarise([2.0, float("nan"), 1.0, float("inf")])
+    summary = reporting.summarize([2.0, float("nan"), 1.0, float("inf")])
     assert summary == {"count": 4, "first": 2.0, "last": "inf", "min": 1.0, "max": "inf"}

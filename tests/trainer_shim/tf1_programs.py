@@ -194,7 +194,7 @@ with tf.train.MonitoredSession(creator, hooks=hooks) as session:
 final(best.weights, losses, best.lowest, stop.best, stop.first, stop.looked)
 """
 
-# Supervisor: its threads save and summarise; an initialisable iterator over its last element.
+# Supervisor: its threads save and summarize; an initializable iterator over its last element.
 SUPERVISOR = """
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60).batch(20)
 iterator = tf.data.make_initializable_iterator(data)

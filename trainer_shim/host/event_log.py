@@ -1,6 +1,6 @@
 """What a host has to tell its node daemon, kept until the daemon has it safe.
 
-Every event has a number; an acknowledgement forgets up to a number. Reports may be
+Every event has a number; an acknowledgment forgets up to a number. Reports may be
 merged when too many wait, outcomes never. Outcomes also go, fsynced, into a file, after the
 reports of their run that are not acknowledged, so that both survive the death of every process;
 reports also before a checkpoint, from which the run may be gone on with, and after them its name:

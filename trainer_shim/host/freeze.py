@@ -2,7 +2,7 @@
 
 A group counts as frozen only when every thread of it was seen stopped. With a cgroup
 (v2, or a v1 freezer) nothing escapes. Without one the group is found as the host's
-descendants: the host is a child subreaper, so a daemonised grandchild is still below it.
+descendants: the host is a child subreaper, so a daemonized grandchild is still below it.
 """
 
 from __future__ import annotations

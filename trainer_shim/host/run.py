@@ -18,7 +18,7 @@ from trainer_shim.host.output import Output
 from trainer_shim.host.unseen import UnseenMetrics
 from trainer_shim.host.usage import UsageMeter
 from trainer_shim.host.worker import Worker, outcome_of_status
-from trainer_shim.reporting import summarise
+from trainer_shim.reporting import summarize
 from trainer_shim.spec import Spec
 
 # A program that has shown no boundary by then may never show one; a framework that it has
@@ -323,7 +323,7 @@ class ProgramRun:
             last_step=self._told_step,
             count=0,
             points=[],
-            signal=summarise([]),
+            signal=summarize([]),
             examples=0,
             memory_bytes=self._group.memory_bytes() if memory_bytes is None else memory_bytes,
             **used,

@@ -1,6 +1,6 @@
 """What a program gives to TensorBoard, Weights & Biases, MLflow or a progress bar.
 
-The library does what it does, and the trial is told of it afterwards, under the step where it
+The library does what it does, and the trial is told of it afterward, under the step where it
 stands: the step that the program gives the logger may count anything.
 """
 

@@ -176,7 +176,7 @@ def _keeper(state: State, trial: Trial) -> NodeId | None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No collection within; afterwards as it was before."""
+    """No collection within; afterward as it was before."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -191,7 +191,7 @@ def _parked(node: NodeTable, stay: Stay, fact: Parked, now: Time) -> None:
         return
     stay.step = fact.step
     if stay.condition is Condition.RUNNING and fact.cause == "limit" and stay.may_go_on:
-        # The limit was moved while the program ran towards it, and a host moves none.
+        # The limit was moved while the program ran toward it, and a host moves none.
         node.out.append(ContinueRun(stay.run, stay.limit_step))
         return
     stay.memory_bytes = fact.memory_bytes or stay.memory_bytes

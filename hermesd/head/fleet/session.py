@@ -1,7 +1,7 @@
 """One node's stream as the head sees it: what waits to be sent, and when it was last heard.
 
 Nothing here waits for the node. Commands queue up to a limit, past which the node counts as
-silent; acknowledgements and leases do not queue, the newest one stands for all before it. They go
+silent; acknowledgments and leases do not queue, the newest one stands for all before it. They go
 with whatever is said, and alone only now and then: a message costs more than what is in it.
 """
 

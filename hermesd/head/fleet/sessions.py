@@ -42,7 +42,7 @@ from hermesd.head.fleet.session import NODES_WITHOUT_DELAY, REPORT_SECONDS, Node
 from hermesd.head.loop import Head
 from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from hermesd.security.enrolment import write_private
+from hermesd.security.enrollment import write_private
 from hermesd.security.ticket import ticket
 
 # How long nodes may go on unheard, also by what a head before this one allowed them.

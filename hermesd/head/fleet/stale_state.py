@@ -20,7 +20,7 @@ from hermesd.core.model import NodeId, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
-from hermesd.security.enrolment import write_private
+from hermesd.security.enrollment import write_private
 
 NAMED = 8
 

@@ -1,7 +1,7 @@
 """The head's own certificate authority: who is who, for connections from other machines.
 
 A name says nothing by itself. Only the certificate that an identity uses and its renewals
-count, so that to enrol a name anew, or to revoke it, ends what was before; and one whose renewal
+count, so that to enroll a name anew, or to revoke it, ends what was before; and one whose renewal
 got lost on its way, or could not be written down, is not locked out by asking again. Each renewal
 is for a new key, which its owner keeps until it has the certificate: so who renews one that was
 renewed for another key has a copy of it, or is the owner, after a thief.
@@ -26,7 +26,7 @@ from hermesd.core.model import PoolId
 from hermesd.head.security.roots import RootRotation, Roots
 from hermesd.head.statedir import expecting
 from hermesd.security import pem
-from hermesd.security.enrolment import key_pem, write_private
+from hermesd.security.enrollment import key_pem, write_private
 from hermesd.security.identity import SERVER_NAME, Identity, Role, root_mark, server_name, uri_of
 
 SERVER_LIFE = datetime.timedelta(days=365)
@@ -168,7 +168,7 @@ class Authority:
         request: x509.CertificateSigningRequest,
         grant: Grant = NOTHING,
     ) -> bytes:
-        """A certificate for `identity`'s first enrolment; earlier ones no longer count."""
+        """A certificate for `identity`'s first enrollment; earlier ones no longer count."""
         certificate, serial, expires = self._signed(identity, request)
         keyed = Keyed(key_mark(request), (serial,))
         issued = Issued((keyed,), expires, grant, roots=self.mark)

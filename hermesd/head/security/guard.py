@@ -36,9 +36,9 @@ from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority, Stolen
 from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
-from hermesd.pb.hermes.v1 import control_pb2, enrol_pb2, node_pb2
+from hermesd.pb.hermes.v1 import control_pb2, enroll_pb2, node_pb2
 from hermesd.refusal import Refused
-from hermesd.security.enrolment import write_private
+from hermesd.security.enrollment import write_private
 from hermesd.security.identity import MARK_KEY, Identity, Role, identity_of
 from hermesd.security.token import Token
 
@@ -77,17 +77,17 @@ METHODS: Mapping[str, frozenset[Role]] = {
     "/hermes.v1.ControlService/ListAudit": frozenset({Role.ADMIN}),
     "/hermes.v1.NodeService/Attach": frozenset({Role.NODE}),
     "/hermes.v1.NodeService/GetBlob": frozenset({Role.NODE}),
-    "/hermes.v1.EnrolService/Enrol": EVERYBODY,
-    "/hermes.v1.EnrolService/Renew": EVERYBODY,
+    "/hermes.v1.EnrollService/Enroll": EVERYBODY,
+    "/hermes.v1.EnrollService/Renew": EVERYBODY,
     # But for an admin, of nodes for the caller's own trials alone.
-    "/hermes.v1.EnrolService/Invite": PEOPLE,
-    "/hermes.v1.EnrolService/Revoke": PEOPLE,
-    "/hermes.v1.EnrolService/ListIdentities": PEOPLE,
-    "/hermes.v1.EnrolService/IssueToken": frozenset({Role.ADMIN}),
-    "/hermes.v1.EnrolService/ListTokens": PEOPLE,
-    "/hermes.v1.EnrolService/RevokeToken": PEOPLE,
-    "/hermes.v1.EnrolService/RotateAuthority": frozenset({Role.ADMIN}),
-    "/hermes.v1.EnrolService/GetAuthority": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrollService/Invite": PEOPLE,
+    "/hermes.v1.EnrollService/Revoke": PEOPLE,
+    "/hermes.v1.EnrollService/ListIdentities": PEOPLE,
+    "/hermes.v1.EnrollService/IssueToken": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrollService/ListTokens": PEOPLE,
+    "/hermes.v1.EnrollService/RevokeToken": PEOPLE,
+    "/hermes.v1.EnrollService/RotateAuthority": frozenset({Role.ADMIN}),
+    "/hermes.v1.EnrollService/GetAuthority": frozenset({Role.ADMIN}),
     **dict.fromkeys(methods_of(health_pb2.DESCRIPTOR), EVERYBODY),
     **dict.fromkeys(methods_of(reflection_pb2.DESCRIPTOR), PEOPLE),
 }
@@ -96,20 +96,20 @@ READS = frozenset(
     {
         *(f"/hermes.v1.ControlService/{name}" for name in (*READING_METHODS, "ListAudit")),
         "/hermes.v1.NodeService/GetBlob",
-        "/hermes.v1.EnrolService/ListIdentities",
-        "/hermes.v1.EnrolService/ListTokens",
-        "/hermes.v1.EnrolService/GetAuthority",
+        "/hermes.v1.EnrollService/ListIdentities",
+        "/hermes.v1.EnrollService/ListTokens",
+        "/hermes.v1.EnrollService/GetAuthority",
         *methods_of(health_pb2.DESCRIPTOR),
         *methods_of(reflection_pb2.DESCRIPTOR),
     }
 )
 # The only one that asks for no credential: the secret in its request is one.
-INVITED = "/hermes.v1.EnrolService/Enrol"
+INVITED = "/hermes.v1.EnrollService/Enroll"
 
 
 def undeclared() -> set[str]:
     """Methods that are served and not in the table, or the other way round."""
-    ours = (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enrol_pb2.DESCRIPTOR)
+    ours = (control_pb2.DESCRIPTOR, node_pb2.DESCRIPTOR, enroll_pb2.DESCRIPTOR)
     grpcs = (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
     return {method for file in (*ours, *grpcs) for method in methods_of(file)} ^ set(METHODS)
 

@@ -42,7 +42,7 @@ OPTIONS: Sequence[tuple[str, int]] = (
     # More than one person may have open; what is more waits at the client.
     ("grpc.max_concurrent_streams", 256),
 )
-# Where nobody is known yet: an enrolment is a few hundred bytes, and takes milliseconds.
+# Where nobody is known yet: an enrollment is a few hundred bytes, and takes milliseconds.
 RECEPTION_OPTIONS: Sequence[tuple[str, int]] = (
     *OPTIONS,
     ("grpc.max_receive_message_length", 16 * 1024),
@@ -108,11 +108,11 @@ async def make_server(
             " user of this machine could reach it there: do without listen, or without embedded"
         )
     # Certificates are for other machines; on this one, a token will do.
-    members = authority if config.enrol_address else None
+    members = authority if config.enroll_address else None
     encrypted = config.tls or members is not None
     if config.listen and not encrypted and not loopback(config.listen, config.told("listen")):
         raise StateRefused(
-            f"{config.told('listen')} can be reached from other machines: set enrol, or"
+            f"{config.told('listen')} can be reached from other machines: set enroll, or"
             " tls_certificate, tls_key and tls_ca, or listen on 127.0.0.1"
         )
     server = grpc.aio.server(
@@ -131,7 +131,7 @@ async def make_server(
     return server
 
 
-async def make_enrol_server(
+async def make_enroll_server(
     config: HeadConfig, address: str, authority: Authority, audit: Audit | None
 ) -> grpc.aio.Server:
     """A server where invitations are redeemed, by those who have no certificate yet."""
@@ -142,7 +142,7 @@ async def make_enrol_server(
     )
     credentials = pem.server_credentials(authority.server_files, members_only=False)
     try:
-        with _listening(config, "enrol"):
+        with _listening(config, "enroll"):
             bind(server, address, credentials)
     except BaseException:
         await server.stop(None)
@@ -258,7 +258,7 @@ async def keep_socket(path: Path, spare: Path) -> None:
 def _credentials(config: HeadConfig, authority: Authority | None) -> grpc.ServerCredentials:
     """For the TCP port. Raises StateRefused for damaged files."""
     if authority is not None:
-        members_only = config.enrol_address is not None
+        members_only = config.enroll_address is not None
         return pem.server_credentials(authority.server_files, members_only)
     files = config.tls_files()
     assert files is not None

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from hermesd.head.statedir import StateRefused, expecting
-from hermesd.security.enrolment import key_pem, write_private
+from hermesd.security.enrollment import key_pem, write_private
 
 ROOT_LIFE = datetime.timedelta(days=3650)
 # Clocks of other machines may be behind.

@@ -15,7 +15,7 @@ from pathlib import Path
 from hermesd.core.model import Time
 from hermesd.head.refusals import Doubled, TooMuch
 from hermesd.head.statedir import expecting
-from hermesd.security.enrolment import write_private
+from hermesd.security.enrollment import write_private
 from hermesd.security.identity import Identity, Role
 from hermesd.security.token import Token
 

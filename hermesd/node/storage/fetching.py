@@ -30,7 +30,7 @@ from hermesd.node.storage.giving import AT_ONCE, PATIENCE_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
-from hermesd.security.enrolment import Membership, channel_options
+from hermesd.security.enrollment import Membership, channel_options
 from hermesd.security.identity import server_name
 
 TRIES = 3

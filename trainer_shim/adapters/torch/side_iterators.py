@@ -2,7 +2,7 @@
 
 Lines before the training and between its passes take them once more when the program is run
 again. Lines within a pass do not: a program in which these take batches of an iterator that is
-there afterwards only parks.
+there afterward only parks.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class InviteResponse(_message.Message):
     address: str
     def __init__(self, token: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
-class EnrolRequest(_message.Message):
+class EnrollRequest(_message.Message):
     __slots__ = ("secret", "name", "signing_request", "machine")
     SECRET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -58,7 +58,7 @@ class EnrolRequest(_message.Message):
     machine: bool
     def __init__(self, secret: _Optional[bytes] = ..., name: _Optional[str] = ..., signing_request: _Optional[bytes] = ..., machine: bool = ...) -> None: ...
 
-class EnrolResponse(_message.Message):
+class EnrollResponse(_message.Message):
     __slots__ = ("certificate", "role", "name")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermesd.head.api.enrol import Invitations
+from hermesd.head.api.enroll import Invitations
 from hermesd.head.security import authority
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.pb.hermes.v1 import enrol_pb2_grpc
-from hermesd.security import enrolment
-from hermesd.security.enrolment import enrol
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2_grpc
+from hermesd.security import enrollment
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import Invitation, NotEnrolled
 from tests.head.heads import world
-from tests.head.test_enrol import Open, attached, connected, head, info
+from tests.head.test_enroll import Open, attached, connected, head, info
 from tests.head.test_transport import free_port
 
 __all__ = ["head"]
@@ -59,8 +59,8 @@ def losing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lose
 
 
-async def joined(head: Open, token: str, name: str, folder: Path) -> enrolment.Membership:
-    return await asyncio.to_thread(enrol, head.address, token, name, folder)
+async def joined(head: Open, token: str, name: str, folder: Path) -> enrollment.Membership:
+    return await asyncio.to_thread(enroll, head.address, token, name, folder)
 
 
 async def test_one_lost_answer_is_asked_for_again_at_once(
@@ -86,7 +86,7 @@ async def test_who_joins_again_after_a_lost_answer_is_who_was_invited(
         with pytest.raises(NotEnrolled, match=why):
             await joined(head, token, name, tmp_path / "thief")
     with pytest.raises(NotEnrolled, match="no head answers there"):
-        await asyncio.to_thread(enrol, f"127.0.0.1:{free_port()}", token, "box", tmp_path / "box")
+        await asyncio.to_thread(enroll, f"127.0.0.1:{free_port()}", token, "box", tmp_path / "box")
     box = await joined(head, token, "box", tmp_path / "box")
     assert not left.exists()
     async with connected(box) as channel:
@@ -134,11 +134,11 @@ async def test_a_head_that_cannot_write_down_whom_it_knows_uses_up_no_token(
 
 async def redeem(head: Open, token: str, name: str, key: ec.EllipticCurvePrivateKey) -> None:
     read = Invitation.of(token)
-    request = pb.EnrolRequest(
-        secret=read.secret, name=name, signing_request=enrolment._signing_request(key)
+    request = pb.EnrollRequest(
+        secret=read.secret, name=name, signing_request=enrollment._signing_request(key)
     )
-    trusted = enrolment._authority_pem(read.authority)
-    await asyncio.to_thread(enrolment._ask, f"127.0.0.1:{read.port}", trusted, request)
+    trusted = enrollment._authority_pem(read.authority)
+    await asyncio.to_thread(enrollment._ask, f"127.0.0.1:{read.port}", trusted, request)
 
 
 async def test_who_was_revoked_or_replaced_does_not_come_back_by_the_old_token(
@@ -155,7 +155,7 @@ async def test_who_was_revoked_or_replaced_does_not_come_back_by_the_old_token(
         await redeem(head, token, "box", mine)
     token = await head.invite(NODE, "box")
     await redeem(head, token, "box", mine)
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
     await stub.Revoke(pb.RevokeRequest(role=NODE, name="box"), metadata=head.admin)
     with pytest.raises(NotEnrolled, match="was used"):
         await redeem(head, token, "box", mine)
@@ -165,7 +165,7 @@ async def test_a_head_that_was_restarted_knows_by_which_key_a_token_was_used(
     tmp_path: Path,
 ) -> None:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
+    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enroll": reception}
     key = ec.generate_private_key(ec.SECP256R1())
     async with world(tmp_path / "head", **settings) as up:
         system = Open(up.running, up.channel, up.control, up.nodes, up.directory)

@@ -31,9 +31,9 @@ from hermesd.head.security.listen import reached_at
 from hermesd.node import head_link
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import control_pb2 as control
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enrol_pb2_grpc, node_pb2, node_pb2_grpc
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.security.enrolment import Membership, channel_options, enrol
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enroll_pb2_grpc, node_pb2, node_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.security.enrollment import Membership, channel_options, enroll
 from hermesd.security.identity import Identity, Invitation, NotEnrolled, Role, identity_of, uri_of
 from tests.head.heads import Node, World, by_token, cancelled, status, world
 from tests.head.test_transport import free_port
@@ -52,20 +52,20 @@ class Open(World):
         return by_token(self.directory / "token")
 
     async def invite(self, role: pb.IdentityRole, name: str = "", **fields: Any) -> str:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(self.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(self.channel)
         request = pb.InviteRequest(role=role, name=name, **fields)
         answer = await stub.Invite(request, metadata=self.admin)
         return str(answer.token)
 
     async def member(self, role: pb.IdentityRole, name: str, folder: Path) -> Membership:
         token = await self.invite(role, name)
-        return await asyncio.to_thread(enrol, self.address, token, name, folder)
+        return await asyncio.to_thread(enroll, self.address, token, name, folder)
 
 
 @pytest.fixture
 async def head(tmp_path: Path) -> AsyncIterator[Open]:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    async with world(tmp_path / "head", embedded=False, listen=listen, enrol=reception) as up:
+    async with world(tmp_path / "head", embedded=False, listen=listen, enroll=reception) as up:
         system = Open(up.running, up.channel, up.control, up.nodes, up.directory)
         system.address = listen
         yield system
@@ -115,12 +115,12 @@ async def test_a_person_logs_in_and_only_an_admin_invites(head: Open, tmp_path: 
     invitation = pb.InviteRequest(role=pb.IDENTITY_ROLE_USER)
     async with connected(alice) as channel:
         assert (await info(channel)).version
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
         assert (await status(stub.Invite(invitation)))[0] is CODE.PERMISSION_DENIED
         with pytest.raises(grpc.aio.AioRpcError, match="user alice may not"):
             await attached(channel, "alice")
     async with connected(root) as channel:
-        stub = enrol_pb2_grpc.EnrolServiceStub(channel)
+        stub = enroll_pb2_grpc.EnrollServiceStub(channel)
         assert (await stub.Invite(invitation)).address == head.address
         listed = await stub.ListIdentities(pb.ListIdentitiesRequest())
         assert [(one.name, one.role) for one in listed.identities] == [
@@ -134,14 +134,14 @@ async def test_an_invitation_is_good_once_for_whom_and_as_long_as_it_says(
 ) -> None:
     token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
     with pytest.raises(NotEnrolled, match="for the node box, not for other: say --name box"):
-        await asyncio.to_thread(enrol, head.address, token, "other", tmp_path / "a")
+        await asyncio.to_thread(enroll, head.address, token, "other", tmp_path / "a")
     assert not (tmp_path / "a").exists()
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "b")
     with pytest.raises(NotEnrolled, match="was used"):
-        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "c")
+        await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "c")
     short = await head.invite(pb.IDENTITY_ROLE_NODE, valid_seconds=1e-9)
     with pytest.raises(NotEnrolled, match="too old"):
-        await asyncio.to_thread(enrol, head.address, short, "box", tmp_path / "d")
+        await asyncio.to_thread(enroll, head.address, short, "box", tmp_path / "d")
 
 
 async def test_an_invitation_of_several_nodes_is_good_for_so_many(
@@ -149,9 +149,9 @@ async def test_an_invitation_of_several_nodes_is_good_for_so_many(
 ) -> None:
     token = await head.invite(pb.IDENTITY_ROLE_NODE, uses=2)
     for name in ("a", "b"):
-        await asyncio.to_thread(enrol, head.address, token, name, tmp_path / name)
+        await asyncio.to_thread(enroll, head.address, token, name, tmp_path / name)
     with pytest.raises(NotEnrolled, match="was used"):
-        await asyncio.to_thread(enrol, head.address, token, "c", tmp_path / "c")
+        await asyncio.to_thread(enroll, head.address, token, "c", tmp_path / "c")
 
 
 async def test_only_nodes_of_any_name_are_invited_by_the_dozen(head: Open) -> None:
@@ -177,7 +177,7 @@ async def test_the_certificate_of_a_node_that_left_for_good_opens_nothing(
         with pytest.raises(grpc.aio.AioRpcError, match="of node box is no longer valid"):
             await attached(channel, "box")
     token = await head.invite(pb.IDENTITY_ROLE_NODE)
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "again")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "again")
 
 
 async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
@@ -188,25 +188,25 @@ async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
     with pytest.raises(
         NotEnrolled, match=r"is a node box already.*`hermesctl node token --name box`"
     ):
-        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "thief")
+        await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "thief")
     async with connected(box) as channel:
         (await attached(channel, "box")).call.cancel()
-    await asyncio.to_thread(enrol, head.address, token, "other", tmp_path / "other")
+    await asyncio.to_thread(enroll, head.address, token, "other", tmp_path / "other")
 
 
 async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -> None:
     with pytest.raises(NotEnrolled, match="not whole"):
-        enrol(head.address, "nonsense", "box", tmp_path / "a")
+        enroll(head.address, "nonsense", "box", tmp_path / "a")
     token = await head.invite(pb.IDENTITY_ROLE_NODE)
     with pytest.raises(NotEnrolled, match="not whole"):
-        enrol(head.address, token[:-3], "box", tmp_path / "a")
+        enroll(head.address, token[:-3], "box", tmp_path / "a")
     read = Invitation.of(token)
     stranger = Authority(tmp_path / "stranger").roots_pem
     der = x509.load_pem_x509_certificate(stranger).public_bytes(Encoding.DER)
     other = Invitation(read.secret, read.port, der).token()
     with pytest.raises(NotEnrolled, match="not the one that the token is from"):
-        await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "a")
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+        await asyncio.to_thread(enroll, head.address, other, "box", tmp_path / "a")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "a")
 
 
 async def test_a_token_is_not_used_up_at_an_address_where_the_head_does_not_listen(
@@ -220,8 +220,8 @@ async def test_a_token_is_not_used_up_at_an_address_where_the_head_does_not_list
         (70_000, "no head answers there"),
     ):
         with pytest.raises(NotEnrolled, match=f"127.0.0.1:{port}: .*{why}.*token was not used"):
-            await asyncio.to_thread(enrol, f"127.0.0.1:{port}", token, "box", tmp_path / "a")
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "a")
+            await asyncio.to_thread(enroll, f"127.0.0.1:{port}", token, "box", tmp_path / "a")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "a")
 
 
 async def test_a_machines_token_is_no_persons_and_the_other_way_round(
@@ -230,13 +230,13 @@ async def test_a_machines_token_is_no_persons_and_the_other_way_round(
     node = await head.invite(pb.IDENTITY_ROLE_NODE)
     person = await head.invite(pb.IDENTITY_ROLE_USER, "alice")
     with pytest.raises(NotEnrolled, match="for a new node: `hermesd node join` redeems it; the to"):
-        await asyncio.to_thread(enrol, head.address, node, "alice", tmp_path / "a", False)
+        await asyncio.to_thread(enroll, head.address, node, "alice", tmp_path / "a", False)
     with pytest.raises(NotEnrolled, match="for the user alice: `hermesctl login` redeems it"):
-        await asyncio.to_thread(enrol, head.address, person, "box", tmp_path / "a", True)
+        await asyncio.to_thread(enroll, head.address, person, "box", tmp_path / "a", True)
     with pytest.raises(NotEnrolled, match="for the user alice, not for root: say --user alice"):
-        await asyncio.to_thread(enrol, head.address, person, "root", tmp_path / "a", False)
-    await asyncio.to_thread(enrol, head.address, person, "alice", tmp_path / "a", False)
-    await asyncio.to_thread(enrol, head.address, node, "alice", tmp_path / "b", True)
+        await asyncio.to_thread(enroll, head.address, person, "root", tmp_path / "a", False)
+    await asyncio.to_thread(enroll, head.address, person, "alice", tmp_path / "a", False)
+    await asyncio.to_thread(enroll, head.address, node, "alice", tmp_path / "b", True)
 
 
 @pytest.mark.parametrize("listen", ["10.0.0.1:7411", "gpu1.example.org:7411", "[fd00::1]:7411"])
@@ -257,8 +257,8 @@ async def test_a_token_is_not_used_up_where_there_is_no_place_for_what_it_brings
     token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
     (tmp_path / "file").touch()
     with pytest.raises(NotEnrolled, match=r"file/a cannot be made .*the token was not used"):
-        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "file" / "a")
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "b")
+        await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "file" / "a")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "b")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files that others may not read")
@@ -268,7 +268,9 @@ async def test_root_does_not_join_for_a_daemon_of_another_account(
     token = await head.invite(pb.IDENTITY_ROLE_NODE, "box")
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(NotEnrolled, match=f"{tmp_path} belongs to nobody.*sudo -u nobody"):
-        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "node" / "membership")
+        await asyncio.to_thread(
+            enroll, head.address, token, "box", tmp_path / "node" / "membership"
+        )
     assert not (tmp_path / "node").exists()
 
 
@@ -281,7 +283,7 @@ async def test_who_is_revoked_or_enrolled_anew_is_out_at_once(head: Open, tmp_pa
         assert "alice is no longer valid" in words
     async with connected(second) as channel:
         assert (await info(channel)).version
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
         request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
         await stub.Revoke(request, metadata=head.admin)
         assert (await status(info(channel)))[0] is CODE.UNAUTHENTICATED
@@ -294,12 +296,12 @@ async def test_who_is_revoked_does_not_come_by_a_token_that_was_not_redeemed(
 ) -> None:
     alice = await head.invite(pb.IDENTITY_ROLE_USER, "alice")
     bob = await head.invite(pb.IDENTITY_ROLE_USER, "bob")
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
     request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
     await stub.Revoke(request, metadata=head.admin)
     with pytest.raises(NotEnrolled, match="was used, or is too old"):
-        await asyncio.to_thread(enrol, head.address, alice, "alice", tmp_path / "alice")
-    await asyncio.to_thread(enrol, head.address, bob, "bob", tmp_path / "bob")
+        await asyncio.to_thread(enroll, head.address, alice, "alice", tmp_path / "alice")
+    await asyncio.to_thread(enroll, head.address, bob, "bob", tmp_path / "bob")
     assert (await status(stub.Revoke(request, metadata=head.admin)))[0] is CODE.NOT_FOUND
     anybody = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE)
     code, words = await status(stub.Revoke(anybody, metadata=head.admin))
@@ -317,15 +319,15 @@ async def test_a_token_can_be_taken_back(head: Open, tmp_path: Path) -> None:
     """It is for nodes of any name, so that no name would find it."""
     token = await head.invite(pb.IDENTITY_ROLE_NODE, "")
     other = await head.invite(pb.IDENTITY_ROLE_NODE, "")
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
     await stub.Revoke(pb.RevokeRequest(token=token), metadata=head.admin)
     with pytest.raises(NotEnrolled, match="was used, or is too old"):
-        await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "box")
+        await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "box")
     again = await status(stub.Revoke(pb.RevokeRequest(token=token), metadata=head.admin))
     assert again == (CODE.NOT_FOUND, "no such token is open")
     code, words = await status(stub.Revoke(pb.RevokeRequest(token="x"), metadata=head.admin))
     assert (code, words[:5]) == (CODE.INVALID_ARGUMENT, "token")
-    await asyncio.to_thread(enrol, head.address, other, "box", tmp_path / "box")
+    await asyncio.to_thread(enroll, head.address, other, "box", tmp_path / "box")
 
 
 async def test_who_is_revoked_hears_nothing_more_by_a_stream_that_is_open(
@@ -340,7 +342,7 @@ async def test_who_is_revoked_hears_nothing_more_by_a_stream_that_is_open(
         node = await attached(channel, "box")
         (joined,) = (await watching.read()).events
         assert joined.kind == control.PUBLIC_EVENT_KIND_NODE_JOINED
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
         request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
         await stub.Revoke(request, metadata=head.admin)
         node.call.cancel()
@@ -351,7 +353,7 @@ async def test_a_node_that_is_revoked_is_let_go(head: Open, tmp_path: Path) -> N
     box = await head.member(pb.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
     async with connected(box) as channel:
         node = await attached(channel, "box")
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
         request = pb.RevokeRequest(role=pb.IDENTITY_ROLE_NODE, name="box")
         await stub.Revoke(request, metadata=head.admin)
         await node.ended()
@@ -376,7 +378,7 @@ async def test_who_is_enrolled_anew_is_not_heard_by_the_stream_of_before(
 
 async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
     listen, reception = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enrol": reception}
+    settings: dict[str, Any] = {"embedded": False, "listen": listen, "enroll": reception}
     async with world(tmp_path / "head", **settings) as up:
         system = Open(up.running, up.channel, up.control, up.nodes, up.directory)
         system.address = listen
@@ -385,7 +387,7 @@ async def test_members_and_invitations_outlive_the_head(tmp_path: Path) -> None:
     async with world(tmp_path / "head", **settings):
         async with connected(box) as channel:
             (await attached(channel, "box")).call.cancel()
-        await asyncio.to_thread(enrol, listen, token, "bob", tmp_path / "bob")
+        await asyncio.to_thread(enroll, listen, token, "bob", tmp_path / "bob")
 
 
 async def test_a_node_whose_clock_is_far_ahead_renews_once_and_stays(
@@ -480,7 +482,7 @@ def test_a_clock_of_the_head_that_is_ahead_locks_nobody_out(
 
 async def test_a_head_without_other_machines_invites_nobody(tmp_path: Path) -> None:
     async with world(tmp_path) as up:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(up.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(up.channel)
         code, words = await status(stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE)))
         assert code is CODE.FAILED_PRECONDITION
         assert "listen = HOST:PORT" in words
@@ -490,13 +492,13 @@ async def test_a_head_on_loopback_says_what_there_is_to_set(tmp_path: Path) -> N
     """Whoever tries things out on one machine meets it first."""
     port = free_port()
     async with world(tmp_path, embedded=False, listen=f"127.0.0.1:{port}") as up:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(up.channel)
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(up.channel)
         admin = (("authorization", f"Bearer {token(tmp_path / 'token')}"),)
         invite = stub.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE), metadata=admin)
         code, words = await status(invite)
         assert code is CODE.FAILED_PRECONDITION
         assert f"no other machine can reach listen = 127.0.0.1:{port}: give it an address" in words
-        assert f'enrol = "127.0.0.1:{port + 1}" beside it' in words
+        assert f'enroll = "127.0.0.1:{port + 1}" beside it' in words
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -507,10 +509,10 @@ def test_identities_are_read_as_they_are_written(role: Role) -> None:
 
 
 async def asked(head: Open, secret: bytes, signing_request: bytes) -> tuple[grpc.StatusCode, str]:
-    """How an enrolment is refused."""
-    stub: Any = enrol_pb2_grpc.EnrolServiceStub(head.channel)
-    request = pb.EnrolRequest(secret=secret, name="box", signing_request=signing_request)
-    return await status(stub.Enrol(request))
+    """How an enrollment is refused."""
+    stub: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
+    request = pb.EnrollRequest(secret=secret, name="box", signing_request=signing_request)
+    return await status(stub.Enroll(request))
 
 
 async def test_nothing_is_parsed_for_who_has_no_invitation(
@@ -539,7 +541,7 @@ async def test_a_key_of_another_kind_is_refused_and_the_invitation_stays_good(
     pem = named.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     code, words = await asked(head, Invitation.of(token).secret, pem)
     assert (code, "for a P-256 key" in words) == (CODE.INVALID_ARGUMENT, True)
-    await asyncio.to_thread(enrol, head.address, token, "box", tmp_path / "box")
+    await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "box")
 
 
 async def test_what_is_too_long_is_not_read_where_invitations_are_redeemed(
@@ -551,6 +553,6 @@ async def test_what_is_too_long_is_not_read_where_invitations_are_redeemed(
     credentials = grpc.ssl_channel_credentials(pem)
     address = f"{host}:{token.port}"
     async with grpc.aio.secure_channel(address, credentials, options=channel_options()) as channel:
-        stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
-        request = pb.EnrolRequest(secret=b"x" * 20_000, name="box")
-        assert (await status(stub.Enrol(request)))[0] is CODE.RESOURCE_EXHAUSTED
+        stub: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
+        request = pb.EnrollRequest(secret=b"x" * 20_000, name="box")
+        assert (await status(stub.Enroll(request)))[0] is CODE.RESOURCE_EXHAUSTED

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from hermesd.pb.hermes.v1 import enrol_pb2 as hermes_dot_v1_dot_enrol__pb2
+from hermesd.pb.hermes.v1 import enroll_pb2 as hermes_dot_v1_dot_enroll__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in hermes/v1/enrol_pb2_grpc.py depends on'
+        + ' but the generated code in hermes/v1/enroll_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class EnrolServiceStub(object):
+class EnrollServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -35,68 +35,68 @@ class EnrolServiceStub(object):
             channel: A grpc.Channel.
         """
         self.Invite = channel.unary_unary(
-                '/hermes.v1.EnrolService/Invite',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.InviteRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.InviteResponse.FromString,
+                '/hermes.v1.EnrollService/Invite',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.InviteRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.InviteResponse.FromString,
                 _registered_method=True)
-        self.Enrol = channel.unary_unary(
-                '/hermes.v1.EnrolService/Enrol',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.EnrolRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.EnrolResponse.FromString,
+        self.Enroll = channel.unary_unary(
+                '/hermes.v1.EnrollService/Enroll',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.EnrollRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.EnrollResponse.FromString,
                 _registered_method=True)
         self.Renew = channel.unary_unary(
-                '/hermes.v1.EnrolService/Renew',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.RenewRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RenewResponse.FromString,
+                '/hermes.v1.EnrollService/Renew',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.RenewRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.RenewResponse.FromString,
                 _registered_method=True)
         self.Revoke = channel.unary_unary(
-                '/hermes.v1.EnrolService/Revoke',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeResponse.FromString,
+                '/hermes.v1.EnrollService/Revoke',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.RevokeRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.RevokeResponse.FromString,
                 _registered_method=True)
         self.ListIdentities = channel.unary_unary(
-                '/hermes.v1.EnrolService/ListIdentities',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.FromString,
+                '/hermes.v1.EnrollService/ListIdentities',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.ListIdentitiesRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.ListIdentitiesResponse.FromString,
                 _registered_method=True)
         self.IssueToken = channel.unary_unary(
-                '/hermes.v1.EnrolService/IssueToken',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.FromString,
+                '/hermes.v1.EnrollService/IssueToken',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.IssueTokenRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.IssueTokenResponse.FromString,
                 _registered_method=True)
         self.ListTokens = channel.unary_unary(
-                '/hermes.v1.EnrolService/ListTokens',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.FromString,
+                '/hermes.v1.EnrollService/ListTokens',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.ListTokensResponse.FromString,
                 _registered_method=True)
         self.RevokeToken = channel.unary_unary(
-                '/hermes.v1.EnrolService/RevokeToken',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
+                '/hermes.v1.EnrollService/RevokeToken',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.RevokeTokenResponse.FromString,
                 _registered_method=True)
         self.RotateAuthority = channel.unary_unary(
-                '/hermes.v1.EnrolService/RotateAuthority',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.FromString,
+                '/hermes.v1.EnrollService/RotateAuthority',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.RotateAuthorityRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.RotateAuthorityResponse.FromString,
                 _registered_method=True)
         self.GetAuthority = channel.unary_unary(
-                '/hermes.v1.EnrolService/GetAuthority',
-                request_serializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.SerializeToString,
-                response_deserializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.FromString,
+                '/hermes.v1.EnrollService/GetAuthority',
+                request_serializer=hermes_dot_v1_dot_enroll__pb2.GetAuthorityRequest.SerializeToString,
+                response_deserializer=hermes_dot_v1_dot_enroll__pb2.GetAuthorityResponse.FromString,
                 _registered_method=True)
 
 
-class EnrolServiceServicer(object):
+class EnrollServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Invite(self, request, context):
-        """A secret that is good for one enrolment, or for several machines.
+        """A secret that is good for one enrollment, or for several machines.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Enrol(self, request, context):
+    def Enroll(self, request, context):
         """Redeem it. Served where no certificate is asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -158,67 +158,67 @@ class EnrolServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
 
-def add_EnrolServiceServicer_to_server(servicer, server):
+def add_EnrollServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Invite': grpc.unary_unary_rpc_method_handler(
                     servicer.Invite,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.InviteRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.InviteResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.InviteRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.InviteResponse.SerializeToString,
             ),
-            'Enrol': grpc.unary_unary_rpc_method_handler(
-                    servicer.Enrol,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.EnrolRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.EnrolResponse.SerializeToString,
+            'Enroll': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enroll,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.EnrollRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.EnrollResponse.SerializeToString,
             ),
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RenewRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RenewResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.RenewRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.RenewResponse.SerializeToString,
             ),
             'Revoke': grpc.unary_unary_rpc_method_handler(
                     servicer.Revoke,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.RevokeRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.RevokeResponse.SerializeToString,
             ),
             'ListIdentities': grpc.unary_unary_rpc_method_handler(
                     servicer.ListIdentities,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.ListIdentitiesRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.ListIdentitiesResponse.SerializeToString,
             ),
             'IssueToken': grpc.unary_unary_rpc_method_handler(
                     servicer.IssueToken,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.IssueTokenRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.IssueTokenResponse.SerializeToString,
             ),
             'ListTokens': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTokens,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.ListTokensRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.ListTokensResponse.SerializeToString,
             ),
             'RevokeToken': grpc.unary_unary_rpc_method_handler(
                     servicer.RevokeToken,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.RevokeTokenResponse.SerializeToString,
             ),
             'RotateAuthority': grpc.unary_unary_rpc_method_handler(
                     servicer.RotateAuthority,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.RotateAuthorityRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.RotateAuthorityResponse.SerializeToString,
             ),
             'GetAuthority': grpc.unary_unary_rpc_method_handler(
                     servicer.GetAuthority,
-                    request_deserializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.FromString,
-                    response_serializer=hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.SerializeToString,
+                    request_deserializer=hermes_dot_v1_dot_enroll__pb2.GetAuthorityRequest.FromString,
+                    response_serializer=hermes_dot_v1_dot_enroll__pb2.GetAuthorityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'hermes.v1.EnrolService', rpc_method_handlers)
+            'hermes.v1.EnrollService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('hermes.v1.EnrolService', rpc_method_handlers)
+    server.add_registered_method_handlers('hermes.v1.EnrollService', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class EnrolService(object):
+class EnrollService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -235,9 +235,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/Invite',
-            hermes_dot_v1_dot_enrol__pb2.InviteRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.InviteResponse.FromString,
+            '/hermes.v1.EnrollService/Invite',
+            hermes_dot_v1_dot_enroll__pb2.InviteRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.InviteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -249,7 +249,7 @@ class EnrolService(object):
             _registered_method=True)
 
     @staticmethod
-    def Enrol(request,
+    def Enroll(request,
             target,
             options=(),
             channel_credentials=None,
@@ -262,9 +262,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/Enrol',
-            hermes_dot_v1_dot_enrol__pb2.EnrolRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.EnrolResponse.FromString,
+            '/hermes.v1.EnrollService/Enroll',
+            hermes_dot_v1_dot_enroll__pb2.EnrollRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.EnrollResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -289,9 +289,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/Renew',
-            hermes_dot_v1_dot_enrol__pb2.RenewRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.RenewResponse.FromString,
+            '/hermes.v1.EnrollService/Renew',
+            hermes_dot_v1_dot_enroll__pb2.RenewRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.RenewResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -316,9 +316,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/Revoke',
-            hermes_dot_v1_dot_enrol__pb2.RevokeRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.RevokeResponse.FromString,
+            '/hermes.v1.EnrollService/Revoke',
+            hermes_dot_v1_dot_enroll__pb2.RevokeRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.RevokeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -343,9 +343,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/ListIdentities',
-            hermes_dot_v1_dot_enrol__pb2.ListIdentitiesRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.ListIdentitiesResponse.FromString,
+            '/hermes.v1.EnrollService/ListIdentities',
+            hermes_dot_v1_dot_enroll__pb2.ListIdentitiesRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.ListIdentitiesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -370,9 +370,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/IssueToken',
-            hermes_dot_v1_dot_enrol__pb2.IssueTokenRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.IssueTokenResponse.FromString,
+            '/hermes.v1.EnrollService/IssueToken',
+            hermes_dot_v1_dot_enroll__pb2.IssueTokenRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.IssueTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -397,9 +397,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/ListTokens',
-            hermes_dot_v1_dot_enrol__pb2.ListTokensRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.ListTokensResponse.FromString,
+            '/hermes.v1.EnrollService/ListTokens',
+            hermes_dot_v1_dot_enroll__pb2.ListTokensRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.ListTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -424,9 +424,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/RevokeToken',
-            hermes_dot_v1_dot_enrol__pb2.RevokeTokenRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.RevokeTokenResponse.FromString,
+            '/hermes.v1.EnrollService/RevokeToken',
+            hermes_dot_v1_dot_enroll__pb2.RevokeTokenRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.RevokeTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -451,9 +451,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/RotateAuthority',
-            hermes_dot_v1_dot_enrol__pb2.RotateAuthorityRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.RotateAuthorityResponse.FromString,
+            '/hermes.v1.EnrollService/RotateAuthority',
+            hermes_dot_v1_dot_enroll__pb2.RotateAuthorityRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.RotateAuthorityResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -478,9 +478,9 @@ class EnrolService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/hermes.v1.EnrolService/GetAuthority',
-            hermes_dot_v1_dot_enrol__pb2.GetAuthorityRequest.SerializeToString,
-            hermes_dot_v1_dot_enrol__pb2.GetAuthorityResponse.FromString,
+            '/hermes.v1.EnrollService/GetAuthority',
+            hermes_dot_v1_dot_enroll__pb2.GetAuthorityRequest.SerializeToString,
+            hermes_dot_v1_dot_enroll__pb2.GetAuthorityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,4 @@
-"""EnrolService: invitations, certificates for those who redeem one, their renewal and their end."""
+"""EnrollService: invitations, certificates for those who redeem one, their renewal, their end."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from hermesd.head.security.guard import LOCAL, Certified, Forbidden, about, call
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown
-from hermesd.security.enrolment import write_private
+from hermesd.security.enrollment import write_private
 from hermesd.security.identity import ROLES, SECRET_BYTES, Identity, Invitation, NotEnrolled, Role
 
-# Secrets that are good for so many enrolments: kept by hash, across restarts, until they end.
+# Secrets that are good for so many enrollments: kept by hash, across restarts, until they end.
 #
 # What was used up is remembered with the keys that it was used for: whoever did not hear
 # the answer asks again with the same key.
@@ -173,9 +173,9 @@ _NUMBERS = {role: number for number, role in ROLES.items()}
 log = structlog.get_logger()
 
 
-class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
+class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
     """The servicer. `authority` is None at a head that serves no other machines, `tokens` at one
-    that asks for none; `address` is where they reach it, `enrol_address` where invitations are
+    that asks for none; `address` is where they reach it, `enroll_address` where invitations are
     redeemed, `owners` whose each study is."""
 
     def __init__(
@@ -186,7 +186,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         tokens: Tokens | None,
         sessions: NodeSessions,
         address: str,
-        enrol_address: str,
+        enroll_address: str,
         owners: Mapping[StudyId, str],
     ) -> None:
         self._authority = authority
@@ -195,7 +195,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         self._invitations = invitations
         self._tokens = tokens
         self._address = address
-        self._port = int(enrol_address.rpartition(":")[2]) if enrol_address else 0
+        self._port = int(enroll_address.rpartition(":")[2]) if enroll_address else 0
         self._owners = owners
 
     async def Invite(self, request: pb.InviteRequest, context: Any) -> pb.InviteResponse:
@@ -263,7 +263,7 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         there = known is not None or self._sessions.find(node) is not None
         return not there or (known is not None and known.grant.owner == who.name)
 
-    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolResponse:
+    async def Enroll(self, request: pb.EnrollRequest, context: Any) -> pb.EnrollResponse:
         authority = self._needed()
         name = _checked(request.name)
         # Anybody may ask: nothing dear is done before the secret is known.
@@ -285,10 +285,14 @@ class EnrolService(enrol_pb2_grpc.EnrolServiceServicer):
         if not again:
             self._invitations.use(request.secret, key)
         log.info("enrolled", role=invited.role, name=name, again=again, peer=context.peer())
-        return pb.EnrolResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
+        return pb.EnrollResponse(certificate=certificate, role=_NUMBERS[invited.role], name=name)
 
     def _hindrance(
-        self, authority: Authority, invited: InvitationIssued, request: pb.EnrolRequest, known: bool
+        self,
+        authority: Authority,
+        invited: InvitationIssued,
+        request: pb.EnrollRequest,
+        known: bool,
     ) -> str:
         """Why who asks is not who was invited, for the holder of the secret alone; "" if it is.
         Who is `known` is who has the name."""
@@ -482,7 +486,7 @@ def _why_none(listen_address: str) -> str:
         host, _, port = listen_address.rpartition(":")
         return (
             f"no other machine can reach listen = {listen_address}: give it an address that they"
-            f' can, or, to try it on this machine, enrol = "{host}:{int(port) + 1}" beside it'
+            f' can, or, to try it on this machine, enroll = "{host}:{int(port) + 1}" beside it'
         )
     return "its own is from elsewhere; start it without tls_ files to have it make them"
 

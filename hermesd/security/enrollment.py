@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermesd.expecting import expecting
-from hermesd.pb.hermes.v1 import enrol_pb2 as pb
-from hermesd.pb.hermes.v1 import enrol_pb2_grpc
+from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.pb.hermes.v1 import enroll_pb2_grpc
 from hermesd.security import pem
 from hermesd.security.accounts import account
 from hermesd.security.identity import (
@@ -39,7 +39,7 @@ from hermesd.security.identity import (
 )
 
 CALL_SECONDS = 20.0
-# An answer that is lost is asked for again; then it is for whoever enrols to do so.
+# An answer that is lost is asked for again; then it is for whoever enrolls to do so.
 _ASKED = 2
 # After these nobody knows whether the head has said yes.
 _UNANSWERED = (
@@ -63,7 +63,7 @@ class Membership:
 
     @property
     def exists(self) -> bool:
-        """Whether an enrolment came to its end here."""
+        """Whether an enrollment came to its end here."""
         return self._about.exists()
 
     @property
@@ -145,7 +145,7 @@ class Membership:
             with self._reading(_NEXT_KEY, _KEY, secret=True):
                 request = pb.RenewRequest(signing_request=_signing_request(_read_key(asking)))
             async with opened() as channel:
-                stub: Any = enrol_pb2_grpc.EnrolServiceStub(channel)
+                stub: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
                 response = await stub.Renew(request, timeout=CALL_SECONDS)
             write_private(self.folder / "member.crt", response.certificate)
             replace_file(asking, self.folder / "member.key")
@@ -154,7 +154,7 @@ class Membership:
         return True
 
     def files(self) -> pem.Files:
-        """What was given at the enrolment. Raises StateRefused for damaged files, StateAway for
+        """What was given at the enrollment. Raises StateRefused for damaged files, StateAway for
         those that cannot be read for now, PermissionError."""
         with self._reading("authority.crt", "the certificate of the head's authority"):
             authority = pem.certificates(self.folder / "authority.crt")
@@ -176,7 +176,7 @@ def channel_options(name: str = SERVER_NAME) -> list[tuple[str, str]]:
     return [("grpc.ssl_target_name_override", name)]
 
 
-def enrol(
+def enroll(
     head: str, token: str, name: str, folder: Path, machine: bool | None = None
 ) -> Membership:
     """Redeem an invitation to the head at HOST:PORT `head`; what comes of it lies in `folder`.
@@ -195,7 +195,7 @@ def enrol(
     fresh = not asking.exists()
     key = _asking_key(asking)
     authority = _authority_pem(invitation.authority)
-    request = pb.EnrolRequest(
+    request = pb.EnrollRequest(
         secret=invitation.secret, name=name, signing_request=_signing_request(key)
     )
     if machine is not None:
@@ -207,7 +207,7 @@ def enrol(
         if fresh and not isinstance(error, _Unanswered):
             with contextlib.suppress(OSError):
                 asking.unlink()
-                folder.rmdir()  # unless there is something of an earlier enrolment in it
+                folder.rmdir()  # unless there is something of an earlier enrollment in it
         raise
     about = {"head": head, "role": ROLES[response.role], "name": response.name}
     membership = Membership(folder)
@@ -234,7 +234,7 @@ class _Unanswered(NotEnrolled):
 
 
 def _asking_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """The key of an enrolment whose answer never came, or a new one, safe before it is used.
+    """The key of an enrollment whose answer never came, or a new one, safe before it is used.
 
     Raises NotEnrolled.
     """
@@ -301,16 +301,16 @@ def _find(head: str, reception: int, authority: bytes) -> None:
         ) from None
 
 
-def _ask(address: str, authority: bytes, request: pb.EnrolRequest) -> pb.EnrolResponse:
+def _ask(address: str, authority: bytes, request: pb.EnrollRequest) -> pb.EnrollResponse:
     """Raises NotEnrolled, _Unanswered."""
     credentials = grpc.ssl_channel_credentials(authority)
     options = [*channel_options(), ("grpc.enable_http_proxy", 0)]
     with grpc.secure_channel(address, credentials, options=options) as channel:
-        stub = enrol_pb2_grpc.EnrolServiceStub(channel)
+        stub = enroll_pb2_grpc.EnrollServiceStub(channel)
         left = _ASKED
         while True:
             try:
-                return stub.Enrol(request, timeout=CALL_SECONDS)
+                return stub.Enroll(request, timeout=CALL_SECONDS)
             except grpc.RpcError as failed:
                 error: grpc.Call = failed  # type: ignore[assignment]  # a failed call is both
                 left -= 1
