@@ -1,4 +1,4 @@
 """Restores what a program must find when it is run again from its first line.
 
-Seeds, files and time of day.
+Files, databases, temporary names and the time of day.
 """

@@ -236,7 +236,7 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListStudies(self, request, context):
-        """The studies that the caller may see, the newest first, in pages.
+        """The studies that the caller may see; the newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -264,7 +264,7 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DrainNode(self, request, context):
-        """Gives a node nothing new and has it give up what it has, each run at the end of its quantum.
+        """Starts nothing new on a node, and has its trials leave it, each run at the end of its quantum.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -278,14 +278,14 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LoseNode(self, request, context):
-        """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off.
+        """Has a silent node's trials go on elsewhere now, before its lease is over: a person says that it is off.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseNode(self, request, context):
-        """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten.
+        """Takes a device, or a node with all its devices, out of quarantine; failures there are forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -327,7 +327,7 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StopTrials(self, request, context):
-        """Ends trials for good; what they came to stays.
+        """Ends trials for good; their results stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -341,36 +341,36 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MarkTrials(self, request, context):
-        """Gives trials tags and a note: for people, nothing is decided by them.
+        """Gives trials tags and a note, which are for people: no decision depends on them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddTrials(self, request, context):
-        """Gives a study further trials: points of its space, or of one in which some axes are others.
+        """Adds trials to a study: points of its space, or of one with some other axes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkTrial(self, request, context):
-        """Gives a study a further trial, which goes on from a checkpoint of another with other parameters.
+        """Adds a trial to a study, which goes on from a checkpoint of another trial with other parameters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AskTrial(self, request, context):
-        """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
-        searcher proposes, by all that was told.
+        """Gives the next trial of a study whose trials the caller's own loop trains (`search.asked`): its searcher
+        proposes it from all results so far.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TellTrial(self, request, context):
-        """Says what a trial that was asked for came to, which ends it.
+        """Reports the result of a trial that was asked for, which ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -384,21 +384,21 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetMetric(self, request, context):
-        """Has the leaderboard rank by another of the metrics that the study's trials have reported.
+        """Ranks the leaderboard by another metric that the study's trials have reported.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetSignal(self, request, context):
-        """Has policies read another of the metrics that the study's trials have reported.
+        """Has policies read another metric that the study's trials have reported.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveStudy(self, request, context):
-        """Deletes a study with all that it came to.
+        """Deletes a study with all its results.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -412,7 +412,7 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def TailLogs(self, request, context):
-        """What a trial's program has printed, from a byte on, then live if asked for.
+        """What a trial's program has printed, from a given byte on, then live if asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -433,21 +433,21 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetFiles(self, request, context):
-        """What a trial's program has in its working copy, on the node where it ran last.
+        """The files in a trial's working copy, on the node where it ran last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListUsers(self, request, context):
-        """Who shares the devices, and how: everybody, to a user only themselves.
+        """Who shares the devices, and how; a user sees only themselves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAudit(self, request, context):
-        """Who changed what, and who was refused what: the newest first, in pages.
+        """Who changed what, and who was refused what; the newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

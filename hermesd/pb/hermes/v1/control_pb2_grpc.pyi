@@ -38,7 +38,7 @@ class ControlServiceStub:
     GetStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStudyRequest, _control_pb2.GetStudyResponse]
     """One study with its trials."""
     ListStudies: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListStudiesRequest, _control_pb2.ListStudiesResponse]
-    """The studies that the caller may see, the newest first, in pages."""
+    """The studies that the caller may see; the newest first, in pages."""
     GetTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]
     """One trial, with the end of what its program printed."""
     ListTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]
@@ -46,13 +46,13 @@ class ControlServiceStub:
     ListNodes: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]
     """The nodes with their devices and what runs on them."""
     DrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]
-    """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+    """Starts nothing new on a node, and has its trials leave it, each run at the end of its quantum."""
     UndrainNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]
     """Gives a drained node trials again."""
     LoseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]
-    """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
+    """Has a silent node's trials go on elsewhere now, before its lease is over: a person says that it is off."""
     ReleaseNode: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]
-    """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
+    """Takes a device, or a node with all its devices, out of quarantine; failures there are forgotten."""
     GetCurve: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]
     """A metric's values by step, thinned to as many points as asked for."""
     ExplainTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]
@@ -64,43 +64,43 @@ class ControlServiceStub:
     ResumeTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ResumeTrialsRequest, _control_pb2.ResumeTrialsResponse]
     """Has paused trials run again."""
     StopTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]
-    """Ends trials for good; what they came to stays."""
+    """Ends trials for good; their results stay."""
     RetryTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     MarkTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]
-    """Gives trials tags and a note: for people, nothing is decided by them."""
+    """Gives trials tags and a note, which are for people: no decision depends on them."""
     AddTrials: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]
-    """Gives a study further trials: points of its space, or of one in which some axes are others."""
+    """Adds trials to a study: points of its space, or of one with some other axes."""
     ForkTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]
-    """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+    """Adds a trial to a study, which goes on from a checkpoint of another trial with other parameters."""
     AskTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.AskTrialRequest, _control_pb2.AskTrialResponse]
-    """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
-    searcher proposes, by all that was told.
+    """Gives the next trial of a study whose trials the caller's own loop trains (`search.asked`): its searcher
+    proposes it from all results so far.
     """
     TellTrial: _grpc.UnaryUnaryMultiCallable[_control_pb2.TellTrialRequest, _control_pb2.TellTrialResponse]
-    """Says what a trial that was asked for came to, which ends it."""
+    """Reports the result of a trial that was asked for, which ends it."""
     ExtendStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]
-    """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+    """Ranks the leaderboard by another metric that the study's trials have reported."""
     SetSignal: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]
-    """Has policies read another of the metrics that the study's trials have reported."""
+    """Has policies read another metric that the study's trials have reported."""
     RemoveStudy: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]
-    """Deletes a study with all that it came to."""
+    """Deletes a study with all its results."""
     WatchJournal: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]
     """The journal's public events from a sequence number on, then live."""
     TailLogs: _grpc.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]
-    """What a trial's program has printed, from a byte on, then live if asked for."""
+    """What a trial's program has printed, from a given byte on, then live if asked for."""
     ExportStudy: _grpc.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]
     """A study as JSON Lines: its trials, journal and points."""
     DownloadCheckpoint: _grpc.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]
     """The files of a trial's checkpoint."""
     GetFiles: _grpc.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]
-    """What a trial's program has in its working copy, on the node where it ran last."""
+    """The files in a trial's working copy, on the node where it ran last."""
     ListUsers: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]
-    """Who shares the devices, and how: everybody, to a user only themselves."""
+    """Who shares the devices, and how; a user sees only themselves."""
     ListAudit: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListAuditRequest, _control_pb2.ListAuditResponse]
-    """Who changed what, and who was refused what: the newest first, in pages."""
+    """Who changed what, and who was refused what; the newest first, in pages."""
     ServerInfo: _grpc.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]
     """Which head this is, its version, its policies."""
 
@@ -114,7 +114,7 @@ class ControlServiceAsyncStub(ControlServiceStub):
     GetStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStudyRequest, _control_pb2.GetStudyResponse]  # type: ignore[assignment]
     """One study with its trials."""
     ListStudies: _aio.UnaryUnaryMultiCallable[_control_pb2.ListStudiesRequest, _control_pb2.ListStudiesResponse]  # type: ignore[assignment]
-    """The studies that the caller may see, the newest first, in pages."""
+    """The studies that the caller may see; the newest first, in pages."""
     GetTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.GetTrialRequest, _control_pb2.GetTrialResponse]  # type: ignore[assignment]
     """One trial, with the end of what its program printed."""
     ListTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.ListTrialsRequest, _control_pb2.ListTrialsResponse]  # type: ignore[assignment]
@@ -122,13 +122,13 @@ class ControlServiceAsyncStub(ControlServiceStub):
     ListNodes: _aio.UnaryUnaryMultiCallable[_control_pb2.ListNodesRequest, _control_pb2.ListNodesResponse]  # type: ignore[assignment]
     """The nodes with their devices and what runs on them."""
     DrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainNodeRequest, _control_pb2.DrainNodeResponse]  # type: ignore[assignment]
-    """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+    """Starts nothing new on a node, and has its trials leave it, each run at the end of its quantum."""
     UndrainNode: _aio.UnaryUnaryMultiCallable[_control_pb2.UndrainNodeRequest, _control_pb2.UndrainNodeResponse]  # type: ignore[assignment]
     """Gives a drained node trials again."""
     LoseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.LoseNodeRequest, _control_pb2.LoseNodeResponse]  # type: ignore[assignment]
-    """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
+    """Has a silent node's trials go on elsewhere now, before its lease is over: a person says that it is off."""
     ReleaseNode: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseNodeRequest, _control_pb2.ReleaseNodeResponse]  # type: ignore[assignment]
-    """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
+    """Takes a device, or a node with all its devices, out of quarantine; failures there are forgotten."""
     GetCurve: _aio.UnaryUnaryMultiCallable[_control_pb2.GetCurveRequest, _control_pb2.GetCurveResponse]  # type: ignore[assignment]
     """A metric's values by step, thinned to as many points as asked for."""
     ExplainTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ExplainTrialRequest, _control_pb2.ExplainTrialResponse]  # type: ignore[assignment]
@@ -140,43 +140,43 @@ class ControlServiceAsyncStub(ControlServiceStub):
     ResumeTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.ResumeTrialsRequest, _control_pb2.ResumeTrialsResponse]  # type: ignore[assignment]
     """Has paused trials run again."""
     StopTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.StopTrialsRequest, _control_pb2.StopTrialsResponse]  # type: ignore[assignment]
-    """Ends trials for good; what they came to stays."""
+    """Ends trials for good; their results stay."""
     RetryTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.RetryTrialsRequest, _control_pb2.RetryTrialsResponse]  # type: ignore[assignment]
     """Runs failed, stopped or cancelled trials again, from their last checkpoint."""
     MarkTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.MarkTrialsRequest, _control_pb2.MarkTrialsResponse]  # type: ignore[assignment]
-    """Gives trials tags and a note: for people, nothing is decided by them."""
+    """Gives trials tags and a note, which are for people: no decision depends on them."""
     AddTrials: _aio.UnaryUnaryMultiCallable[_control_pb2.AddTrialsRequest, _control_pb2.AddTrialsResponse]  # type: ignore[assignment]
-    """Gives a study further trials: points of its space, or of one in which some axes are others."""
+    """Adds trials to a study: points of its space, or of one with some other axes."""
     ForkTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkTrialRequest, _control_pb2.ForkTrialResponse]  # type: ignore[assignment]
-    """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+    """Adds a trial to a study, which goes on from a checkpoint of another trial with other parameters."""
     AskTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.AskTrialRequest, _control_pb2.AskTrialResponse]  # type: ignore[assignment]
-    """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
-    searcher proposes, by all that was told.
+    """Gives the next trial of a study whose trials the caller's own loop trains (`search.asked`): its searcher
+    proposes it from all results so far.
     """
     TellTrial: _aio.UnaryUnaryMultiCallable[_control_pb2.TellTrialRequest, _control_pb2.TellTrialResponse]  # type: ignore[assignment]
-    """Says what a trial that was asked for came to, which ends it."""
+    """Reports the result of a trial that was asked for, which ends it."""
     ExtendStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.ExtendStudyRequest, _control_pb2.ExtendStudyResponse]  # type: ignore[assignment]
     """Raises stop limits or changes parameters of trials that go on from their checkpoints."""
     SetMetric: _aio.UnaryUnaryMultiCallable[_control_pb2.SetMetricRequest, _control_pb2.SetMetricResponse]  # type: ignore[assignment]
-    """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+    """Ranks the leaderboard by another metric that the study's trials have reported."""
     SetSignal: _aio.UnaryUnaryMultiCallable[_control_pb2.SetSignalRequest, _control_pb2.SetSignalResponse]  # type: ignore[assignment]
-    """Has policies read another of the metrics that the study's trials have reported."""
+    """Has policies read another metric that the study's trials have reported."""
     RemoveStudy: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveStudyRequest, _control_pb2.RemoveStudyResponse]  # type: ignore[assignment]
-    """Deletes a study with all that it came to."""
+    """Deletes a study with all its results."""
     WatchJournal: _aio.UnaryStreamMultiCallable[_control_pb2.WatchJournalRequest, _control_pb2.WatchJournalResponse]  # type: ignore[assignment]
     """The journal's public events from a sequence number on, then live."""
     TailLogs: _aio.UnaryStreamMultiCallable[_control_pb2.TailLogsRequest, _control_pb2.TailLogsResponse]  # type: ignore[assignment]
-    """What a trial's program has printed, from a byte on, then live if asked for."""
+    """What a trial's program has printed, from a given byte on, then live if asked for."""
     ExportStudy: _aio.UnaryStreamMultiCallable[_control_pb2.ExportStudyRequest, _control_pb2.ExportStudyResponse]  # type: ignore[assignment]
     """A study as JSON Lines: its trials, journal and points."""
     DownloadCheckpoint: _aio.UnaryStreamMultiCallable[_control_pb2.DownloadCheckpointRequest, _control_pb2.DownloadCheckpointResponse]  # type: ignore[assignment]
     """The files of a trial's checkpoint."""
     GetFiles: _aio.UnaryStreamMultiCallable[_control_pb2.GetFilesRequest, _control_pb2.GetFilesResponse]  # type: ignore[assignment]
-    """What a trial's program has in its working copy, on the node where it ran last."""
+    """The files in a trial's working copy, on the node where it ran last."""
     ListUsers: _aio.UnaryUnaryMultiCallable[_control_pb2.ListUsersRequest, _control_pb2.ListUsersResponse]  # type: ignore[assignment]
-    """Who shares the devices, and how: everybody, to a user only themselves."""
+    """Who shares the devices, and how; a user sees only themselves."""
     ListAudit: _aio.UnaryUnaryMultiCallable[_control_pb2.ListAuditRequest, _control_pb2.ListAuditResponse]  # type: ignore[assignment]
-    """Who changed what, and who was refused what: the newest first, in pages."""
+    """Who changed what, and who was refused what; the newest first, in pages."""
     ServerInfo: _aio.UnaryUnaryMultiCallable[_control_pb2.ServerInfoRequest, _control_pb2.ServerInfoResponse]  # type: ignore[assignment]
     """Which head this is, its version, its policies."""
 
@@ -211,7 +211,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListStudiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListStudiesResponse, _abc.Awaitable[_control_pb2.ListStudiesResponse]]:
-        """The studies that the caller may see, the newest first, in pages."""
+        """The studies that the caller may see; the newest first, in pages."""
 
     @_abc_1.abstractmethod
     def GetTrial(
@@ -243,7 +243,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.DrainNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.DrainNodeResponse, _abc.Awaitable[_control_pb2.DrainNodeResponse]]:
-        """Gives a node nothing new and has it give up what it has, each run at the end of its quantum."""
+        """Starts nothing new on a node, and has its trials leave it, each run at the end of its quantum."""
 
     @_abc_1.abstractmethod
     def UndrainNode(
@@ -259,7 +259,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.LoseNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.LoseNodeResponse, _abc.Awaitable[_control_pb2.LoseNodeResponse]]:
-        """Has a silent node's trials go on elsewhere now, and not only when its lease is out: a person says that it is off."""
+        """Has a silent node's trials go on elsewhere now, before its lease is over: a person says that it is off."""
 
     @_abc_1.abstractmethod
     def ReleaseNode(
@@ -267,7 +267,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ReleaseNodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseNodeResponse, _abc.Awaitable[_control_pb2.ReleaseNodeResponse]]:
-        """Takes a device, or a node with all its devices, out of quarantine; what failed there is forgotten."""
+        """Takes a device, or a node with all its devices, out of quarantine; failures there are forgotten."""
 
     @_abc_1.abstractmethod
     def GetCurve(
@@ -315,7 +315,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.StopTrialsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.StopTrialsResponse, _abc.Awaitable[_control_pb2.StopTrialsResponse]]:
-        """Ends trials for good; what they came to stays."""
+        """Ends trials for good; their results stay."""
 
     @_abc_1.abstractmethod
     def RetryTrials(
@@ -331,7 +331,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.MarkTrialsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.MarkTrialsResponse, _abc.Awaitable[_control_pb2.MarkTrialsResponse]]:
-        """Gives trials tags and a note: for people, nothing is decided by them."""
+        """Gives trials tags and a note, which are for people: no decision depends on them."""
 
     @_abc_1.abstractmethod
     def AddTrials(
@@ -339,7 +339,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AddTrialsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AddTrialsResponse, _abc.Awaitable[_control_pb2.AddTrialsResponse]]:
-        """Gives a study further trials: points of its space, or of one in which some axes are others."""
+        """Adds trials to a study: points of its space, or of one with some other axes."""
 
     @_abc_1.abstractmethod
     def ForkTrial(
@@ -347,7 +347,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ForkTrialRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ForkTrialResponse, _abc.Awaitable[_control_pb2.ForkTrialResponse]]:
-        """Gives a study a further trial, which goes on from a checkpoint of another with other parameters."""
+        """Adds a trial to a study, which goes on from a checkpoint of another trial with other parameters."""
 
     @_abc_1.abstractmethod
     def AskTrial(
@@ -355,8 +355,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AskTrialRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AskTrialResponse, _abc.Awaitable[_control_pb2.AskTrialResponse]]:
-        """Gives out a trial of a study whose trials are trained by a loop of the caller's (`search.asked`): the next that its
-        searcher proposes, by all that was told.
+        """Gives the next trial of a study whose trials the caller's own loop trains (`search.asked`): its searcher
+        proposes it from all results so far.
         """
 
     @_abc_1.abstractmethod
@@ -365,7 +365,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.TellTrialRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.TellTrialResponse, _abc.Awaitable[_control_pb2.TellTrialResponse]]:
-        """Says what a trial that was asked for came to, which ends it."""
+        """Reports the result of a trial that was asked for, which ends it."""
 
     @_abc_1.abstractmethod
     def ExtendStudy(
@@ -381,7 +381,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.SetMetricRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.SetMetricResponse, _abc.Awaitable[_control_pb2.SetMetricResponse]]:
-        """Has the leaderboard rank by another of the metrics that the study's trials have reported."""
+        """Ranks the leaderboard by another metric that the study's trials have reported."""
 
     @_abc_1.abstractmethod
     def SetSignal(
@@ -389,7 +389,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.SetSignalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.SetSignalResponse, _abc.Awaitable[_control_pb2.SetSignalResponse]]:
-        """Has policies read another of the metrics that the study's trials have reported."""
+        """Has policies read another metric that the study's trials have reported."""
 
     @_abc_1.abstractmethod
     def RemoveStudy(
@@ -397,7 +397,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.RemoveStudyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.RemoveStudyResponse, _abc.Awaitable[_control_pb2.RemoveStudyResponse]]:
-        """Deletes a study with all that it came to."""
+        """Deletes a study with all its results."""
 
     @_abc_1.abstractmethod
     def WatchJournal(
@@ -413,7 +413,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.TailLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.TailLogsResponse], _abc.AsyncIterator[_control_pb2.TailLogsResponse]]:
-        """What a trial's program has printed, from a byte on, then live if asked for."""
+        """What a trial's program has printed, from a given byte on, then live if asked for."""
 
     @_abc_1.abstractmethod
     def ExportStudy(
@@ -437,7 +437,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.GetFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.GetFilesResponse], _abc.AsyncIterator[_control_pb2.GetFilesResponse]]:
-        """What a trial's program has in its working copy, on the node where it ran last."""
+        """The files in a trial's working copy, on the node where it ran last."""
 
     @_abc_1.abstractmethod
     def ListUsers(
@@ -445,7 +445,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListUsersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListUsersResponse, _abc.Awaitable[_control_pb2.ListUsersResponse]]:
-        """Who shares the devices, and how: everybody, to a user only themselves."""
+        """Who shares the devices, and how; a user sees only themselves."""
 
     @_abc_1.abstractmethod
     def ListAudit(
@@ -453,7 +453,7 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ListAuditRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListAuditResponse, _abc.Awaitable[_control_pb2.ListAuditResponse]]:
-        """Who changed what, and who was refused what: the newest first, in pages."""
+        """Who changed what, and who was refused what; the newest first, in pages."""
 
     @_abc_1.abstractmethod
     def ServerInfo(

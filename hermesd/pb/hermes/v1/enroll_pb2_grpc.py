@@ -90,28 +90,28 @@ class EnrollServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Invite(self, request, context):
-        """A secret that is good for one enrollment, or for several machines.
+        """Makes a secret that is good for one enrollment, or for several machines.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Enroll(self, request, context):
-        """Redeem it. Served where no certificate is asked for.
+        """Redeems such a secret. Served on a port that asks for no certificate.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """A new certificate for the identity of the one that the connection was made with.
+        """Gives a new certificate to the identity whose certificate the connection was made with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Revoke(self, request, context):
-        """No certificate of this identity counts any more.
+        """Makes all certificates of an identity invalid, or an invitation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,28 +124,28 @@ class EnrollServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def IssueToken(self, request, context):
-        """A token by which a person calls this head from its own machine, or over a tunnel.
+        """Makes a token with which a person uses this head from its own machine, or over a tunnel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """A user is told their own.
+        """Lists tokens; a user sees only their own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """A user may end their own.
+        """Makes a token invalid; a user may do so with their own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateAuthority(self, request, context):
-        """Begin to replace the authority's key. Both roots count until the rotation ends.
+        """Begins to replace the authority's key. Both roots are valid until the rotation ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,44 +32,44 @@ class EnrollServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EnrollServiceAsyncStub: ...
     Invite: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.InviteRequest, _enroll_pb2.InviteResponse]
-    """A secret that is good for one enrollment, or for several machines."""
+    """Makes a secret that is good for one enrollment, or for several machines."""
     Enroll: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.EnrollRequest, _enroll_pb2.EnrollResponse]
-    """Redeem it. Served where no certificate is asked for."""
+    """Redeems such a secret. Served on a port that asks for no certificate."""
     Renew: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.RenewRequest, _enroll_pb2.RenewResponse]
-    """A new certificate for the identity of the one that the connection was made with."""
+    """Gives a new certificate to the identity whose certificate the connection was made with."""
     Revoke: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.RevokeRequest, _enroll_pb2.RevokeResponse]
-    """No certificate of this identity counts any more."""
+    """Makes all certificates of an identity invalid, or an invitation."""
     ListIdentities: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.ListIdentitiesRequest, _enroll_pb2.ListIdentitiesResponse]
     IssueToken: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.IssueTokenRequest, _enroll_pb2.IssueTokenResponse]
-    """A token by which a person calls this head from its own machine, or over a tunnel."""
+    """Makes a token with which a person uses this head from its own machine, or over a tunnel."""
     ListTokens: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.ListTokensRequest, _enroll_pb2.ListTokensResponse]
-    """A user is told their own."""
+    """Lists tokens; a user sees only their own."""
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.RevokeTokenRequest, _enroll_pb2.RevokeTokenResponse]
-    """A user may end their own."""
+    """Makes a token invalid; a user may do so with their own."""
     RotateAuthority: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.RotateAuthorityRequest, _enroll_pb2.RotateAuthorityResponse]
-    """Begin to replace the authority's key. Both roots count until the rotation ends."""
+    """Begins to replace the authority's key. Both roots are valid until the rotation ends."""
     GetAuthority: _grpc.UnaryUnaryMultiCallable[_enroll_pb2.GetAuthorityRequest, _enroll_pb2.GetAuthorityResponse]
 
 @_typing.type_check_only
 class EnrollServiceAsyncStub(EnrollServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Invite: _aio.UnaryUnaryMultiCallable[_enroll_pb2.InviteRequest, _enroll_pb2.InviteResponse]  # type: ignore[assignment]
-    """A secret that is good for one enrollment, or for several machines."""
+    """Makes a secret that is good for one enrollment, or for several machines."""
     Enroll: _aio.UnaryUnaryMultiCallable[_enroll_pb2.EnrollRequest, _enroll_pb2.EnrollResponse]  # type: ignore[assignment]
-    """Redeem it. Served where no certificate is asked for."""
+    """Redeems such a secret. Served on a port that asks for no certificate."""
     Renew: _aio.UnaryUnaryMultiCallable[_enroll_pb2.RenewRequest, _enroll_pb2.RenewResponse]  # type: ignore[assignment]
-    """A new certificate for the identity of the one that the connection was made with."""
+    """Gives a new certificate to the identity whose certificate the connection was made with."""
     Revoke: _aio.UnaryUnaryMultiCallable[_enroll_pb2.RevokeRequest, _enroll_pb2.RevokeResponse]  # type: ignore[assignment]
-    """No certificate of this identity counts any more."""
+    """Makes all certificates of an identity invalid, or an invitation."""
     ListIdentities: _aio.UnaryUnaryMultiCallable[_enroll_pb2.ListIdentitiesRequest, _enroll_pb2.ListIdentitiesResponse]  # type: ignore[assignment]
     IssueToken: _aio.UnaryUnaryMultiCallable[_enroll_pb2.IssueTokenRequest, _enroll_pb2.IssueTokenResponse]  # type: ignore[assignment]
-    """A token by which a person calls this head from its own machine, or over a tunnel."""
+    """Makes a token with which a person uses this head from its own machine, or over a tunnel."""
     ListTokens: _aio.UnaryUnaryMultiCallable[_enroll_pb2.ListTokensRequest, _enroll_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """A user is told their own."""
+    """Lists tokens; a user sees only their own."""
     RevokeToken: _aio.UnaryUnaryMultiCallable[_enroll_pb2.RevokeTokenRequest, _enroll_pb2.RevokeTokenResponse]  # type: ignore[assignment]
-    """A user may end their own."""
+    """Makes a token invalid; a user may do so with their own."""
     RotateAuthority: _aio.UnaryUnaryMultiCallable[_enroll_pb2.RotateAuthorityRequest, _enroll_pb2.RotateAuthorityResponse]  # type: ignore[assignment]
-    """Begin to replace the authority's key. Both roots count until the rotation ends."""
+    """Begins to replace the authority's key. Both roots are valid until the rotation ends."""
     GetAuthority: _aio.UnaryUnaryMultiCallable[_enroll_pb2.GetAuthorityRequest, _enroll_pb2.GetAuthorityResponse]  # type: ignore[assignment]
 
 class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -79,7 +79,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.InviteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.InviteResponse, _abc.Awaitable[_enroll_pb2.InviteResponse]]:
-        """A secret that is good for one enrollment, or for several machines."""
+        """Makes a secret that is good for one enrollment, or for several machines."""
 
     @_abc_1.abstractmethod
     def Enroll(
@@ -87,7 +87,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.EnrollRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.EnrollResponse, _abc.Awaitable[_enroll_pb2.EnrollResponse]]:
-        """Redeem it. Served where no certificate is asked for."""
+        """Redeems such a secret. Served on a port that asks for no certificate."""
 
     @_abc_1.abstractmethod
     def Renew(
@@ -95,7 +95,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.RenewResponse, _abc.Awaitable[_enroll_pb2.RenewResponse]]:
-        """A new certificate for the identity of the one that the connection was made with."""
+        """Gives a new certificate to the identity whose certificate the connection was made with."""
 
     @_abc_1.abstractmethod
     def Revoke(
@@ -103,7 +103,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.RevokeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.RevokeResponse, _abc.Awaitable[_enroll_pb2.RevokeResponse]]:
-        """No certificate of this identity counts any more."""
+        """Makes all certificates of an identity invalid, or an invitation."""
 
     @_abc_1.abstractmethod
     def ListIdentities(
@@ -118,7 +118,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.IssueTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.IssueTokenResponse, _abc.Awaitable[_enroll_pb2.IssueTokenResponse]]:
-        """A token by which a person calls this head from its own machine, or over a tunnel."""
+        """Makes a token with which a person uses this head from its own machine, or over a tunnel."""
 
     @_abc_1.abstractmethod
     def ListTokens(
@@ -126,7 +126,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.ListTokensResponse, _abc.Awaitable[_enroll_pb2.ListTokensResponse]]:
-        """A user is told their own."""
+        """Lists tokens; a user sees only their own."""
 
     @_abc_1.abstractmethod
     def RevokeToken(
@@ -134,7 +134,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.RevokeTokenResponse, _abc.Awaitable[_enroll_pb2.RevokeTokenResponse]]:
-        """A user may end their own."""
+        """Makes a token invalid; a user may do so with their own."""
 
     @_abc_1.abstractmethod
     def RotateAuthority(
@@ -142,7 +142,7 @@ class EnrollServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _enroll_pb2.RotateAuthorityRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_enroll_pb2.RotateAuthorityResponse, _abc.Awaitable[_enroll_pb2.RotateAuthorityResponse]]:
-        """Begin to replace the authority's key. Both roots count until the rotation ends."""
+        """Begins to replace the authority's key. Both roots are valid until the rotation ends."""
 
     @_abc_1.abstractmethod
     def GetAuthority(
