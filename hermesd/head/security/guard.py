@@ -1,4 +1,4 @@
-"""What stands before every method: whether this caller may call it, by the table in `methods`, and
+"""What stands before every method: whether this caller may call it, by the table `METHODS`, and
 what a failure says to the caller.
 
 An exception that is not a refusal never shows its text to a client: it is logged under an incident
