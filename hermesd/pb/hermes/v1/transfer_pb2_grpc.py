@@ -57,8 +57,8 @@ class TransferServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Doubt(self, request, context):
-        """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
-        the head.
+        """What came is not what its manifest says: the node checks whether its own files are at fault, and then
+        tells the head.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,8 +34,8 @@ class TransferServiceStub:
     Fetch: _grpc.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]
     """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
     Doubt: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]
-    """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
-    the head.
+    """What came is not what its manifest says: the node checks whether its own files are at fault, and then
+    tells the head.
     """
 
 @_typing.type_check_only
@@ -44,8 +44,8 @@ class TransferServiceAsyncStub(TransferServiceStub):
     Fetch: _aio.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]  # type: ignore[assignment]
     """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
     Doubt: _aio.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]  # type: ignore[assignment]
-    """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
-    the head.
+    """What came is not what its manifest says: the node checks whether its own files are at fault, and then
+    tells the head.
     """
 
 class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -63,8 +63,8 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transfer_pb2.DoubtRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transfer_pb2.DoubtResponse, _abc.Awaitable[_transfer_pb2.DoubtResponse]]:
-        """What came is not what its manifest says: the node is to look whether that lies at its own files, and then tells
-        the head.
+        """What came is not what its manifest says: the node checks whether its own files are at fault, and then
+        tells the head.
         """
 
 def add_TransferServiceServicer_to_server(servicer: TransferServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
