@@ -41,7 +41,7 @@ from hermesctl.sdk.versions import client_version
 from hermesctl.terminal import stdout
 from hermesctl.yaml_text import Data
 
-_DAILY, _NOUNS, _SETUP = "Every day", "By noun", "Set-up"
+_DAILY, _NOUNS, _SETUP = "Every day", "By noun", "Setup"
 
 app = typer.Typer(
     cls=HermesGroup,

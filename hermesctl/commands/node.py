@@ -46,7 +46,7 @@ app = typer.Typer(cls=NounGroup, help="List and show nodes. Without a verb: the 
 
 @app.command("ls")
 def list_nodes(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
-    """List the nodes; below, how long some rest or stay in quarantine, and what is wrong.
+    """List the nodes, how long some rest or stay in quarantine, and what is wrong with them.
 
     Example: hermesctl node ls -o wide
     """

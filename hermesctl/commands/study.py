@@ -211,7 +211,8 @@ def extend(
 
     KEY is a hyper-parameter, for finished trials, or a key of the study file: a rule under `stop`,
     `run_cap`, or, for a random search, a setting of an axis. A trial whose program has ended by
-    itself needs a larger length. Trials that have not started are drawn again from new bounds.
+    itself needs a greater length, such as more epochs. Trials that have not started are drawn again
+    from new bounds.
 
     Example: hermesctl study extend digits --set epochs=20
 

@@ -53,8 +53,9 @@ def create(
 ) -> None:
     """Make a token with which a person, or their program, can use this head.
 
-    The head keeps its hash, so it is shown this once. Its holder names its file in
-    HERMES_TOKEN_FILE. People on other machines log in instead: `hermesctl user token`.
+    It is shown only once, since the head keeps nothing but its hash. Its holder sets
+    HERMES_TOKEN_FILE to the file's path. People on other machines log in instead: `hermesctl user
+    token`.
 
     Example: hermesctl token create alice-laptop --user alice --to alice.token
     """

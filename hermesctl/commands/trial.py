@@ -270,9 +270,9 @@ def fork(
     """Add a trial that goes on from where another one is, with other parameters.
 
     The other trial may be running, waiting or over, and isn't changed. The new one starts from its
-    newest checkpoint. Lengths (`epochs`) can be raised, and what the optimizer is made with
-    (`learning_rate`) can be changed, within the study's bounds (beyond them with --new); if the
-    program can't go on with a value, the new trial fails and says so.
+    newest checkpoint. Lengths (`epochs`) can be raised and settings of the optimizer
+    (`learning_rate`) changed, within the study's bounds, or beyond them with --new. If the program
+    can't go on with a value, the new trial fails and says so.
 
     Example: hermesctl trial fork digits/3 --set learning_rate=1e-4
     """

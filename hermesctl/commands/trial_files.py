@@ -47,10 +47,10 @@ def list_files(
 ) -> None:
     """List the files of a trial's working copy, on the node where it ran last.
 
-    A link to a file of the working copy counts as that file, and one to a folder as that folder if
-    it is named as it is. What lies behind any other link, such as the paths of `data`, is not
-    included. A completed trial's working copy is deleted when its
-    node's disk budget is used up, except for what the study file says to `keep`.
+    A link to a file of the working copy counts as that file, and a link to a folder as that folder
+    if you name the link itself. What other links lead to, such as the paths of `data`, is not
+    included. A completed trial's working copy is deleted when its node's disk budget is used up,
+    except for what the study file says to `keep`.
 
     Example: hermesctl trial files ls digits/13 'runs/*'
     """

@@ -38,6 +38,20 @@ History = Annotated[
     ),
 ]
 
+SwitchCost = Annotated[
+    str,
+    typer.Option(help="Seconds of a suspend and a resume; paper: those of the Hermes paper."),
+]
+MetricLoss = Annotated[
+    str, typer.Option(help="The loss for policies and figures: base, or total, with penalties.")
+]
+Good = Annotated[
+    str,
+    typer.Option(
+        help="A loss is good at 90 % of the way from start to best, or at best / 0.9 (optimum)."
+    ),
+]
+
 
 def simulate(
     curves: Annotated[
@@ -70,7 +84,7 @@ def simulate(
         str | None,
         typer.Option(
             "--bin",
-            help="1: a quarter of the trials is good; 2: three quarters; all: the file as it is."
+            help="1: a quarter of the trials are good; 2: three quarters; all: the file as it is."
             " Default: 1,2; all for an exported study.",
             show_default=False,
         ),
@@ -78,16 +92,9 @@ def simulate(
     orders: Annotated[
         int, typer.Option(help="How many random orders to try, the same for every policy.")
     ] = 200,
-    switch_cost: Annotated[
-        str, typer.Option(help="The seconds of a suspend with its resume, or paper.")
-    ] = "paper",
-    metric_loss: Annotated[
-        str, typer.Option(help="Which loss policies see and figures are about: base or total.")
-    ] = "base",
-    good: Annotated[
-        str,
-        typer.Option(help="Good: way, 90 % of that from start to best; or optimum, best / 0.9."),
-    ] = "way",
+    switch_cost: SwitchCost = "paper",
+    metric_loss: MetricLoss = "base",
+    good: Good = "way",
     seed: Annotated[int, typer.Option(help="The seed of the random orders.")] = 0,
     processes: Annotated[
         int | None,
