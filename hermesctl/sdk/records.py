@@ -322,7 +322,7 @@ class Trial:
     shared_out_seconds: float = 0.0
     #: How fast it was on how many devices, where it may have more or fewer; else empty.
     widths: tuple[WidthSpeed, ...] = ()
-    #: How often it went on on another number of them than before.
+    #: How often it continued on another number of them than before.
     resizes: int = 0
 
     @property

@@ -58,7 +58,7 @@ class Suspend:
     #: The trial that the device is reserved for.
     successor: TrialId | None
     reason: str
-    #: It is to go on on so many devices instead, on others if it has as many; 0: it makes room.
+    #: It is to continue on so many devices instead, on others if it has as many; 0: it makes room.
     width: int = 0
 
 

@@ -289,7 +289,7 @@ class Prospects(NamedTuple):
     devices: int = 0
     #: What to add if there is no more memory: why it gets no more devices.
     no_wider: str = ""
-    #: As many devices as its checkpoint was made on, should it go on on no other number.
+    #: As many devices as its checkpoint was made on, should it continue on no other number.
     as_wide: bool = True
 
 

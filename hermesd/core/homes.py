@@ -167,7 +167,7 @@ def _gains(homes: Homesteads, trial: Trial, full: DeviceId, dry: DeviceId, shari
 
 
 def transfer_seconds(trial: Trial, device: Device, facts: Facts) -> float:
-    """Seconds until a waiting trial could go on on a device of a node that has not its files: to
+    """Seconds until a waiting trial could continue on a device of a node that has not its files: to
     write down what is parked, to fetch that, and to resume; what was never measured counts as 0.
     Where its files are, 0."""
     kept, saved = trial.kept, trial.checkpoint

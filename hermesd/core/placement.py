@@ -122,7 +122,7 @@ def fewest_on(state: Tables, trial: Trial, device: Device) -> int:
 
 
 def narrowest(state: Tables, trial: Trial) -> int:
-    """The fewest devices that the trial may go on on, wherever that is."""
+    """The fewest devices that the trial may continue on, wherever that is."""
     needed = (fewest_on(state, trial, slot.device) for slot in state.slots.values())
     return min(filter(None, needed), default=state.fewest(trial))
 
@@ -230,7 +230,7 @@ def can_go_on(state: Tables, trial: Trial) -> bool:
 
 
 def _could_go_on(state: Tables, trial: Trial) -> bool:
-    """Whether the trial could go on on enough devices like those of some node, were they there."""
+    """Whether the trial could continue on devices like those of some node, if they were enough."""
     study = state.studies[trial.spec.study]
     for slot in state.slots.values():
         node = state.nodes[slot.device.node]

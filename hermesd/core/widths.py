@@ -60,7 +60,7 @@ def pinned(trial: Trial, study: Study) -> int:
 
 
 def wider(trial: Trial, study: Study, width: int) -> int:
-    """The fewest devices above `width` that the trial may go on on, each with the same part of a
+    """The fewest devices above `width` that the trial may continue on, each with the same part of a
     batch, as far as one of the parameters is the batch's size; 0 if it may have no more."""
     known = trial.checkpoint
     if known is not None and known.id != trial.freed and not is_of_any_width(trial):

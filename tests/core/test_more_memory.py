@@ -256,7 +256,7 @@ def test_who_waits_for_a_number_of_devices_is_asked_of_no_nodes_with_fewer(
     assert book.trial().phase is Phase.WAITING
     roomy = rooms(book.state)
     assert lacks_width(book.state, book.scheduler._queues, book.trial(), roomy)
-    assert set(asked) <= {"m/0"}, "which it goes on on in the end, and was found first"
+    assert set(asked) <= {"m/0"}, "which it continues on in the end, and was found first"
 
 
 def test_what_was_tried_on_fewer_goes_back_to_as_many_as_its_checkpoint_was_made_on() -> None:

@@ -1,4 +1,4 @@
-"""Trials of several devices of which one is slow: they go on on others."""
+"""Trials of several devices of which one is slow: they continue on others."""
 
 from __future__ import annotations
 

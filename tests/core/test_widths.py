@@ -172,7 +172,7 @@ def test_what_cannot_become_smaller_waits_for_as_many_devices_as_it_had() -> Non
 
 
 def pinned() -> Playbook:
-    """A trial that could not go on on one device of a node, and the node with two is drained."""
+    """A trial that could not continue on one device of a node, and the node with two is drained."""
     book = wide(2).tell(joined(1, node="m"))
     book.tell(NodeDrained("n", "r")).at(60).tell(quantum_ended("s/0#2", 0, 90)).heard()
     saved = replace(checkpoint("s/0#2", 90, 2), nodes=("n", "m"))
@@ -183,7 +183,7 @@ def pinned() -> Playbook:
 
 def test_what_no_node_has_any_more_is_waited_for_as_long_as_training_it_again_takes() -> None:
     book = pinned()
-    told = "for it, or its user may not have them, in 90 s, it goes on on as few"
+    told = "for it, or its user may not have them, in 90 s, it continues on as few"
     assert told in book.scheduler.explain("s/0", book.now).summary
     assert book.scheduler.deadline == 150.0
     book.at(149).expect().at(150).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")

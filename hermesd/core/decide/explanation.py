@@ -210,7 +210,7 @@ class Question(NamedTuple):
     now: Time
     #: When silent nodes count as lost, if nothing is heard of them.
     losses: Mapping[NodeId, Time]
-    #: When it goes on on fewer devices than its checkpoint is of, if no node has so many till then.
+    #: When it continues on fewer devices than its checkpoint, if no node has as many by then.
     narrower_at: Time | None
 
 
@@ -342,17 +342,17 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
 def _until_narrower(trial: Trial, seconds: float) -> str:
     """How long it waits for as many devices as its checkpoint is of, and what then."""
     words = ": if no node has so many for it, or its user may not have them, in"
-    words += f" {max(0.0, seconds):.0f} s, it goes on "
+    words += f" {max(0.0, seconds):.0f} s, it "
     if goes_on_from_image(trial) and trial.before_image is not None:
-        return f"{words}from its checkpoint of step {trial.before_image.step}"
+        return f"{words}goes on from its checkpoint of step {trial.before_image.step}"
     if not trial.keeps_width:
-        return f"{words}from the beginning"
-    words += "on as few as it may, if need be from an earlier checkpoint or from the beginning"
-    return words
+        return f"{words}goes on from the beginning"
+    words += "continues on as few as it may, if need be from an earlier checkpoint or from the"
+    return f"{words} beginning"
 
 
 def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
-    """Why the trial does not go on on a free device, if its process is on another node."""
+    """Why the trial does not continue on a free device, if its process is on another node."""
     node, kept = state.parked_on(trial), trial.kept
     if node is None or kept is None:
         return ""

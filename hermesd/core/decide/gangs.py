@@ -230,8 +230,8 @@ class Gangs:
         return _has_enough(self.state, self.queues, trial)
 
     def elsewhere(self, trial: Trial, free: MutableMapping[DeviceId, None]) -> Resize | None:
-        """Have a running trial of several devices, whose quantum is over, go on on others of those
-        that are free, if one of its own is too slow and that pays."""
+        """Have a running trial of several devices, whose quantum is over, continue on others that
+        are free, if one of its own is too slow and that pays."""
         state, run = self.state, trial.run
         if run is None or not 1 < len(run.devices) <= len(free) or not trial.fidelity.restorable:
             return None

@@ -280,7 +280,7 @@ class Matching:
         return resizing
 
     def _resize(self, trial: Trial, resize: Resize, issue: Issue) -> None:
-        """A running trial is written down, to go on on another number of devices, or on others."""
+        """A running trial is written down, to continue on more or fewer devices, or on others."""
         assert trial.run is not None
         deadline = trial.notice(self._study(trial.id).suspend_deadline_seconds)
         run, (width, reason) = trial.run.id, resize
@@ -511,7 +511,7 @@ def understood(quantum: Quantum, run: Run, study: Study) -> Quantum:
 
 
 def looked_at(quantum: Quantum, study: Study) -> Quantum:
-    """A quantum with an end, if the trial may then go on on more devices, or fewer."""
+    """A quantum with an end, if the trial may then continue on more devices, or fewer."""
     return (
         replace(quantum, seconds=RESIZED_SECONDS) if study.elastic and quantum.endless else quantum
     )

@@ -198,7 +198,7 @@ class Relocation:
         return not (trial.run.grant or trial.run.quantum.endless)
 
     def _could(self, trial: Trial, device: DeviceId) -> bool:
-        """Whether the trial could go on on this device of another node, were it written down."""
+        """Whether the trial could continue on this device of another node, were it written down."""
         source = self._state.parked_on(trial)
         target = self._state.slots[device].device.node
         if source is None or source == target:

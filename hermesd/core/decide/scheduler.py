@@ -328,7 +328,7 @@ class Scheduler:
 
     def _too_wide(self) -> list[tuple[TrialId, Time]]:
         """The trials that waited at the last decision for more devices than any node has, and when
-        each goes on on fewer."""
+        each continues on fewer."""
         trials, known = self.state.trials, self._lacking
         return [
             (trial_id, known[trial_id] + width_patience_seconds(trials[trial_id]))
