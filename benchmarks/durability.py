@@ -80,9 +80,9 @@ class Fit:
         if during_save:
             self.ask()
             self.program.until(self.program.steps + 2)  # it has been copied and is being written
-        asked = time.monotonic()
+        asked = time.time()
         self.program.leave("park")
-        free = time.monotonic() - max(asked, self.program.ended)
+        free = time.time() - max(asked, self.program.ended)
         self.program.enter()
         if during_save:
             self.program.saved_as()

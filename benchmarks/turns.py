@@ -22,9 +22,10 @@ from tests.trainer_shim.suspending import warm_zygote
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 CORES = sorted(os.sched_getaffinity(0))
 SLOT = CORES[0]
-# Iterations done, whether to stop, when the last one began and ended, by the monotonic clock, and
-# the CPU seconds that the process had used by then.
-_PAGE = struct.Struct("=QQddd")
+# Iterations done, whether to stop, when the last one ended, and the CPU seconds that the process had
+# used by then. By the time of day: the monotonic clock of a process that was brought back from an
+# image does not count the time away.
+_PAGE = struct.Struct("=QQdd")
 _POLL_SECONDS = 0.001
 
 # Before a program's own text, which makes `model` if `load()` gives none, and calls `train`.
@@ -40,11 +41,9 @@ words, times = memoryview(page).cast("Q"), memoryview(page).cast("d")
 saved = os.path.join(folder, "model.keras")
 
 class Account(keras.callbacks.Callback):
-    def on_train_batch_begin(self, batch, logs=None):
-        times[2] = time.monotonic()
     def on_train_batch_end(self, batch, logs=None):
-        times[3] = time.monotonic()
-        times[4] = time.process_time()
+        times[2] = time.time()
+        times[3] = time.process_time()
         words[0] += 1
         if words[1]:
             self.model.stop_training = True
@@ -85,13 +84,13 @@ class Program:
 
     @property
     def ended(self) -> float:
-        """When the last iteration ended."""
-        return float(_PAGE.unpack_from(self._page)[3])
+        """When the last iteration ended, by the time of day."""
+        return float(_PAGE.unpack_from(self._page)[2])
 
     @property
     def cpu_seconds(self) -> float:
         """What its present process had used of the CPU by the end of the last iteration."""
-        return float(_PAGE.unpack_from(self._page)[4])
+        return float(_PAGE.unpack_from(self._page)[3])
 
     def tell_to_stop(self, is_to: bool) -> None:
         """Whether it is to save and end after this iteration."""

@@ -109,11 +109,11 @@ class Tier:
         begun, first = time.monotonic(), program.steps
         program.until(first + iterations)
         usual = (time.monotonic() - begun) / iterations
-        asked = time.monotonic()
+        asked = time.time()
         self._leave()
         # What was left of the iteration under way is training.
-        suspend = time.monotonic() - max(asked, program.ended)
-        asked = time.monotonic()
+        suspend = time.time() - max(asked, program.ended)
+        asked = time.time()
         self._enter()
         resume = program.ended - asked - usual
         self._leave()  # makes room for another tier: a process that is parked takes no time
