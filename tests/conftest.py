@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import random
 import re
 import shutil
 import signal
@@ -39,6 +40,8 @@ settings.load_profile("hermes")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail when any test is skipped")
 
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 # The nodes of tests belong to who runs these.
 os.environ.setdefault("HERMES_NODE_RUN_AS", "self")
@@ -89,18 +92,39 @@ _MISSING = {
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep six thousand tests out of each later search for garbage: they stay to the end."""
+    """Keep six thousand tests out of each search for garbage: they stay to the end."""
+    gc.disable()
     collected = yield
+    gc.enable()
     gc.freeze()
     return collected
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have each worker read the files in an order of its own.
+
+    Whoever reads a file first compiles it for the others. That is most of the work in a fresh
+    checkout, and in the same order all workers would compile all files at the same time.
+    """
+    report = yield
+    if WORKER and report.passed and isinstance(collector, pytest.Directory):
+        random.Random(WORKER).shuffle(report.result)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, object, object]:
     """Skip what needs a framework, a GPU or root that this machine does not have."""
+    if WORKER:
+        items.sort(key=lambda item: item.path)  # alike in all of them, before any plugin's order
     absent = {name for name, missing in _MISSING.items() if missing()}
     for item in items:
         for name in sorted(absent & {mark.name for mark in item.iter_markers()}):
             item.add_marker(pytest.mark.skip(reason=f"no {name} here"))
+    return (yield)
 
 
 def _skips(config: pytest.Config) -> Counter[str]:
