@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import inspect
 import platform
 import re
@@ -96,6 +95,8 @@ def first_untested(versions: Mapping[str, str]) -> str | None:
 def installed() -> list[tuple[str, str, str]]:
     """Each framework that is installed here with its version, and why it is untested or an empty
     text; nothing is imported."""
+    import importlib.metadata  # and much more, which no start of a trial needs
+
     found = {}
     for package in TESTED:
         for name in (package, f"{package}-cpu"):

@@ -7,7 +7,6 @@ has imported already is acted on before the program's first line.
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -22,7 +21,11 @@ from trainer_shim.metrics import loggers
 from trainer_shim.rerun import open_writers
 
 if TYPE_CHECKING:
+    from importlib.abc import Loader
+
     from trainer_shim.adapters.tensorflow.function import Loop
+else:
+    Loader = object  # importlib.abc imports more than a trial's start has time for
 
 Action = Callable[[Agent], None]
 Claim = Callable[[], "Agent | None"]
@@ -115,7 +118,7 @@ def _act(action: Action, claim: Claim) -> None:
         action(agent)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds a watched module where the others would, and adds the action to its loading.
 
     To be found is not to be loaded: TensorFlow asks where Keras is long before it imports it.
@@ -168,8 +171,8 @@ class _Finder(importlib.abc.MetaPathFinder):
                     action()
 
 
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, finder: _Finder) -> None:
+class _Loader(Loader):
+    def __init__(self, loader: Loader, finder: _Finder) -> None:
         self._loader = loader
         self._finder = finder
 

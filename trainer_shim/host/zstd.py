@@ -15,8 +15,10 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 SUFFIX = ".zst"
 _LIBRARY = "libzstd.so.1"
@@ -99,6 +101,8 @@ def _threads() -> int:
 
 def _in_turn(work: Callable[..., Part], pieces: Iterator[tuple[Any, ...]]) -> Iterator[Part]:
     """What becomes of the pieces, in their order; some are worked on ahead."""
+    from concurrent.futures import ThreadPoolExecutor  # which few processes need
+
     threads = _threads()
     with ThreadPoolExecutor(threads) as pool:
         waiting: list[Future[Part]] = []
