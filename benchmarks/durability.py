@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from benchmarks import goodput
 from benchmarks.orphans import scratch
 from benchmarks.report import median, publish, quantile
-from benchmarks.turns import Hosted, end_well_when_told_to, warm
+from benchmarks.turns import Hosted, end_well_when_told_to, time_of_day, warm
 
 SCHEDULE_SECONDS = 60.0
 BUDGET_PERCENT = 1.0
@@ -80,9 +80,9 @@ class Fit:
         if during_save:
             self.ask()
             self.program.until(self.program.steps + 2)  # it has been copied and is being written
-        asked = time.time()
+        asked = time_of_day()
         self.program.leave("park")
-        free = time.time() - max(asked, self.program.ended)
+        free = time_of_day() - max(asked, self.program.ended)
         self.program.enter()
         if during_save:
             self.program.saved_as()

@@ -22,9 +22,8 @@ from tests.trainer_shim.suspending import warm_zygote
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 CORES = sorted(os.sched_getaffinity(0))
 SLOT = CORES[0]
-# Iterations done, whether to stop, when the last one ended, and the CPU seconds that the process had
-# used by then. By the time of day: the monotonic clock of a process that was brought back from an
-# image does not count the time away.
+# Iterations done, whether to stop, when the last one ended by the time of day, and the CPU seconds
+# that the process had used by then.
 _PAGE = struct.Struct("=QQdd")
 _POLL_SECONDS = 0.001
 
@@ -57,6 +56,12 @@ def train(model, *data, **settings):
 """
 
 
+def time_of_day() -> float:
+    """The clock of `Program.ended`: the monotonic one of a process that was brought back from an
+    image does not count the time away."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
+
+
 def end_well_when_told_to() -> None:
     """SIGTERM and Ctrl-C end the benchmark quietly, once its programs are ended."""
     for told in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +89,7 @@ class Program:
 
     @property
     def ended(self) -> float:
-        """When the last iteration ended, by the time of day."""
+        """When the last iteration ended, by `time_of_day`."""
         return float(_PAGE.unpack_from(self._page)[2])
 
     @property

@@ -34,6 +34,7 @@ from benchmarks.turns import (
     Program,
     criu_here,
     end_well_when_told_to,
+    time_of_day,
     warm,
 )
 
@@ -109,11 +110,11 @@ class Tier:
         begun, first = time.monotonic(), program.steps
         program.until(first + iterations)
         usual = (time.monotonic() - begun) / iterations
-        asked = time.time()
+        asked = time_of_day()
         self._leave()
         # What was left of the iteration under way is training.
-        suspend = time.time() - max(asked, program.ended)
-        asked = time.time()
+        suspend = time_of_day() - max(asked, program.ended)
+        asked = time_of_day()
         self._enter()
         resume = program.ended - asked - usual
         self._leave()  # makes room for another tier: a process that is parked takes no time
