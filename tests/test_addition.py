@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hermesd import study
 from hermesd.core.model import Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import whole
 from hermesd.refusal import Refused
 from tests.study_specs import parameter, spec
 
@@ -35,7 +36,7 @@ def add(
     given, others = (
         [parameter(name, axis) for name, axis in which.items()] for which in (axes, new or {})
     )
-    return study.addition(*known, given, others, count)
+    return whole(study.addition(*known, given, others, count))
 
 
 def points(added: study.Addition) -> list[dict[str, Any]]:
@@ -120,4 +121,4 @@ def test_what_will_not_do_is_refused_whole(
 def test_a_name_that_is_given_twice_is_refused() -> None:
     twice = [parameter("lr", {"value": 1.0}), parameter("lr", {"value": 2.0})]
     with pytest.raises(Refused, match=r"parameters\.lr = given twice"):
-        study.addition(*made(), twice)
+        whole(study.addition(*made(), twice))

@@ -10,6 +10,7 @@ from hermesd import study
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import whole
 from hermesd.refusal import Refused
 from tests.study_specs import parameter, spec
 from tests.test_addition import DRAWN, RANDOM, add, made
@@ -28,7 +29,7 @@ def change(
     """The first `begun` trials have begun; a smaller cap had `cut` some of the others."""
     ids = {trial.id for trial in known[1][:begun]}
     given = [parameter(name, axis) for name, axis in axes.items()]
-    return study.change(*known, ids, stop or pb.Stop(), cap, given, cut)
+    return whole(study.change(*known, ids, stop or pb.Stop(), cap, given, cut))
 
 
 def drawn(cap: int, **changes: Any) -> Known:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hermesd.core.model import Goal, Setting
 from hermesd.core.policy import Exploration
+from hermesd.pieces import whole
 from hermesd.refusal import Refused
 from hermesd.search.__main__ import answer
 from hermesd.search.ask import Ask, Known, Standing
@@ -138,7 +139,7 @@ def test_a_random_search_draws_others_in_their_places() -> None:
     assert kept
     assert set(kept) <= set(points(found)), "who meets them is as without conditions"
     study, trials = found.accepted("digits", "ann", 0.0)
-    more = addition(study, trials, (), count=5)
+    more = whole(addition(study, trials, (), count=5))
     assert all(fits(each.parameters) for each in more.trials)
 
 

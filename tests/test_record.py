@@ -25,7 +25,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.losses import Chunk
 from hermesd.core.model import OnSameFailure, Quantum, RunId, Scalar, StopRule
-from hermesd.head.reader import whole
+from hermesd.pieces import whole
 from tests.core.playbook import submitted
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hermesd import study
 from hermesd.core.model import Stage, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import whole
 from hermesd.refusal import Refused
 from tests.study_specs import parameter, spec, value
 
@@ -152,13 +153,13 @@ SHAPED = {
 def test_further_and_other_trials_have_sequences_of_their_own() -> None:
     made = study.Submission(spec(SHAPED, method=pb.SEARCH_METHOD_RANDOM, run_cap=3))
     known, first = study.draft(made).accepted("d", "me", 0.0)
-    more = study.addition(known, first, [], count=2).trials
+    more = whole(study.addition(known, first, [], count=2)).trials
     longer = study.draft(
         study.Submission(spec(SHAPED, method=pb.SEARCH_METHOD_RANDOM, run_cap=5))
     ).accepted("d", "me", 0.0)[1]
     assert more == longer[3:]
     lower = pb.Parameter(name="d", max=value(9))
-    changed = study.change(known, first, [], pb.Stop(), None, [lower])
+    changed = whole(study.change(known, first, [], pb.Stop(), None, [lower]))
     assert all(5 <= (trial.stages[0].until_step or 0) <= 9 for trial in changed.redrawn)
     assert changed.redrawn
 
@@ -166,7 +167,7 @@ def test_further_and_other_trials_have_sequences_of_their_own() -> None:
 def test_a_further_point_of_a_grid_is_told_from_those_that_are_there() -> None:
     axes = {"d": {"values": [5, 6]}, "lr": SHAPED["lr"]}
     known, first = study.draft(study.Submission(spec(axes))).accepted("d", "me", 0.0)
-    more = study.addition(known, first, [parameter("d", {"values": [6, 7]})]).trials
+    more = whole(study.addition(known, first, [parameter("d", {"values": [6, 7]})])).trials
     assert [trial.stages[0].until_step for trial in more] == [7]
 
 

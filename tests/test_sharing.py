@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hermesd import study
 from hermesd.core.model import TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import whole
 from hermesd.refusal import Refused
 from tests.study_specs import spec
 
@@ -161,6 +162,6 @@ def test_trials_that_are_added_have_the_same_root(number: int) -> None:
     accepted, known = drafted(PAPER).accepted("d", "me", 0.0)
     source = replace(accepted, source=spec(PAPER, share=pb.SHARE_TREE).SerializeToString())
     axis = pb.Parameter(name="third", values=[pb.Value(int_value=100)])
-    (*_, last) = study.addition(source, known, [axis]).trials
+    (*_, last) = whole(study.addition(source, known, [axis])).trials
     assert last.root == known[-1].root
     assert last.seed == known[number - 1].seed

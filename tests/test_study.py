@@ -26,6 +26,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.policy import Policy
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import AT_ONCE, whole
 from hermesd.policy import make_policy
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.published.asha import Asha
@@ -139,6 +140,25 @@ def test_a_point_of_a_random_search_depends_on_its_number_alone() -> None:
     assert many.stages[:5] == few.stages
     assert other.stages != few.stages
     assert len(set(many.stages)) == 50
+
+
+@pytest.mark.parametrize(
+    ("fields", "trials"),
+    [
+        ({"method": pb.SEARCH_METHOD_RANDOM, "run_cap": 1_000}, 1_000),
+        ({"method": pb.SEARCH_METHOD_RANDOM, "run_cap": 100, "where": ["n > 3"]}, 100),
+        ({"parameters": {"n": {"min": 1, "max": 2_000}}, "where": ["n > 1000"]}, 1_000),
+    ],
+    ids=["random", "with conditions", "grid with conditions"],
+)
+def test_who_makes_a_draft_may_pause_after_some_trials(fields: Any, trials: int) -> None:
+    axes = fields.pop("parameters", {"lr": {"min": 0.0, "max": 1.0}, "n": {"min": 1, "max": 9}})
+    submission = study.Submission(spec(axes, **fields))
+    made = len(study.draft(submission).stages)
+    pauses = sum(1 for _ in study.draft_in_pieces(submission))
+    assert made == trials
+    # For the stages and the command lines, beside those of the points.
+    assert pauses > 2 * trials / AT_ONCE
 
 
 @pytest.mark.parametrize(
@@ -753,11 +773,11 @@ def test_as_json_they_are_as_they_are_written() -> None:
 def test_a_parameter_inside_of_another_is_changed_by_its_name_with_dots() -> None:
     known = draft(nested()).accepted("d", "me", 0.0)
     layers = parameter("model.layers", {"value": [32]})
-    added = study.addition(*known, [layers]).trials
+    added = whole(study.addition(*known, [layers])).trials
     assert [dict(trial.parameters)["model.layers"] for trial in added] == [(32,), (32,)]
     slip = parameter("model.layer", {"value": 3})
     with pytest.raises(Refused, match=r"one of model\.layers, optimizer\.lr, seed.*mean model"):
-        study.addition(*known, [slip])
+        whole(study.addition(*known, [slip]))
 
 
 def test_what_is_inside_of_others_is_refused_by_its_whole_name() -> None:

@@ -40,8 +40,9 @@ from hermesd.head.journal import outcomes
 from hermesd.head.journal.points import Block, read_as
 from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
-from hermesd.head.reader import SMALL, Pieces, Reader, in_one, still, whole
+from hermesd.head.reader import SMALL, Reader, still
 from hermesd.head.usage import kept
+from hermesd.pieces import Pieces, in_one, whole
 from hermesd.record import Entry, encode_in_pieces
 
 log = structlog.get_logger()

@@ -19,8 +19,8 @@ from hermesd.core.policy import Exploit, Exploration
 from hermesd.core.state import Rejected, State
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
-from hermesd.head.reader import Pieces
 from hermesd.head.refusals import TooMuch
+from hermesd.pieces import Pieces
 from hermesd.refusal import Refused
 
 log = structlog.get_logger()

@@ -13,23 +13,22 @@ import asyncio
 import copy
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from hermesd.core.model import UserId
 from hermesd.core.state import State
 from hermesd.core.tables import CopyIndex, RidingIndex
 from hermesd.head.clock import boottime
+from hermesd.pieces import Pieces
 
 T = TypeVar("T")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Index = TypeVar("Index", CopyIndex, RidingIndex)
-# What is done piece by piece, and what it comes to.
-Pieces: TypeAlias = Generator[None, None, T]
 
 # So many trials are looked at on the loop: a millisecond or few.
 SMALL = 200
@@ -38,22 +37,6 @@ SLICE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.02
 # So often the thread offers the interpreter to the loop; Python's own 5 ms are felt in each call.
 SWITCH_SECONDS = 0.0005
-
-
-def whole(pieces: Pieces[T]) -> T:
-    """What it comes to, done at once."""
-    try:
-        while True:
-            next(pieces)
-    except StopIteration as ended:
-        result: T = ended.value
-        return result
-
-
-def in_one(deed: Callable[[], T]) -> Pieces[T]:
-    """What is done in a single piece."""
-    yield
-    return deed()
 
 
 def still(state: State) -> State:

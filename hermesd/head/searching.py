@@ -24,11 +24,11 @@ from hermesd.core.events import Added, Event, SearchFailed, SearchLimited
 from hermesd.core.model import Study, StudyId, Time, UserId
 from hermesd.core.state import Rejected, State
 from hermesd.core.trial import Trial
-from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives
+from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives, reported
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
-from hermesd.head.reader import Pieces, in_one
 from hermesd.head.refusals import TooMuch
+from hermesd.pieces import Pieces
 from hermesd.refusal import Refused
 from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, Standing
 from hermesd.study import space
@@ -153,7 +153,7 @@ class Searching:
         first = len(state.members[study.id]) + 1
         if study.id in state.unsearched:
             drawing = partial(studies.drawn, study, first, wanted)
-            points = await self.head.reader.do(study.owner, lambda: in_one(drawing))
+            points = await self.head.reader.do(study.owner, drawing)
             return [(point, "") for point in points]
         question = await self.head.read(
             study.owner, first - 1, lambda state: _written(state, study, wanted)
@@ -215,7 +215,7 @@ def _written(state: State, study: Study, wanted: int) -> Pieces[bytes]:
 def ask(state: State, study: Study, wanted: int) -> Ask:
     """The question, with what the leaderboard knows of each trial."""
     trials = [state.trials[trial] for trial in state.members[study.id]]
-    aims = objectives(study, measure(study, trials))
+    aims = objectives(study, measure(study, reported(trials)))
     assert study.searcher is not None
     before = (
         replace(_known(state.trials[trial], aims), note="")

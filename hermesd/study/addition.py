@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import tee
 
 from hermesd.core.model import Study, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import Pieces, gathered
 from hermesd.refusal import FieldError, Refused
 from hermesd.study import argv, space
 from hermesd.study.extension import unknown
-from hermesd.study.spec import leaves, plain, read
+from hermesd.study.spec import StudySection, leaves, plain, read
 from hermesd.study.submission import TRIALS_LIMIT, given, numbered, spec_of, staged
 
 
@@ -28,7 +30,7 @@ def addition(
     parameters: Sequence[pb.Parameter],
     new: Sequence[pb.Parameter] = (),
     count: int | None = None,
-) -> Addition:
+) -> Pieces[Addition]:
     """Further points of the study's space, in which `parameters` stand in the place of its own.
 
     `new` are arguments of the program that are no parameters yet. A grid gives those of its points
@@ -52,18 +54,26 @@ def addition(
         axis.when.extend(() if each.when else when)
     section = read(spec)
     chosen = {each.name for each in changed}
-    points, notes = _points(
+    points, notes = yield from _points(
         space.axes(section.parameters, section.where),
         chosen if section.method != "grid" else None,
         section.seed,
         trials,
         count,
     )
-    environment = dict(study.program.environment)
-    stages, shape = staged(section, points)
-    lines = argv.build_all(section, environment, given(stages, shape))
-    first = len(trials) + 1
-    return Addition(numbered(study, stages, shape, lines, section.seed, first), notes)
+    specs = yield from gathered(_at(study, section, points, len(trials) + 1))
+    return Addition(tuple(specs), notes)
+
+
+def _at(
+    study: Study, section: StudySection, points: Iterable[space.Point], first: int
+) -> Iterator[TrialSpec]:
+    """The trials from number `first` on, at these points. Raises Refused for a sequence that makes
+    no sense there."""
+    each, shape = staged(section, points)
+    stages, alike = tee(each)
+    lines = argv.build_all(section, dict(study.program.environment), given(alike, shape))
+    return numbered(study, stages, shape, lines, section.seed, first)
 
 
 def proposed(
@@ -71,18 +81,16 @@ def proposed(
 ) -> tuple[TrialSpec, ...]:
     """The trials from number `first` on, at the points that a searcher proposed, each with what
     that noted of it. Raises Refused for a sequence that makes no sense there."""
-    section = read(spec_of(study))
     points, notes = zip(*proposals, strict=True)
-    stages, shape = staged(section, points)
-    lines = argv.build_all(section, dict(study.program.environment), given(stages, shape))
-    specs = numbered(study, stages, shape, lines, section.seed, first)
+    specs = _at(study, read(spec_of(study)), points, first)
     return tuple(replace(spec, proposal=note) for spec, note in zip(specs, notes, strict=True))
 
 
-def drawn(study: Study, first: int, count: int) -> list[space.Point]:
+def drawn(study: Study, first: int, count: int) -> Pieces[list[space.Point]]:
     """Points drawn at random for so many trials from number `first` on."""
     section = read(spec_of(study))
-    return space.draws(space.axes(section.parameters, section.where), count, section.seed, first)
+    axes = space.axes(section.parameters, section.where)
+    return space.draws(axes, count, section.seed, first)
 
 
 def axes_of(trial: TrialSpec) -> space.Point:
@@ -97,7 +105,7 @@ def _points(
     seed: int,
     trials: Sequence[TrialSpec],
     count: int | None,
-) -> tuple[list[space.Point], tuple[str, ...]]:
+) -> Pieces[tuple[list[space.Point], tuple[str, ...]]]:
     """The points, and what to say of them. `chosen` are the axes that a random search is given by
     hand; None: the study is a grid."""
     room = TRIALS_LIMIT - len(trials)
@@ -113,12 +121,14 @@ def _points(
         expected = f"how many trials to draw (--trials 20), as {drawn[0]} is drawn at random"
         raise Refused(FieldError("count", "", expected))
     if drawn and count is not None:
-        return space.draws(axes, count, seed, first=len(trials) + 1), ()
+        return (yield from space.draws(axes, count, seed, first=len(trials) + 1)), ()
     # Of so many, as many as are wanted are new.
     enough = None if count is None else len(trials) + count
-    had = {_key(axes_of(trial)): trial for trial in trials}
-    grid = space.grid(axes, enough, TRIALS_LIMIT)
-    fresh = [point for point in grid if _key(point) not in had]
+    keys = yield from gathered(_key(axes_of(trial)) for trial in trials)
+    had = dict(zip(keys, trials, strict=True))
+    grid = yield from space.grid(axes, enough, TRIALS_LIMIT)
+    keys = yield from gathered(map(_key, grid))
+    fresh = [point for point, key in zip(grid, keys, strict=True) if key not in had]
     if not fresh:
         first = had[_key(grid[0])].id
         expected = f"a point that no trial of the study has; {first} is there already"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hermesd.core.model import Setting, as_argument
@@ -59,17 +59,17 @@ def check(
 
 def build_all(
     section: StudySection, environment: Mapping[str, str], points: Iterable[Point]
-) -> tuple[tuple[str, ...], ...]:
+) -> Iterator[tuple[str, ...]]:
     """The command line of each point. Raises Refused if one is too long, or all are."""
-    lines, size = [], 0
+    size = 0
     for point in points:
-        lines.append(build(section, environment, point))
-        size += sum(map(len, lines[-1])) + _ELEMENT_BYTES * len(lines[-1])
+        line = build(section, environment, point)
+        size += sum(map(len, line)) + _ELEMENT_BYTES * len(line)
         if size > COMMANDS_LIMIT:
             value = f"more than {COMMANDS_LIMIT >> 20} MiB of all trials"
             expected = "fewer trials, or shorter command lines"
             raise Refused(FieldError("command", value, expected))
-    return tuple(lines)
+        yield line
 
 
 def build(section: StudySection, environment: Mapping[str, str], point: Point) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hermesd.core.model import Study, TrialId, TrialSpec
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import Pieces
 from hermesd.refusal import FieldError, Refused, nearest, one_of
 from hermesd.study import argv, sharing, space
 from hermesd.study.addition import addition
@@ -35,7 +36,7 @@ def change(
     run_cap: int | None,
     axes: Sequence[pb.Parameter],
     cut: Collection[TrialId] = (),
-) -> StudyChange:
+) -> Pieces[StudyChange]:
     """What follows from other stop rules, another number of trials and other settings of axes.
 
     What is not set stays as it is. A trial that has `begun` keeps its point, and so does one whose
@@ -67,10 +68,11 @@ def change(
             FieldError("run_cap", str(cap), f"another number, as this changes nothing: {why}")
         )
     fresh = [trial for trial in trials if trial.id not in begun] if axes else []
-    redrawn = _redrawn(study, before, after, fresh)
-    more = cap - len(trials)
-    added = addition(changed, trials, (), count=more).trials if more > 0 else ()
-    return StudyChange(changed.source, redrawn, added, surplus, resumed)
+    redrawn = yield from _redrawn(study, before, after, fresh)
+    added: tuple[TrialSpec, ...] = ()
+    if (more := cap - len(trials)) > 0:
+        added = (yield from addition(changed, trials, (), count=more)).trials
+    return StudyChange(changed.source, tuple(redrawn), added, surplus, resumed)
 
 
 def _overwrite(message: pb.Stop | pb.Parameter, given: pb.Stop | pb.Parameter) -> None:
@@ -104,7 +106,7 @@ def _set_axes(spec: pb.StudySpec, section: StudySection, axes: Sequence[pb.Param
 
 def _redrawn(
     study: Study, before: StudySection, after: StudySection, trials: Sequence[TrialSpec]
-) -> tuple[TrialSpec, ...]:
+) -> Pieces[list[TrialSpec]]:
     """Those of the trials whose draw is another one now, at that."""
     old, new = (space.axes(each.parameters, each.where) for each in (before, after))
     space.see_that_it_fits(new, len(trials))
@@ -119,4 +121,5 @@ def _redrawn(
             line = argv.build(after, environment, next(iter(given((now,), shape))))
             other = replace(trial, stages=now, argv=line, shape=shape)
             found.append(sharing.rooted(study, other))
-    return tuple(found)
+        yield
+    return found

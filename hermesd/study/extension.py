@@ -49,7 +49,7 @@ def extension(
     _check(changed, {value.name for value in new} | fixed, section.parameters, trials)
     environment = dict(study.program.environment)
     points = (tuple({**dict(trial.given), **changed}.items()) for trial in trials)
-    lines = argv.build_all(section, environment, points)
+    lines = tuple(argv.build_all(section, environment, points))
     return rule, tuple(changed.items()), lines
 
 

@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from hermesd.core.model import Scalar, Setting
+from hermesd.pieces import AT_ONCE, LOOKED_AT, Pieces, gathered, parts
 from hermesd.refusal import FieldError, Refused, from_pydantic, nearest, one_of, under
 from hermesd.study.conditions import PointCondition, conditions
 
@@ -500,7 +501,7 @@ def _cost(value: Setting) -> int:
             return 1
 
 
-def grid(axes: Space, cap: int | None, limit: int) -> list[Point]:
+def grid(axes: Space, cap: int | None, limit: int) -> Pieces[list[Point]]:
     """The points of the full grid, the last axis fastest; the first `cap` of them.
 
     Raises Refused for an axis without a finite grid, for more than `limit` points, and for none.
@@ -523,13 +524,20 @@ def grid(axes: Space, cap: int | None, limit: int) -> list[Point]:
         raise Refused(*errors)
     if not axes.where and not any(axis.when for axis in axes.values()):
         see_that_it_fits(axes, count)
-        return list(islice(_product(axes), cap))
-    if size > (most := LOOKS_LIMIT // axes.looks):
+        return (yield from gathered(islice(_product(axes), cap), LOOKED_AT))
+    if size > (enough := LOOKS_LIMIT // axes.looks):
         what = "`where` takes away" if axes.where else "`when` makes equal"
-        expected = f"at most {most:,} points of these parameters, those counted that {what}"
+        expected = f"at most {enough:,} points of these parameters, those counted that {what}"
         raise Refused(FieldError("parameters", f"a grid of {size:,} points", expected))
-    left = _distinct(axes)
-    found = list(islice(filter(axes.allows, left), min(cap or limit + 1, limit + 1)))
+    left = yield from _distinct(axes)
+    found: list[Point] = []
+    most = min(cap or limit + 1, limit + 1)
+    for some in parts(left, LOOKED_AT):
+        found += filter(axes.allows, some)
+        yield
+        if len(found) >= most:
+            del found[most:]
+            break
     if not found:
         why = f"none of the {len(left):,} points of the grid does"
         _refuse_conditions(axes, f"conditions that some point meets: {why}")
@@ -545,46 +553,54 @@ def _product(axes: Space) -> Iterator[Point]:
     return (tuple(zip(axes, point, strict=True)) for point in product(*columns))
 
 
-def _distinct(axes: Space) -> dict[Point, None]:
+def _distinct(axes: Space) -> Pieces[dict[Point, None]]:
     """The points of a grid, each once, whatever the conditions."""
-    return dict.fromkeys(_without_absent(axes, point) for point in _product(axes))
+    points: dict[Point, None] = {}
+    for some in parts(_product(axes), LOOKED_AT):
+        points.update(dict.fromkeys(_without_absent(axes, point) for point in some))
+        yield
+    return points
 
 
-def fallen_out(axes: Space) -> tuple[int, int]:
+def fallen_out(axes: Space) -> Pieces[tuple[int, int]]:
     """How many points of a grid do not meet the conditions, and of how many."""
-    points = _distinct(axes)
-    return sum(not axes.allows(point) for point in points), len(points)
+    points = yield from _distinct(axes)
+    met = 0
+    for some in parts(points, LOOKED_AT):
+        met += sum(map(axes.allows, some))
+        yield
+    return len(points) - met, len(points)
 
 
-def draws(axes: Space, count: int, seed: int, first: int = 1) -> list[Point]:
+def draws(axes: Space, count: int, seed: int, first: int = 1) -> Pieces[list[Point]]:
     """`count` random points, those of the trials from number `first` on.
 
     Raises Refused for more values than a study may have, and where no point is found.
     """
     see_that_it_fits(axes, count)
-    return drawn_for(axes, seed, range(first, first + count))
+    points = drawn_for(axes, seed, range(first, first + count))
+    # Where conditions are to be met, a single point may take a thousand attempts.
+    return (yield from gathered(points, 1 if axes.where else AT_ONCE))
 
 
 def drawn(axes: Space, seed: int, number: int) -> Point:
     """The random point of the trial of this number. Raises Refused where none is found."""
-    return drawn_for(axes, seed, [number])[0]
+    return next(drawn_for(axes, seed, [number]))
 
 
-def drawn_for(axes: Space, seed: int, numbers: Sequence[int]) -> list[Point]:
+def drawn_for(axes: Space, seed: int, numbers: Iterable[int]) -> Iterator[Point]:
     """The random points of the trials of these numbers. Raises Refused where not all are found."""
     left = LOOKS_LIMIT // axes.looks
-    found: list[Point] = []
-    for number in numbers:
+    for found, number in enumerate(numbers):
         tries = 0
         for point in islice(attempts(axes, seed, number), min(DRAWS_LIMIT, left)):
             tries += 1
             if axes.allows(point):
-                found.append(point)
+                yield point
                 break
         else:
-            _refuse_rare(axes, tries, LOOKS_LIMIT // axes.looks - left, len(found))
+            _refuse_rare(axes, tries, LOOKS_LIMIT // axes.looks - left, found)
         left -= tries
-    return found
 
 
 def _refuse_rare(axes: Space, tries: int, before: int, found: int) -> NoReturn:

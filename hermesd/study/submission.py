@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from hermesd.core.model import (
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import BadSetting
 from hermesd.pb.hermes.v1 import types_pb2 as pb
+from hermesd.pieces import Pieces, gathered, whole
 from hermesd.policy import make_policy
 from hermesd.refusal import FieldError, Refused, shown, under
 from hermesd.study import argv, populations, searchers, sequences, sharing, space
@@ -172,9 +172,9 @@ class Draft:
     """A submission that was found good: all but its id, its owner and the time."""
 
     study: Study
-    stages: tuple[tuple[Stage, ...], ...]
+    stages: list[tuple[Stage, ...]]
     shape: tuple[str, ...]
-    argvs: tuple[tuple[str, ...], ...]
+    argvs: list[tuple[str, ...]]
     seed: int
     notes: tuple[str, ...]
 
@@ -182,8 +182,16 @@ class Draft:
         self, study_id: StudyId, owner: str, now: Time
     ) -> tuple[Study, tuple[TrialSpec, ...]]:
         """The study as it is journaled, and its trials, numbered from 1."""
-        study = replace(self.study, id=study_id, owner=owner, submitted=now)
-        return study, numbered(study, self.stages, self.shape, self.argvs, self.seed)
+        study = self.accepted_as(study_id, owner, now)
+        return study, tuple(self.trials(study))
+
+    def accepted_as(self, study_id: StudyId, owner: str, now: Time) -> Study:
+        """The study as it is journaled."""
+        return replace(self.study, id=study_id, owner=owner, submitted=now)
+
+    def trials(self, study: Study) -> Iterator[TrialSpec]:
+        """Its trials, one by one."""
+        return numbered(study, self.stages, self.shape, self.argvs, self.seed)
 
 
 def numbered(
@@ -193,14 +201,14 @@ def numbered(
     argvs: Iterable[tuple[str, ...]],
     seed: int,
     first: int = 1,
-) -> tuple[TrialSpec, ...]:
+) -> Iterator[TrialSpec]:
     """The trials of a study with these stages, numbered from `first`.
 
     Where they share what they can they all have the seed of the first: they would compute the same
     in nothing else.
     """
-    specs = (
-        TrialSpec(
+    for number, (each, line) in enumerate(zip(stages, argvs, strict=True), first):
+        spec = TrialSpec(
             id=f"{study.id}/{number}",
             study=study.id,
             number=number,
@@ -209,28 +217,33 @@ def numbered(
             seed=trial_seed(seed, 1 if study.share is Share.TREE else number),
             shape=shape,
         )
-        for number, (each, line) in enumerate(zip(stages, argvs, strict=True), first)
-    )
-    return tuple(sharing.rooted(study, spec) for spec in specs)
+        yield sharing.rooted(study, spec)
 
 
 def draft(submission: Submission) -> Draft:
     """Check a submission and expand its space. Raises Refused, with every error found."""
+    return whole(draft_in_pieces(submission))
+
+
+def draft_in_pieces(submission: Submission) -> Pieces[Draft]:
+    """The same piece by piece."""
     try:
         section = read(submission.spec)
     except Refused as refused:
         found = (*refused.errors, *_axis_errors(submission.spec))
-        found += _further(submission, found)
+        found += yield from _further(submission, found)
         raise Refused(*dict.fromkeys(found)) from None
     environment, notes = _environment((*submission.environment, *submission.given))
     errors: list[FieldError] = []
     if not section.search.asked or section.program or section.command:
         errors += argv.check(section.command, section.program, environment)
     errors += searchers.errors(section)
-    stages: Stages = ()
+    stages: list[tuple[Stage, ...]] = []
     shape: tuple[str, ...] = ()
     try:
-        stages, shape = staged(section, _points(section))
+        points = yield from _points(section)
+        each, shape = staged(section, points)
+        stages = yield from gathered(each)
     except Refused as refused:
         errors += refused.errors
     schedule = chosen(section)
@@ -241,36 +254,43 @@ def draft(submission: Submission) -> Draft:
         errors.append(FieldError("schedule.placement", schedule.placement.name, expected, "free"))
     if errors:
         raise Refused(*errors)
-    lines = argv.build_all(section, environment, given(stages, shape))
+    lines = yield from gathered(argv.build_all(section, environment, given(stages, shape)))
     study = _study(submission, section, schedule, tuple(environment.items()))
-    notes += (*schedule.notes, *_notes(section))
+    fallen_out = yield from _fallen_out(section)
+    notes += (*schedule.notes, *_notes(section, fallen_out))
     notes += tuple(populations.notes(section, schedule.policy, len(stages)))
     drafted = Draft(study, stages, shape, lines, section.seed, notes)
     if section.sequences or section.share is Share.TREE:
-        notes += tuple(sharing.notes(section, drafted.accepted("", "", 0.0)[1]))
+        specs = yield from gathered(drafted.trials(study))
+        notes += tuple(sharing.notes(section, specs))
     return replace(drafted, notes=notes)
 
 
-Stages: TypeAlias = tuple[tuple[Stage, ...], ...]
-
-
-def staged(section: StudySection, points: Iterable[space.Point]) -> tuple[Stages, tuple[str, ...]]:
-    """The stages of trials at these points, and the parameters that only shape their sequences.
+def staged(
+    section: StudySection, points: Iterable[space.Point]
+) -> tuple[Iterator[tuple[Stage, ...]], tuple[str, ...]]:
+    """The stages of trials at these points, made as they are asked for, and the parameters that
+    only shape their sequences.
 
     Raises Refused for a sequence that makes no sense, and for more values than a study may have.
     """
     known = sequences.sequences(section.sequences)
-    shape, found, size = sequences.shape_of(known, section.parameters), [], 0
-    for point in points:
-        found.append(sequences.stages(known, point))
-        size += len(known) * len(found[-1])
-        if size > space.COST_LIMIT:
-            expected = f"fewer trials, or fewer changes: at most {space.COST_LIMIT:,} values in all"
-            raise Refused(FieldError("parameters", f"more than {size:,} values", expected))
-    return tuple(found), shape
+
+    def stages() -> Iterator[tuple[Stage, ...]]:
+        size = 0
+        for point in points:
+            made = sequences.stages(known, point)
+            size += len(known) * len(made)
+            if size > space.COST_LIMIT:
+                most = f"at most {space.COST_LIMIT:,} values in all"
+                expected = f"fewer trials, or fewer changes: {most}"
+                raise Refused(FieldError("parameters", f"more than {size:,} values", expected))
+            yield made
+
+    return stages(), sequences.shape_of(known, section.parameters)
 
 
-def given(stages: Stages, shape: Container[str]) -> Iterable[space.Point]:
+def given(stages: Iterable[tuple[Stage, ...]], shape: Container[str]) -> Iterator[space.Point]:
     """What the program of each trial is given."""
     for first, *_ in stages:
         yield tuple(each for each in first.values if each[0] not in shape)
@@ -388,7 +408,7 @@ def _axis_errors(spec: pb.StudySpec) -> tuple[FieldError, ...]:
 _LOOKED_AT_LATER = frozenset({"schedule", "run_cap"})
 
 
-def _further(submission: Submission, found: Sequence[FieldError]) -> tuple[FieldError, ...]:
+def _further(submission: Submission, found: Sequence[FieldError]) -> Pieces[tuple[FieldError, ...]]:
     """What else is wrong with a submission, beside the sections in which this was found."""
     rest = pb.StudySpec()
     rest.CopyFrom(submission.spec)
@@ -399,22 +419,22 @@ def _further(submission: Submission, found: Sequence[FieldError]) -> tuple[Field
     if not fields:
         return ()
     try:
-        draft(replace(submission, spec=rest))
+        yield from draft_in_pieces(replace(submission, spec=rest))
     except Refused as refused:
         later = _LOOKED_AT_LATER - wrong
         return tuple(each for each in refused.errors if each.field_path.partition(".")[0] in later)
     return ()
 
 
-def _points(section: StudySection) -> list[space.Point]:
+def _points(section: StudySection) -> Pieces[list[space.Point]]:
     axes = space.axes(section.parameters, section.where)
     if section.method == "grid":
-        return space.grid(axes, section.run_cap, TRIALS_LIMIT)
+        return (yield from space.grid(axes, section.run_cap, TRIALS_LIMIT))
     if section.method in searchers.METHODS:
         trials = section.run_cap or searchers.RUN_CAP
         _see_that_it_is_no_more_than_the_limit(trials)
         space.see_that_it_fits(axes, trials)
-        return space.draws(axes, searchers.startup(section), section.seed)
+        return (yield from space.draws(axes, searchers.startup(section), section.seed))
     if section.run_cap is None:
         expected = (
             "how many trials to draw, as random search has no end of its own: the line"
@@ -422,28 +442,25 @@ def _points(section: StudySection) -> list[space.Point]:
         )
         raise Refused(FieldError("run_cap", "", expected))
     _see_that_it_is_no_more_than_the_limit(section.run_cap)
-    return space.draws(axes, section.run_cap, section.seed)
+    return (yield from space.draws(axes, section.run_cap, section.seed))
 
 
-def _fallen_out(section: StudySection) -> Iterable[str]:
-    """How many points the conditions take away, for who submits the study."""
+def _fallen_out(section: StudySection) -> Pieces[str]:
+    """How many points the conditions take away, for who submits the study; empty without any."""
     if not section.where:
-        return
+        return ""
     axes = space.axes(section.parameters, section.where)
     if section.method == "grid":
-        fell, points = space.fallen_out(axes)
-        yield f"where: {fell:,} of the {points:,} points of the grid fall out"
-        return
+        fell, points = yield from space.fallen_out(axes)
+        return f"where: {fell:,} of the {points:,} points of the grid fall out"
     is_search = section.method in searchers.METHODS
     count = searchers.startup(section) if is_search else section.run_cap or 0
-    drawn = sum(
-        1
-        + next(
-            n for n, p in enumerate(space.attempts(axes, section.seed, number)) if axes.allows(p)
-        )
-        for number in range(1, count + 1)
-    )
-    yield f"where: {drawn - count:,} of {drawn:,} points that were drawn fell out"
+    fell = 0
+    for number in range(1, count + 1):
+        tried = enumerate(space.attempts(axes, section.seed, number))
+        fell += next(n for n, point in tried if axes.allows(point))
+        yield
+    return f"where: {fell:,} of {count + fell:,} points that were drawn fell out"
 
 
 def _see_that_it_is_no_more_than_the_limit(run_cap: int) -> None:
@@ -477,7 +494,7 @@ def _environment(given: Sequence[tuple[str, str]]) -> tuple[dict[str, str], tupl
     return kept, tuple(f"{name} is set by Hermes for each trial" for name in dropped)
 
 
-def _notes(section: StudySection) -> Iterable[str]:
+def _notes(section: StudySection, fallen_out: str) -> Iterable[str]:
     ignored: Mapping[str, str] = {"project": section.project, "entity": section.entity}
     for name, value in ignored.items():
         if value:
@@ -492,7 +509,8 @@ def _notes(section: StudySection) -> Iterable[str]:
             "command has no ${args}: the program gets the parameters only in the variable"
             " HERMES_PARAMETERS"
         )
-    yield from _fallen_out(section)
+    if fallen_out:
+        yield fallen_out
     yield from searchers.notes(section)
     if section.method == "random" and not section.seed:
         yield "the points are those of seed 0; give another `seed` for others"

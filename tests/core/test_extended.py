@@ -19,7 +19,8 @@ from hermesd.core.events import (
 from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
 from hermesd.core.placement import make_placement
 from hermesd.core.trial import Result
-from hermesd.head.api.ranking import RankedTrials
+from hermesd.head.api.ranking import leaderboard
+from hermesd.pieces import whole
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
@@ -53,7 +54,7 @@ def finished(*end: Event, **changes: object) -> Playbook:
 
 
 def rank(book: Playbook) -> int:
-    return RankedTrials(book.state, book.state.studies["s"]).ranks["s/0"]
+    return whole(leaderboard(book.state, book.state.studies["s"])).ranks["s/0"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.journal import replay
 from hermesd.head.populations import Populations, _NothingToDo, forks, generation, is_over
-from hermesd.head.reader import whole
+from hermesd.pieces import whole
 from hermesd.policy.published.pbt import Pbt
 from tests.core.playbook import (
     Playbook,

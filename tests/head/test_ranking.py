@@ -12,10 +12,11 @@ import pytest
 
 from hermesd.core.events import Reported
 from hermesd.core.model import MetricMode, Phase, StopRule
-from hermesd.head.api.ranking import SMOOTHED, RankedTrials
+from hermesd.head.api.ranking import SMOOTHED, leaderboard
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import whole
 from tests.core.playbook import completed, play, reported, run, started, written
 from tests.head.heads import Node, World, request_id, world
 from tests.study_specs import spec
@@ -98,7 +99,7 @@ def test_a_trial_that_diverged_has_no_rank_however_good_it_was(
     book.tell(reported("s/0#1", 6, [math.nan], not_finite=True))
     book.tell(written("s/0#1", 6) if on_nan else completed("s/0#1", 6))
     assert book.trial("s/0").phase is (Phase.STOPPED if on_nan else Phase.COMPLETED)
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     assert [board.ranks[f"s/{trial}"] for trial in range(3)] == ranks
     assert [trial.spec.number for trial in board.trials] == ([1, 2, 0] if on_nan else [0, 1, 2])
     assert board.best is board.trials[0]
@@ -183,7 +184,7 @@ def test_the_default_is_ranked_by_what_policies_read_and_not_by_the_last_mini_ba
     for trial, losses in enumerate((steady, lucky)):
         run = f"s/{trial}#1"
         book.tell(started(run), reported(run, 40, losses, metrics=(("loss", losses[-1]),)))
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     assert [trial.id for trial in board.trials] == ["s/0", "s/1"]
     assert (board.measure.mode, board.measure.reason) == (MetricMode.SMOOTHED, SMOOTHED)
     assert [board.measure.value(trial) for trial in board.trials] == [
@@ -199,7 +200,7 @@ def test_the_smoothed_loss_hardly_depends_on_how_it_was_reported(apiece: int) ->
         start = end - apiece if end % apiece == 0 else end - 400 % apiece
         some = losses[start:end]
         book.tell(reported("s/0#1", end, some, metrics=(("loss", some[-1]),)))
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     exact = sum(losses[-40:]) / 40
     assert board.measure.value(book.trial()) == pytest.approx(exact, rel=0.02)
 
@@ -208,7 +209,7 @@ def test_a_diverged_trial_is_not_ranked_by_what_it_was_before() -> None:
     book = play(trials=1, devices=1, stop=StopRule(on_nan=False)).tell(started("s/0#1"))
     book.tell(reported("s/0#1", 5, [0.5] * 5, metrics=(("loss", 0.5),)))
     book.tell(Reported(run("s/0#1"), 6, (), (("loss", math.nan),)))
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     assert board.ranks == {"s/0": 0}
 
 

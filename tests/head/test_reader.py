@@ -11,8 +11,9 @@ import pytest
 
 from hermesd.core.state import State
 from hermesd.head import loop, reader
-from hermesd.head.reader import Pieces, Reader
+from hermesd.head.reader import Reader
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pieces import Pieces
 from tests.core.playbook import submitted
 from tests.head.heads import cancelled, world
 from tests.study_specs import spec

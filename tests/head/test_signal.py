@@ -19,7 +19,7 @@ from hermesd.core.losses import chunked
 from hermesd.core.model import Goal, MetricMode, Plugin, Pool, StopRule
 from hermesd.head.api import signals as choosing
 from hermesd.head.api.notices import meant
-from hermesd.head.api.ranking import RankedTrials
+from hermesd.head.api.ranking import leaderboard
 from hermesd.head.api.signals import MOST_TRIALS, Signals, unasked
 from hermesd.head.journal import schema
 from hermesd.head.journal.points import Piece
@@ -28,6 +28,7 @@ from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.node_pb2 import Launch
+from hermesd.pieces import whole
 from hermesd.wire import Series
 from tests.core.playbook import (
     Playbook,
@@ -233,7 +234,7 @@ def test_where_no_metric_is_named_trials_are_ranked_by_what_policies_read(mode: 
     book = trying(mode=mode).tell(silently(0, 1, acc=0.1), silently(1, 1, acc=0.2))
     curves = tuple((f"s/{trial}", chunked(1, [-0.1 - trial / 10])) for trial in (0, 1))
     book.tell(SignalChosen("s", "acc", LARGER, curves, "now"))
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     assert board.measure.metric == "acc"
     assert [board.ranks[f"s/{trial}"] for trial in (0, 1)] == [2, 1]
 

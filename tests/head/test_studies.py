@@ -18,6 +18,7 @@ from hermesd.head.reader import SMALL
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import Pieces
 from tests.core.playbook import tables
 from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec, value
@@ -345,14 +346,14 @@ async def test_code_that_is_removed_while_a_study_is_submitted_is_refused(
             yield pb.PutBlobRequest(data=b"code")
 
         code = (await head.control.PutBlob(pieces())).sha256
-        draft = submissions.draft
+        draft = submissions.draft_in_pieces
 
-        def slow(submission: submissions.Submission) -> submissions.Draft:
+        def slow(submission: submissions.Submission) -> Pieces[submissions.Draft]:
             # As when the last study with this code is removed just now.
             (tmp_path / "blobs" / code).unlink()
             return draft(submission)
 
-        monkeypatch.setattr(submissions, "draft", slow)
+        monkeypatch.setattr(submissions, "draft_in_pieces", slow)
         refused, words = await status(head.submit(spec(), code_sha256=code))
         assert (refused, code[:12] in words) == (CODE.INVALID_ARGUMENT, True)
         assert head.state.studies == {}

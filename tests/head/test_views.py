@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from hermesd.core.model import Goal, Phase, StopRule
-from hermesd.head.api.ranking import RankedTrials
+from hermesd.head.api.ranking import leaderboard
 from hermesd.head.api.views import ranked_view, signed, study_view
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pieces import whole
 from tests.core.playbook import Playbook, play, submitted
 
 
 def view(book: Playbook) -> pb.Study:
     study = book.state.studies["s"]
-    return study_view(book.state, study, RankedTrials(book.state, study))
+    return whole(study_view(book.state, study, whole(leaderboard(book.state, study))))
 
 
 def measured(book: Playbook, name: str, seconds: float) -> None:
@@ -26,7 +27,7 @@ def measured(book: Playbook, name: str, seconds: float) -> None:
 
 
 def seen(book: Playbook, name: str) -> pb.Trial:
-    board = RankedTrials(book.state, book.state.studies["s"])
+    board = whole(leaderboard(book.state, book.state.studies["s"]))
     return ranked_view(book.state, book.state.trials[name], board)
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hermesd.core.decide.searches import to_give
 from hermesd.core.events import Asked, Event, OutcomeTold
-from hermesd.core.model import StudyId, Time, TrialId
+from hermesd.core.model import StudyId, Time, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.head.api import names, views
-from hermesd.head.api.ranking import RankedTrials
 from hermesd.head.api.requests import carry_out, key_of
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotNow
-from hermesd.head.security.access import asker
+from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.refusal import FieldError, Refused, shown
 
@@ -64,7 +64,7 @@ class AskingService:
                 study = names.study_id(self.head.state, request.study, who)
                 await self.propose(study)
             else:
-                return pb.AskTrialResponse(trial=self._shown(trial))
+                return pb.AskTrialResponse(trial=await self._shown(trial, who))
 
     async def TellTrial(self, request: pb.TellTrialRequest, context: Any) -> pb.TellTrialResponse:
         who = asker()
@@ -79,15 +79,12 @@ class AskingService:
             return OutcomeTold(trial.id, _metrics(request), request.failure, key)
 
         (told,) = await carry_out(self.head, key, compose)
-        return pb.TellTrialResponse(trial=self._shown(told))
+        return pb.TellTrialResponse(trial=await self._shown(told, who))
 
-    def _shown(self, trial_id: TrialId) -> pb.Trial:
-        state = self.head.state
-        if trial_id not in state.trials:
-            raise NotNow("the study of this request was removed since")
-        trial = state.trials[trial_id]
-        board = RankedTrials(state, state.studies[trial.spec.study])
-        return views.ranked_view(state, trial, board)
+    async def _shown(self, trial: TrialId, who: Asker) -> pb.Trial:
+        count = len(self.head.state.members.get(study_of(trial), ()))
+        shown = partial(views.among_its_study, trial_id=trial)
+        return await self.head.read(who.user, count, shown)
 
 
 def _metrics(request: pb.TellTrialRequest) -> tuple[tuple[str, float], ...]:

@@ -21,10 +21,10 @@ from hermesd.core.tables import Members
 from hermesd.core.trial import Trial
 from hermesd.head.api import names
 from hermesd.head.loop import PreparedEvent, prepared
-from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pieces import Pieces
 from hermesd.refusal import FieldError, Refused, shown
 
 # How the reason begins of a trial that a smaller run_cap ends.
@@ -149,18 +149,22 @@ def to_change(state: State, study_id: StudyId) -> Changed:
     return Changed(state.studies[study_id], members, cut)
 
 
-def changed(state: State, request: pb.ExtendStudyRequest, which: Changed) -> studies.StudyChange:
+def changed(
+    state: State, request: pb.ExtendStudyRequest, which: Changed
+) -> Pieces[studies.StudyChange]:
     """What becomes of the study's file, and which trials that draws. Raises Refused, NotFound."""
     names.there(state, which.study.id)
     members = [state.trials[trial] for trial in which.members]
-    return studies.change(
-        which.study,
-        [trial.spec for trial in members],
-        {trial.id for trial in members if not _is_open(trial)},
-        request.stop,
-        request.run_cap if request.HasField("run_cap") else None,
-        request.axes,
-        which.cut,
+    return (
+        yield from studies.change(
+            which.study,
+            [trial.spec for trial in members],
+            {trial.id for trial in members if not _is_open(trial)},
+            request.stop,
+            request.run_cap if request.HasField("run_cap") else None,
+            request.axes,
+            which.cut,
+        )
     )
 
 
@@ -217,7 +221,7 @@ def found_ahead(
     and `extended`."""
     study_id, chosen = names.selected(state, request.selection, who)
     which = to_change(state, study_id)
-    change = changed(state, request, which)
+    change = yield from changed(state, request, which)
     trials = [state.trials[trial] for trial in which.members]
     yield
     event, notes = extended(state, study_id, chosen, request, change)

@@ -13,16 +13,16 @@ from hermesd.core.fold.checkpoints import loadable
 from hermesd.core.model import NodeId, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.head.api import names, views
-from hermesd.head.api.ranking import RankedTrials
+from hermesd.head.api.ranking import leaderboard
 from hermesd.head.fleet.relay import Relay
 from hermesd.head.fleet.session import NodeSession
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces
 from hermesd.head.refusals import NotFound, TooMuch, Unreachable
 from hermesd.head.security.access import asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
+from hermesd.pieces import Pieces
 from hermesd.refusal import FieldError, Refused
 
 TAIL_BYTES = 8 * 1024
@@ -47,8 +47,7 @@ class FilesService:
         study_id = state.trials[trial_id].spec.study
 
         def ranked(state: State) -> Pieces[pb.Trial]:
-            board = RankedTrials(state, names.there(state, study_id))
-            yield
+            board = yield from leaderboard(state, names.there(state, study_id))
             view = views.ranked_view(state, state.trials[trial_id], board)
             view.shared_out_seconds = views.shared_out_seconds(state, state.trials[trial_id])
             return view

@@ -16,9 +16,16 @@ from hermesd.core.failures import one_line
 from hermesd.core.model import DeviceId, Goal, Phase, Plugin, Study, StudyId, Time, UserId
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head.api.ranking import VALIDATION_LOSS, measure, names_its_metric
-from hermesd.head.reader import Pieces, whole
+from hermesd.head.api.ranking import (
+    VALIDATION_LOSS,
+    all_reported,
+    measure,
+    names_its_metric,
+    reported,
+    trials_of,
+)
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import Pieces, any_of, whole
 from hermesd.refusal import nearest
 
 NAMED = 3
@@ -43,13 +50,11 @@ def all_notices(
     state: State, study: Study, now: Time, idle: Sequence[DeviceId]
 ) -> Pieces[list[str]]:
     """The same, piece by piece; `idle` are the devices that the scheduler has `left_idle`."""
-    trials = [state.trials[trial] for trial in state.members[study.id]]
-    names = reported(trials)
-    yield
+    trials = yield from trials_of(state, study)
+    names = yield from all_reported(trials)
     found = [_silent_signal(study, trials, names)]
     yield
-    found.append(_silent_metric(study, trials, names, now))
-    yield
+    found.append((yield from _silent_metric(study, trials, names, now)))
     found.append(_silent_trials(trials, names))
     yield
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
@@ -86,11 +91,6 @@ def unread(state: State, study: Study) -> list[str]:
     return [words] if words else []
 
 
-def reported(trials: Iterable[Trial]) -> list[str]:
-    """The metrics that any of the trials has reported, by name."""
-    return sorted({name for trial in trials for name in trial.metrics})
-
-
 def foretold(state: State, study: Study, user: UserId) -> list[str]:
     """What to say of a study to come, going by what earlier trials of the user's with the very same
     program, which were trained to their ends, have reported."""
@@ -109,7 +109,7 @@ def foretold(state: State, study: Study, user: UserId) -> list[str]:
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
     found = []
     never = f"was never reported by this program ({whom})"
-    ranking = measure(study, trials)
+    ranking = measure(study, names)
     wanted = ranking.metric
     if study.signal in names:
         found += [_other_metric(study, trials, whom)]
@@ -136,7 +136,7 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     names = reported(trials)
     if study.signal not in names or chooses_its_signal(study):
         return ""
-    wanted = measure(study, trials)
+    wanted = measure(study, names)
     # Only a metric that the study names has no reason.
     chosen = not wanted.reason and _varies(wanted.metric, trials)
     other = wanted.metric if chosen else VALIDATION_LOSS
@@ -198,7 +198,7 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
     when = "was never reported" if ended else "was not reported so far"
     said, instead = f"signal {study.signal} {when}", _instead(study.signal, names)
-    wanted = measure(study, trials)
+    wanted = measure(study, names)
     if wanted.metric == study.signal:  # nothing has a rank, then
         return f"{said}; {instead}: {_choice(study, study.signal, names)}"
     is_over = all(trial.phase.final for trial in trials)
@@ -208,16 +208,19 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
     return f"{said}: {advice} has policies read that metric; {instead}"
 
 
-def _silent_metric(study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time) -> str:
+def _silent_metric(
+    study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time
+) -> Pieces[str]:
     """That neither a whole program nor an epoch nor a minute of training has brought what the study
     ranks, and what has it rank something else; empty otherwise."""
-    wanted = measure(study, trials).metric
+    wanted = measure(study, names).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
-    trained = any(_trained_seconds(trial, now) >= SOON_SECONDS for trial in trials)
-    ended = any(trial.phase is Phase.COMPLETED for trial in trials)
-    over = ended or all(trial.phase.final for trial in trials)
-    epoch = any(name.startswith(OF_AN_EPOCH) for name in names) or any(t.passes for t in trials)
+    trained = yield from any_of(trials, lambda trial: _trained_seconds(trial, now) >= SOON_SECONDS)
+    ended = yield from any_of(trials, lambda trial: trial.phase is Phase.COMPLETED)
+    over = ended or not (yield from any_of(trials, lambda trial: not trial.phase.final))
+    epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
+    epoch = epoch or (yield from any_of(trials, lambda trial: bool(trial.passes)))
     if not (trained or epoch or ended or (over and names)):
         return ""
     when = "was never reported" if over else "was not reported so far"

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import median
 from typing import NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary, Trial
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import LOOKED_AT, Pieces, gathered, parts
 from hermesd.refusal import FieldError, Refused, nearest, one_of, shown
 from hermesd.wire import GOALS
 
@@ -29,8 +31,6 @@ MODES: Mapping[MetricMode, types.MetricMode] = {
     MetricMode.BEST: types.METRIC_MODE_BEST,
     MetricMode.SMOOTHED: types.METRIC_MODE_SMOOTHED,
 }
-# So many trials are sorted in a millisecond or few.
-PIECE = 2_000
 VALIDATION_LOSS = "val_loss"
 # Instead of a metric that nobody named: the first of these that any trial reports.
 TELLING = (
@@ -107,23 +107,15 @@ class Measure(NamedTuple):
         return (int(broken), value if self.goal is Goal.MINIMIZE else -value, number)
 
 
+@dataclass(frozen=True)
 class RankedTrials:
-    """A study's trials, best first."""
+    """A study's trials. Made by `leaderboard`."""
 
-    def __init__(self, state: State, study: Study, by: Measure | None = None) -> None:
-        """Ranked by what the study ranks, or by another measure."""
-        members = [state.trials[trial] for trial in state.members[study.id]]
-        self.measure = by or measure(study, members)
-        standings = [(self.measure.standing(trial), trial) for trial in members]
-        # In pieces: while a long list is sorted, no other thread has the interpreter.
-        pieces = [sorted(standings[i : i + PIECE]) for i in range(0, len(standings), PIECE)]
-        ordered = list(heapq.merge(*pieces))
-        self.trials: Sequence[Trial] = [trial for _, trial in ordered]
-        #: The rank of each, from 1; 0 for one that has no value of the metric, or has failed.
-        self.ranks: dict[TrialId, int] = {
-            trial.id: 0 if standing[0] else rank
-            for rank, (standing, trial) in enumerate(ordered, 1)
-        }
+    measure: Measure
+    #: The best first.
+    trials: Sequence[Trial]
+    #: The rank of each, from 1; 0 for one that has no value of the metric, or has failed.
+    ranks: Mapping[TrialId, int]
 
     @cached_property
     def completed_steps(self) -> int:
@@ -149,9 +141,46 @@ class RankedTrials:
         return first if first is not None and self.ranks[first.id] else None
 
 
-def measure(study: Study, trials: Iterable[Trial]) -> Measure:
-    """What the study ranks, given its trials."""
-    return _measure(study, trials)._replace(constraints=constraints(study.source))
+def leaderboard(state: State, study: Study, by: Measure | None = None) -> Pieces[RankedTrials]:
+    """A study's trials, by what the study ranks, or by another measure."""
+    members = yield from trials_of(state, study)
+    by = by or measure(study, (yield from all_reported(members)))
+    runs = []
+    for each in parts(members, LOOKED_AT):
+        runs.append(sorted((by.standing(trial), trial) for trial in each))
+        yield
+    ordered: list[Trial] = []
+    ranks: dict[TrialId, int] = {}
+    for some in parts(enumerate(heapq.merge(*runs), 1), LOOKED_AT):
+        ordered += (trial for _, (_, trial) in some)
+        ranks.update((trial.id, 0 if group else rank) for rank, ((group, *_), trial) in some)
+        yield
+    return RankedTrials(by, ordered, ranks)
+
+
+def trials_of(state: State, study: Study) -> Pieces[list[Trial]]:
+    """A study's trials, by their numbers."""
+    trials = (state.trials[trial] for trial in state.members[study.id])
+    return (yield from gathered(trials, LOOKED_AT))
+
+
+def reported(trials: Iterable[Trial]) -> list[str]:
+    """The metrics that any of the trials has reported, by name."""
+    return sorted({name for trial in trials for name in trial.metrics})
+
+
+def all_reported(trials: Sequence[Trial]) -> Pieces[list[str]]:
+    """The same of very many trials."""
+    names: set[str] = set()
+    for some in parts(trials, LOOKED_AT):
+        names.update(reported(some))
+        yield
+    return sorted(names)
+
+
+def measure(study: Study, names: Collection[str]) -> Measure:
+    """What the study ranks, given the metrics that its trials have reported."""
+    return _measure(study, names)._replace(constraints=constraints(study.source))
 
 
 @lru_cache(maxsize=64)
@@ -207,16 +236,15 @@ def front(trials: Sequence[Trial], aims: Sequence[Measure]) -> list[Trial]:
     return [trial for _, trial in kept]
 
 
-def _measure(study: Study, trials: Iterable[Trial]) -> Measure:
+def _measure(study: Study, names: Collection[str]) -> Measure:
     on_nan = study.stop.on_nan
     if names_its_metric(study):
         return Measure(study.metric, study.goal, study.mode, "", on_nan)
-    known = list(trials)
     for metric, reason in TELLING:
-        if any(metric in trial.metrics for trial in known):
+        if metric in names:
             return Measure(metric, Goal.MINIMIZE, study.mode, reason, on_nan)
     smoothed = MetricMode.SMOOTHED if study.mode is MetricMode.LAST else study.mode
-    if study.signal_chosen and not any(study.metric in trial.metrics for trial in known):
+    if study.signal_chosen and study.metric not in names:
         return Measure(study.signal, study.signal_goal, smoothed, SIGNAL, on_nan)
     if study.mode is MetricMode.LAST and study.metric == study.signal:
         return Measure(study.metric, study.goal, MetricMode.SMOOTHED, SMOOTHED, on_nan)
@@ -239,8 +267,7 @@ def asked_for(
 
     Raises Refused for a metric that none of them has reported, NotNow while none reported any.
     """
-    known = list(trials)
-    names = sorted({name for trial in known for name in trial.metrics})
+    names = reported(trials)
     if not names:
         raise NotNow(f"no trial of {study.id} has reported a metric yet: choose one once one has")
     if asked.name not in names:
@@ -249,7 +276,7 @@ def asked_for(
         raise Refused(FieldError(f"{field}.name", shown(asked.name), expected, near))
     return Measure(
         asked.name,
-        _goal(study, known, asked),
+        _goal(study, names, asked),
         _mode(study, asked),
         "",
         study.stop.on_nan,
@@ -257,10 +284,10 @@ def asked_for(
     )
 
 
-def _goal(study: Study, trials: Iterable[Trial], asked: types.Metric) -> Goal:
+def _goal(study: Study, names: Collection[str], asked: types.Metric) -> Goal:
     if asked.goal:
         return _word(GOALS, asked.goal, "metric.goal")
-    now = measure(study, trials)
+    now = measure(study, names)
     if asked.name == now.metric:
         return now.goal
     return study.signal_goal if asked.name == study.signal else Goal.MINIMIZE

@@ -21,12 +21,14 @@ from hermesd.core.losses import Chunk
 from hermesd.core.model import Goal, Study, StudyId, Time, TrialId, UserId, study_of
 from hermesd.core.state import State
 from hermesd.core.trial import MetricSummary
-from hermesd.head.api.notices import meant, reported
+from hermesd.head.api.notices import meant
+from hermesd.head.api.ranking import reported
 from hermesd.head.api.requests import PART, carry_out
 from hermesd.head.journal import points
 from hermesd.head.loop import Head, PreparedEvent, ReadOnly
-from hermesd.head.reader import SMALL, Pieces
+from hermesd.head.reader import SMALL
 from hermesd.head.refusals import NotNow
+from hermesd.pieces import Pieces
 
 log = structlog.get_logger()
 

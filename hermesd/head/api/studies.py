@@ -31,7 +31,16 @@ from hermesd.head.api.extending import changed, extended, found_ahead, is_of_all
 from hermesd.head.api.notices import all_notices, foretold, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import Measure, RankedTrials, asked_for, measure
+from hermesd.head.api.ranking import (
+    Measure,
+    RankedTrials,
+    all_reported,
+    asked_for,
+    leaderboard,
+    measure,
+    reported,
+    trials_of,
+)
 from hermesd.head.api.requests import carry_out, key_of
 from hermesd.head.api.signals import Signal, read_instead
 from hermesd.head.api.submission_checks import wanting
@@ -40,19 +49,18 @@ from hermesd.head.blobs import NAME, Blobs
 from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head, PreparedEvent, prepared
-from hermesd.head.reader import SMALL, Pieces, in_one, still, whole
+from hermesd.head.reader import SMALL, still
 from hermesd.head.refusals import NotNow
 from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
+from hermesd.pieces import AT_ONCE, Pieces, emptied, gathered, in_one, parts, whole
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS
 
 T = TypeVar("T")
 NEXT_UP = 10
-# So many trials of a preview are made in a millisecond or few.
-AT_ONCE = 500
 # So often what a study of very many trials is to be is found beside the loop, while others change.
 ROUNDS = 4
 
@@ -109,9 +117,8 @@ class StudiesService:
             # As far as it can be told before any work is done.
             drawn = request.spec.method == types.SEARCH_METHOD_RANDOM
             room_for_study(self.head.state, who.user, request.spec.run_cap if drawn else 1)
-        draft = await self.head.reader.do(
-            who.user, lambda: in_one(partial(studies.draft, submitted))
-        )
+        drafting = partial(studies.draft_in_pieces, submitted)
+        draft = await self.head.reader.do(who.user, drafting)
         warmth: list[str] = []
         if draft.study.searcher is not None:
             submission_checks.see_that_it_is_installed(draft.study.searcher.name)
@@ -300,10 +307,9 @@ class StudiesService:
         who: Asker,
         rest: pb.GetStudyResponse,
     ) -> Pieces[bytes]:
-        board = RankedTrials(state, study)
-        yield
+        board = yield from leaderboard(state, study)
         rest.study.CopyFrom((yield from self._shown(state, study, board, aside, who)))
-        members = [state.trials[trial] for trial in state.members[study.id]]
+        members = yield from trials_of(state, study)
         return (
             yield from views.serialized(
                 members,
@@ -329,8 +335,7 @@ class StudiesService:
         ) -> Pieces[pb.ListStudiesResponse]:
             found = []
             for study in known:
-                board = RankedTrials(state, study)
-                yield
+                board = yield from leaderboard(state, study)
                 found.append((yield from self._shown(state, study, board, aside[study.id], who)))
             return pb.ListStudiesResponse(studies=found, next_page_token=token)
 
@@ -354,7 +359,7 @@ class StudiesService:
         yield
         told = yield from all_notices(state, study, now, aside.idle)
         told += aside.setback
-        return views.study_view(state, study, board, waits, told)
+        return (yield from views.study_view(state, study, board, waits, told))
 
     async def AddTrials(
         self, request: pb.AddTrialsRequest, context: Any
@@ -379,7 +384,7 @@ class StudiesService:
             within_quota(state, study.owner, who.user, request.count)
         if key not in state.requests and ahead:
             drawing = _drawing(state, study, request)
-            added = await self.head.reader.do(who.user, lambda: in_one(drawing))
+            added = await self.head.reader.do(who.user, drawing)
             event = Added(study.id, added.trials, key)
             many = len(added.trials) > SMALL
             made = await self.head.prepare(who.user, event) if many else event
@@ -387,7 +392,7 @@ class StudiesService:
         def compose(state: State, now: Time) -> Event | PreparedEvent:
             nonlocal added
             if not ahead:
-                added = _drawing(state, names.there(state, study.id), request)()
+                added = whole(_drawing(state, names.there(state, study.id), request)())
             elif not state.is_still(study, members):
                 raise _Grown
             within_quota(state, study.owner, who.user, len(added.trials))
@@ -451,7 +456,7 @@ class StudiesService:
                 notes = found.notes
             else:
                 change = await self.head.read(
-                    who.user, count, lambda state: in_one(partial(changed, state, request, which))
+                    who.user, count, lambda state: changed(state, request, which)
                 )
 
         def compose(state: State, now: Time) -> Event | PreparedEvent:
@@ -480,7 +485,7 @@ class StudiesService:
         def told(state: State) -> pb.SetMetricResponse:
             study = names.there(state, study_id)
             members = [state.trials[trial] for trial in state.members[study_id]]
-            ranking = views.ranking_view(measure(study, members))
+            ranking = views.ranking_view(measure(study, reported(members)))
             return pb.SetMetricResponse(ranking=ranking, notes=unread(state, study))
 
         def compose(state: State, now: Time) -> Event:
@@ -603,30 +608,26 @@ def _prepared(
     draft: studies.Draft, id: StudyId, owner: str, now: Time, key: str
 ) -> Pieces[Event | PreparedEvent]:
     """What is journaled of a study, and its trials as they are at first."""
-    study, specs = draft.accepted(id, owner, now)
-    yield
-    return (yield from prepared(Submitted(study, specs, key), State(), now))
+    study = draft.accepted_as(id, owner, now)
+    specs = yield from gathered(draft.trials(study))
+    return (yield from prepared(Submitted(study, tuple(specs), key), State(), now))
 
 
 def _preview(
     draft: studies.Draft, id: StudyId, owner: str, now: Time, rest: pb.SubmitStudyResponse
 ) -> Pieces[bytes]:
-    """The answer with the trials that the study would have, beside the `rest` of it."""
-    study, specs = draft.accepted(id, owner, now)
-    yield
+    """The answer with the trials that the study would have, beside the `rest` of it; those of the
+    draft are forgotten."""
+    study = draft.accepted_as(id, owner, now)
     alone = State()
     alone.apply(Submitted(study, (), "preview"), now)
-    for start in range(0, len(specs), AT_ONCE):
-        alone.apply(Added(study.id, specs[start : start + AT_ONCE], f"preview {start}"), now)
+    for specs in parts(draft.trials(study), AT_ONCE):
+        alone.apply(Added(study.id, tuple(specs), f"preview {specs[0].number}"), now)
         yield
     trials = list(alone.trials.values())
     answer = yield from _unranked(alone, trials, _submitted, rest)
-    del trials
-    # While very many of them are freed at once, no other thread has the interpreter.
-    while alone.trials:
-        alone.trials.popitem()
-        if len(alone.trials) % AT_ONCE == 0:
-            yield
+    alone.trials.clear()
+    yield from emptied(trials, draft.stages, draft.argvs)
     return answer
 
 
@@ -641,7 +642,7 @@ def _submitted(some: list[pb.Trial]) -> Message:
 
 def _drawing(
     state: State, study: Study, request: pb.AddTrialsRequest
-) -> Callable[[], studies.Addition]:
+) -> Callable[[], Pieces[studies.Addition]]:
     """How the further trials of the study as it is are drawn."""
     return partial(
         studies.addition,
@@ -664,7 +665,6 @@ def _unranked(
     rest: Message,
 ) -> Pieces[bytes]:
     """An answer about trials that have only been submitted, in bytes."""
-    ranked_by = measure(state.studies[trials[0].spec.study], trials)
-    yield
+    ranked_by = measure(state.studies[trials[0].spec.study], (yield from all_reported(trials)))
     view = partial(views.trial_view, state, measure=ranked_by)
     return (yield from views.serialized(trials, view, of, rest))

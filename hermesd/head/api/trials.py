@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from hermesd import study as studies
@@ -19,14 +20,14 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.model import Checkpoint, Phase, Study, StudyId, Time, TrialId
+from hermesd.core.model import Checkpoint, Phase, Study, StudyId, Time, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.core.trial import Trial, remembered
 from hermesd.head.api import names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
-from hermesd.head.api.ranking import RankedTrials, asked_for, front, objectives
+from hermesd.head.api.ranking import asked_for, front, leaderboard, objectives
 from hermesd.head.api.requests import (
     PART,
     Mutation,
@@ -39,11 +40,11 @@ from hermesd.head.api.users import within_quota
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces, in_one
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.access import FAILED_THERE, Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import Pieces, in_one
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS
 
@@ -73,8 +74,7 @@ class TrialsService:
     ) -> pb.ListTrialsResponse:
         def listed(state: State, study: Study) -> Pieces[pb.ListTrialsResponse]:
             chosen, token = page(state.members[study.id], request.page_size, request.page_token)
-            board = RankedTrials(state, study)
-            yield
+            board = yield from leaderboard(state, study)
             found = [views.ranked_view(state, state.trials[trial], board) for trial in chosen]
             return pb.ListTrialsResponse(trials=found, next_page_token=token)
 
@@ -89,8 +89,7 @@ class TrialsService:
             if request.HasField("metric"):
                 members = [state.trials[trial] for trial in state.members[study.id]]
                 by = asked_for(study, members, request.metric)
-            board = RankedTrials(state, study, by)
-            yield
+            board = yield from leaderboard(state, study, by)
             ranking = views.ranking_view(board.measure)
             rest = pb.BestTrialsResponse(study=study.id, ranking=ranking)
             ordered, aims = board.trials, objectives(study, board.measure)
@@ -262,12 +261,9 @@ class TrialsService:
             return forked(state, parent, request, key)
 
         (made,) = await carry_out(self.head, key, compose)
-        state = self.head.state
-        if made not in state.trials:
-            raise NotNow("the study of this request was removed since")
-        trial = state.trials[made]
-        board = RankedTrials(state, state.studies[trial.spec.study])
-        return pb.ForkTrialResponse(trial=views.ranked_view(state, trial, board))
+        count = len(self.head.state.members.get(study_of(made), ()))
+        shown = partial(views.among_its_study, trial_id=made)
+        return pb.ForkTrialResponse(trial=await self.head.read(who.user, count, shown))
 
     async def _change(
         self,

@@ -22,11 +22,18 @@ from hermesd.core.model import Goal, Milestone, Phase, Quantum, Stage, Study, St
 from hermesd.core.state import State
 from hermesd.core.tree import StageTree, path_of, until
 from hermesd.core.trial import MetricSummary, Trial
-from hermesd.head.api.notices import reported
-from hermesd.head.api.ranking import MODES, Measure, RankedTrials, measure
-from hermesd.head.reader import Pieces
+from hermesd.head.api.ranking import (
+    MODES,
+    Measure,
+    RankedTrials,
+    all_reported,
+    leaderboard,
+    measure,
+)
+from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
+from hermesd.pieces import AT_ONCE, LOOKED_AT, Pieces, gathered, parts
 from hermesd.study import spec_of
 from hermesd.wire import FIDELITIES, GOALS, TIERS, plugin_to_proto
 
@@ -62,10 +69,6 @@ def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
     return wire.quantum_to_proto(shown)
 
 
-# So many trials of an answer are one piece of the work.
-PIECE = 50
-
-
 def serialized(
     trials: Sequence[Trial],
     view: Callable[[Trial], pb.Trial],
@@ -74,12 +77,20 @@ def serialized(
 ) -> Pieces[bytes]:
     """An answer that repeats trials, in bytes: those of its parts, one behind another, are those of
     the whole. `rest` is what it says beside them."""
-    parts = [rest.SerializeToString()]
-    for start in range(0, len(trials), PIECE):
-        piece = [view(trial) for trial in trials[start : start + PIECE]]
-        parts.append(of(piece).SerializeToString())
+    said = [rest.SerializeToString()]
+    for some in parts(trials, AT_ONCE):
+        said.append(of([view(trial) for trial in some]).SerializeToString())
         yield
-    return b"".join(parts)
+    return b"".join(said)
+
+
+def among_its_study(state: State, trial_id: TrialId) -> Pieces[pb.Trial]:
+    """A trial that a request was about as people see it. Raises NotNow if it was removed since."""
+    if trial_id not in state.trials:
+        raise NotNow("the study of this request was removed since")
+    trial = state.trials[trial_id]
+    board = yield from leaderboard(state, state.studies[trial.spec.study])
+    return ranked_view(state, trial, board)
 
 
 def ranked_view(state: State, trial: Trial, board: RankedTrials) -> pb.Trial:
@@ -243,14 +254,16 @@ def study_view(
     board: RankedTrials,
     waits_for: str = "",
     notices: Iterable[str] = (),
-) -> pb.Study:
+) -> Pieces[pb.Study]:
     """A study as people see it; `waits_for` says who has the devices that it could use, `notices`
     what its author should know."""
     trials = board.trials
     counts = Counter(trial.phase for trial in trials)
-    unfinished = [state.trials[trial] for trial in state.active[study.id]]
+    unfinished = [trial for trial in trials if not trial.phase.final]
     finished = state.is_over(study.id)
-    left = None if finished else remaining_seconds(state, study, board)
+    yield
+    left = None if finished else (yield from remaining_seconds(state, study, board))
+    names = yield from all_reported(trials)
     view = pb.Study(
         id=study.id,
         spec=_effective_spec(study),
@@ -273,7 +286,7 @@ def study_view(
         policy=plugin_to_proto(state.own_policy(study.id)),
         placement=plugin_to_proto(state.placement_of(study.id)),
         waits_for=waits_for,
-        reported=reported(trials),
+        reported=names,
         program_sha256=study.program_sha256,
         trials_wanted=state.searching.get(study.id, 0),
         notices=notices,
@@ -319,7 +332,7 @@ class Left(NamedTuple):
     most: float
 
 
-def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Left | None:
+def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Pieces[Left | None]:
     """Until the last trial ends, at the speeds measured so far, on the devices that are there, as
     far as other studies leave them.
 
@@ -339,9 +352,12 @@ def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Left |
         and study.device_kind in ("", slot.device.kind)
         for slot in state.slots.values()
     )
-    speeds = [t.seconds_per_step for t in trials if t.seconds_per_step]
-    took = {t.id: t.step for t in trials if t.phase is Phase.COMPLETED}
-    lengths = [n for t in trials if (n := took.get(t.id) or _length(study, t, board))]
+    yield
+    paces = yield from gathered((trial.seconds_per_step for trial in trials), LOOKED_AT)
+    speeds = [pace for pace in paces if pace]
+    took = (t.step if t.phase is Phase.COMPLETED else 0 for t in trials)
+    each = (n or _length(study, t, board) for t, n in zip(trials, took, strict=True))
+    lengths = [n for n in (yield from gathered(each, LOOKED_AT)) if n]
     limit = math.inf if study.stop.max_seconds is None else study.stop.max_seconds
     if not devices or not speeds or (not lengths and limit == math.inf):
         return None
@@ -350,8 +366,8 @@ def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Left |
     yet_to_come = max(0, state.searching.get(study.id, 0) - len(trials))
     at_a_time = _left_to(state, study, devices) / study.devices
 
-    def at(speed: float) -> float:
-        left = [
+    def at(speed: float) -> Pieces[float]:
+        each = (
             min(
                 max(0.0, (_length(study, t, board) or typical) - _own_begin(state, t))
                 * (t.seconds_per_step or speed),
@@ -359,11 +375,13 @@ def remaining_seconds(state: State, study: Study, board: RankedTrials) -> Left |
             )
             + (0.0 if t.attempt or t.carrier else start)
             for t in unfinished
-        ]
+        )
+        left = yield from gathered(each, LOOKED_AT)
         left += [min(typical * speed, limit) + start] * yet_to_come
         return max(sum(left) / at_a_time, max(left, default=0.0))
 
-    return Left(at(min(speeds)), at(median(speeds)), at(max(speeds)))
+    usual = yield from at(median(speeds))
+    return Left((yield from at(min(speeds))), usual, (yield from at(max(speeds))))
 
 
 def _own_begin(state: State, trial: Trial) -> float:

@@ -27,9 +27,9 @@ from hermesd.head.journal.points import Piece, counting
 from hermesd.head.journal.schema import JournalLine, PointRow, from_row
 from hermesd.head.journal.store import Journal
 from hermesd.head.loop import Head
-from hermesd.head.reader import Pieces, in_one, whole
 from hermesd.head.security.access import FAILED_THERE, Asker, asker, event_for
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.pieces import Pieces, in_one, whole
 from hermesd.refusal import FieldError, Refused
 
 PAGE = 500
