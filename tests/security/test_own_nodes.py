@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import grpc
 import pytest
 
 from hermesd.core.model import Phase
+from hermesd.head.api import enroll as enrolling
 from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enroll_pb2_grpc, node_pb2_grpc
 from hermesd.pb.hermes.v1 import enroll_pb2 as pb
 from hermesd.security.enrollment import Membership, enroll
@@ -144,6 +146,49 @@ async def test_nobody_keeps_the_others_from_inviting(people: tuple[Person, Perso
     assert (code, words) == (CODE.RESOURCE_EXHAUSTED, "100 invitations of alice are open")
     assert (await status(bob.invite(uses=257)))[0] is CODE.INVALID_ARGUMENT
     assert await bob.invite(uses=256)
+
+
+async def test_those_of_one_user_say_no_more_than_one_node_may(
+    head: Open, people: tuple[Person, Person], tmp_path: Path
+) -> None:
+    alice, bob = people
+    async with AsyncExitStack() as stack:
+        for who, name in ((alice, "hers"), (alice, "hers-too"), (bob, "his"), (None, "own.bob")):
+            joining = who.join(name) if who else head.member(NODE, name, tmp_path / name)
+            channel = await stack.enter_async_context(connected(await joining))
+            await welcomed(channel, name)
+        toll = head.running.sessions.toll
+        assert toll("hers") is toll("hers-too")
+        assert len({id(toll(name)) for name in ("hers", "his", "own.bob")}) == 3
+
+
+async def test_nobody_takes_more_names_than_one_user_may(
+    head: Open, people: tuple[Person, Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolling, "MOST_NODES_OF_ONE", 2)
+    alice, bob = people
+    for name in ("hers", "hers-too"):
+        await alice.join(name)
+    with pytest.raises(NotEnrolled, match="alice has 2 nodes of their own, as many as one user"):
+        await alice.join("a-third")
+    await alice.join("hers", await alice.invite(name="hers"))
+    await bob.join("his")
+    await asyncio.to_thread(
+        enroll, head.address, await head.invite(NODE), "box", bob.folder / "box"
+    )
+    await alice.enrolling.Revoke(pb.RevokeRequest(role=NODE, name="hers"))
+    await alice.join("a-third")
+
+
+async def test_invitations_that_are_used_up_do_not_pile_up(
+    head: Open, people: tuple[Person, Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enrolling, "OPEN_LIMIT_OF_ONE", 2)
+    alice, _ = people
+    for _ in range(6):
+        await alice.join("hers", await alice.invite(name="hers"))
+    known = json.loads((head.directory / "invitations.json").read_text())
+    assert sum("alice" in entry for entry in known) <= 4
 
 
 async def test_it_is_not_asked_for_files_of_anybody_elses_trials(

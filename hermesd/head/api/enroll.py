@@ -91,6 +91,8 @@ class Invitations:
             raise OverflowError(f"{OPEN_LIMIT} invitations are open")
         if grant.owner and sum(each.owner == grant.owner for each in still) >= OPEN_LIMIT_OF_ONE:
             raise OverflowError(f"{OPEN_LIMIT_OF_ONE} invitations of {grant.owner} are open")
+        if grant.owner:
+            self._forget_used_up(grant.owner)
         secret = secrets.token_bytes(SECRET_BYTES)
         self._open[_digest(secret)] = InvitationIssued(
             role, name, self._now() + valid_seconds, uses, (), *grant[1:]
@@ -129,6 +131,12 @@ class Invitations:
             self._write()
         return known
 
+    def _forget_used_up(self, owner: str) -> None:
+        """Of a user's invitations that are used up only the last few are remembered."""
+        used = [d for d, each in self._open.items() if each.owner == owner and each.uses == 0]
+        for digest in used[:-OPEN_LIMIT_OF_ONE]:
+            del self._open[digest]
+
     def _forget_ended(self) -> None:
         now = self._now()
         self._open = {d: invited for d, invited in self._open.items() if invited.expires > now}
@@ -165,6 +173,9 @@ OVERLAP_SHORTEST_SECONDS = 10.0
 OVERLAP_LONGEST_SECONDS = 366 * 86_400.0
 MOST_USES = 10_000
 MOST_USES_OF_ONE = 256
+# Certificates that count of nodes for one user's trials: of each name that is taken, others have no
+# more use, and all of them are written down with each enrollment.
+MOST_NODES_OF_ONE = 512
 # A request for a P-256 key takes some 300 bytes.
 SIGNING_REQUEST_LIMIT_BYTES = 4096
 _USED = "the token was used, or is too old: ask for another"
@@ -301,6 +312,12 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
         if request.HasField("machine") and request.machine is not node:
             how = "hermesd node join" if node else "hermesctl login"
             return f"the token is for {whom}: `{how}` redeems it"
+        theirs = authority.nodes_of(invited.owner) if invited.owner else set()
+        if request.name not in theirs and len(theirs) >= MOST_NODES_OF_ONE:
+            return (
+                f"{invited.owner} has {MOST_NODES_OF_ONE} nodes of their own, as many as one user"
+                " may: end some that are gone by `hermesctl node revoke NAME`"
+            )
         if invited.name not in ("", request.name):
             option = "--name" if node else "--user"
             return f"the token is for {whom}, not for {name}: say {option} {invited.name}"

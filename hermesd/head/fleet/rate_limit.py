@@ -31,7 +31,8 @@ log = structlog.get_logger()
 
 
 class RateLimit:
-    """One node's account, over all its streams."""
+    """One node's account, over all its streams; or one of all nodes for one user's trials, as who
+    brings many is to say no more than who brings one."""
 
     def __init__(self, node: NodeId, clock: Callable[[], float] = boottime) -> None:
         #: Whether the node is being held up.

@@ -24,7 +24,8 @@ from hermesd.core.commands import (
     Trust,
 )
 from hermesd.core.decide.scheduler import LeaseTerms
-from hermesd.core.model import Checkpoint, NodeId, study_of
+from hermesd.core.events import NodeJoined
+from hermesd.core.model import Checkpoint, NodeId, UserId, own_pool, study_of
 from hermesd.core.node.messages import (
     CheckpointSource,
     DropCopies,
@@ -149,6 +150,7 @@ class NodeSessions:
         self.head: Head
         self._sessions: dict[NodeId, NodeSession] = {}
         self._tolls: dict[NodeId, RateLimit] = {}
+        self._accounts: dict[tuple[UserId, str], RateLimit] = {}
         self._rivals = DuplicateNodes()
         # When those that are gone were heard last.
         self._heard: dict[NodeId, float] = {}
@@ -170,10 +172,17 @@ class NodeSessions:
         return REPORT_SECONDS * len(self._sessions) / NODES_WITHOUT_DELAY
 
     def toll(self, node: NodeId) -> RateLimit:
-        """A node's account of what it says."""
-        if node not in self._tolls:
-            self._tolls[node] = RateLimit(node)
+        """The account of what a node says that has come."""
         return self._tolls[node]
+
+    def toll_of(self, joined: NodeJoined) -> RateLimit:
+        """The same for a node that comes now. Those for one user's trials alone have one together:
+        who brings many is to say no more than one large one."""
+        owner = joined.owner
+        name = own_pool(owner) if owner else joined.node
+        toll = self._accounts.setdefault((owner, name), RateLimit(name))
+        self._tolls[joined.node] = toll
+        return toll
 
     def held_up(self) -> list[NodeId]:
         """The nodes that say more than they may."""

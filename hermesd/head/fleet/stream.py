@@ -41,6 +41,7 @@ from hermesd.core.state import State
 from hermesd.core.tables import left_behind
 from hermesd.head.blobs import Blobs
 from hermesd.head.fleet.duplicate_nodes import see_who_was_there
+from hermesd.head.fleet.rate_limit import DEVICES_COUNTED, PIECE_BYTES
 from hermesd.head.fleet.relay import Relay
 from hermesd.head.fleet.session import NodeSession, SessionEnded, hang_up, watch, write
 from hermesd.head.fleet.sessions import NodeSessions
@@ -70,6 +71,8 @@ def compatible(ours: str, theirs: str) -> bool:
 # The first message of a node: who it says it is, and whether it may be.
 
 HELLO_SECONDS = 10.0
+# What one counts as beside what it says: all that is decided anew, and what is written for it.
+HELLO_BYTES = 64 * PIECE_BYTES
 
 
 async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, NodeJoined]:
@@ -225,13 +228,13 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,
             (joined.boot_id, joined.disk),
         )  # fmt: skip
-        toll = self._sessions.toll(joined.node)
-        await toll.collect(said.ByteSize(), session)
+        toll = self._sessions.toll_of(joined)
+        await toll.collect(said.ByteSize() + HELLO_BYTES, session)
         if self._sessions.find(joined.node) is None:
             unheard = self._sessions.unheard_seconds(joined.node)
             see_who_was_there(self._head.state, joined, said.boottime_seconds, unheard)
         self._sessions.reserve(session)
-        toll.devices = len(joined.devices)
+        toll.devices = DEVICES_COUNTED if joined.owner else len(joined.devices)
         self._setback.note(said)
         reason = "the stream ended"
         try:

@@ -222,6 +222,21 @@ class Authority:
         """Everybody who may connect."""
         return dict(self._ledger)
 
+    def owner_of(self, identity: Identity) -> str:
+        """For whose trials alone a node is; empty for everybody's."""
+        known = self._ledger.get(identity)
+        return known.grant.owner if known is not None else ""
+
+    def nodes_of(self, owner: str) -> set[str]:
+        """The names of the nodes for this user's trials alone, less those whose certificates have
+        ended."""
+        now = datetime.datetime.now(datetime.UTC).timestamp()
+        return {
+            one.name
+            for one, issued in self._ledger.items()
+            if issued.grant.owner == owner and issued.expires_unix_seconds > now
+        }
+
     def _signed(
         self, identity: Identity, request: x509.CertificateSigningRequest
     ) -> tuple[bytes, int, float]:
