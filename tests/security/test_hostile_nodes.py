@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from hermesd.core.model import Phase
+from hermesd.head.fleet import rate_limit
+from hermesd.head.fleet.rate_limit import RateLimit
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.head.heads import Node, world
@@ -40,3 +44,27 @@ async def test_it_speaks_for_no_trial_of_another_node(tmp_path: Path) -> None:
         await honest.say(run_completed=pb.RunCompleted(**run, step=3))
         await honest.settle()
         assert head.state.trials[launch.trial].phase is Phase.COMPLETED
+
+
+async def test_it_fills_no_log_with_nonsense(tmp_path: Path) -> None:
+    async with world(tmp_path) as head:
+        liar = Node(head, "liar")
+        await liar.hello()
+        checkpoint = types.Checkpoint(id="../\x1b[2J", step=9)
+        with capture_logs() as said:
+            for _ in range(200):
+                await liar.say(
+                    checkpointed=pb.Checkpointed(trial="x/1", attempt=1, checkpoint=checkpoint)
+                )
+            await liar.settle()
+        lines = [each for each in said if each["event"] == "implausible message dropped"]
+        assert len(lines) == rate_limit.NONSENSE_A_MINUTE
+
+
+def test_of_nonsense_a_few_lines_a_minute_are_logged() -> None:
+    now = [0.0]
+    account = RateLimit("box", lambda: now[0])
+    for _ in range(2):
+        told = [account.is_worth_a_line() for _ in range(50)]
+        assert told == [True] * rate_limit.NONSENSE_A_MINUTE + [False] * (50 - sum(told))
+        now[0] += 60.0

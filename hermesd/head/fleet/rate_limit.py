@@ -24,6 +24,8 @@ PER_DEVICE_AND_SECOND = 16.0
 DEVICES_COUNTED = 64
 # What a node kept while its head was away comes all at once.
 BURST_SECONDS = 60.0
+# Of what makes no sense, so many have a line in the log.
+NONSENSE_A_MINUTE = 10
 # Not longer: who is held up is not silent.
 _STEP_SECONDS = 1.0
 
@@ -38,6 +40,7 @@ class RateLimit:
         #: Whether the node is being held up.
         self.late = False
         self.devices = 0
+        self._nonsense, self._minute = 0, clock()
         self._node = node
         self._clock = clock
         self._paid_until = clock()
@@ -55,6 +58,15 @@ class RateLimit:
         ahead = self._paid_until - now
         self._note(ahead)
         return max(0.0, ahead - BURST_SECONDS)
+
+    def is_worth_a_line(self) -> bool:
+        """Whether the log is to tell of a message that makes no sense: of the first few in a
+        minute, so that nobody fills the disk with them."""
+        now = self._clock()
+        if now - self._minute >= 60.0:
+            self._nonsense, self._minute = 0, now
+        self._nonsense += 1
+        return self._nonsense <= NONSENSE_A_MINUTE
 
     def _note(self, ahead: float) -> None:
         known = {"node": self._node, "messages_per_second": self.per_second}

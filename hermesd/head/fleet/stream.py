@@ -130,22 +130,22 @@ def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) 
     ]
 
 
-def passed_over(state: State, node: NodeId, identity: str, event: wire.NodeEvent) -> bool:
-    """Whether what a node said is not to reach the core; the log says why.
+def passed_over(
+    state: State, node: NodeId, identity: str, event: wire.NodeEvent
+) -> tuple[str, str] | None:
+    """Why what a node said is not to reach the core, and before that how bad it is, as the log has
+    it; None if it is to.
 
     Only the second is a fault. The first a node says that has files of another head; the last, one
     that was away, of a stay of which nobody knows any more on which node it was.
     """
-    kind = type(event).__name__
     if _foreign(state, identity, event):
-        log.info("said of another study of that name", node=node, kind=kind)
-    elif not _its_own(state, node, event):
-        log.error("a node spoke of another's run", node=node, kind=kind)
-    elif _is_stale(state, event):
-        log.debug("said of a stay that is over", node=node, kind=kind)
-    else:
-        return False
-    return True
+        return "info", "said of another study of that name"
+    if not _its_own(state, node, event):
+        return "error", "a node spoke of another's run"
+    if _is_stale(state, event):
+        return "debug", "said of a stay that is over"
+    return None
 
 
 def _foreign(state: State, identity: str, event: wire.NodeEvent) -> bool:
@@ -331,18 +331,16 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         try:
             event = wire.event_from_proto(request)
         except Malformed as error:
-            log.error("malformed message dropped", node=session.node, error=str(error))
-            session.passed_over(sequence)
+            self._drop(session, sequence, "error", "malformed message dropped", error=str(error))
             return
         if event is None or isinstance(event, NodeJoined):
             session.passed_over(sequence)
             return
         if wrong := implausible(session.node, event):
-            log.error("implausible message dropped", node=session.node, error=wrong)
-            session.passed_over(sequence)
+            self._drop(session, sequence, "error", "implausible message dropped", error=wrong)
             return
-        if passed_over(self._head.state, session.node, request.identity, event):
-            session.passed_over(sequence)
+        if why := passed_over(self._head.state, session.node, request.identity, event):
+            self._drop(session, sequence, *why, kind=type(event).__name__)
             return
         block = None
         if isinstance(event, Reported):
@@ -351,6 +349,12 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             self._use_of(session, event.run)  # which was that of who was there before
         hurried = not isinstance(event, _GOES_ON)
         await self._head.post(event, session.passed_on(sequence, hurried), block)
+
+    def _drop(self, session: NodeSession, sequence: int, level: str, why: str, **what: str) -> None:
+        """Pass over a message that is of no use; the log says why, as far as it is worth a line."""
+        if self._sessions.toll(session.node).is_worth_a_line():
+            getattr(log, level)(why, node=session.node, **what)
+        session.passed_over(sequence)
 
     def _use_of(self, session: NodeSession, run: RunId) -> float | None:
         """How busy the device of a run was found since this was asked last, 0 to 1."""
