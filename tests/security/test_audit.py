@@ -24,11 +24,17 @@ from hermesd.head.security import audit as audits
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.guard import LOCAL, METHODS, READS
 from hermesd.pb.hermes.v1 import control_pb2 as pb
-from hermesd.pb.hermes.v1 import control_pb2_grpc, enroll_pb2, enroll_pb2_grpc, types_pb2
+from hermesd.pb.hermes.v1 import (
+    control_pb2_grpc,
+    enroll_pb2,
+    enroll_pb2_grpc,
+    node_pb2,
+    types_pb2,
+)
 from hermesd.security.enrollment import enroll
 from hermesd.security.identity import Identity, Role
-from tests.head.heads import request_id, status, world
-from tests.head.test_enroll import Open, connected, head
+from tests.head.heads import by_token, request_id, status, world
+from tests.head.test_enroll import Open, attached, connected, head
 from tests.study_specs import spec
 
 assert head  # a fixture
@@ -100,6 +106,32 @@ async def test_who_came_by_which_invitation_of_whom_and_did_what(
     assert await audited(head, within_seconds=1e-9) == []
     assert await audited(head, page_size=1) == [revoked]
     assert await audited(head, page_size=2, page_token=str(revoked.number)) == [submitted, refused]
+
+
+async def test_which_node_came_and_which_left_for_good(head: Open, tmp_path: Path) -> None:
+    """Also of one that shows the token for all nodes, which names none."""
+    box = await head.member(enroll_pb2.IDENTITY_ROLE_NODE, "box", tmp_path / "box")
+    async with connected(box) as channel:
+        node = await attached(channel, "box")
+        await node.say(goodbye=node_pb2.Goodbye(reason="it is given back", for_good=True))
+        await node.ended()
+    shown = by_token(head.directory / "node-token")
+    other = await attached(head.channel, "other", metadata=shown)
+    code, _ = await status(attached(head.channel, "other", metadata=shown, slots=10**6))
+    assert code is not CODE.OK
+    other.call.cancel()
+    came, left, second, refused = [
+        (each.role, each.name, each.method, each.subject, each.result)
+        for each in await audited(head)
+        if each.method == "Attach"
+    ]
+    assert came == ("node", "box", "Attach", "node box", OK)
+    assert left == (
+        "node", "box", "Attach", "node box, which left for good: its certificate ended", OK,
+    )  # fmt: skip
+    assert second == ("node", "", "Attach", "node other", OK)
+    assert refused[:3] == ("node", "", "Attach")
+    assert refused[-1] != OK
 
 
 async def test_a_revoked_certificate_is_refused_under_its_name(head: Open, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.loop import Head
 from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.admission import Admission
-from hermesd.head.security.guard import caller
+from hermesd.head.security.guard import about, caller, note_stream, note_stream_late
 from hermesd.head.usage import with_usage
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
@@ -222,6 +222,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self, request_iterator: AsyncIterator[pb.AttachRequest], context: Any
     ) -> None:
         said, joined = await hello(request_iterator)
+        about.set(f"node {joined.node}")
         joined = self._admission.admitted(caller.get(), joined)
         session = NodeSession(
             joined.node, context.peer(), functools.partial(self._grant, joined.node),
@@ -238,6 +239,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         self._setback.note(said)
         reason = "the stream ended"
         try:
+            await note_stream(f"node {joined.node}")
             await self._head.tell(joined, lambda sent: self._welcome(session, sent))
             log.info("node attached", node=joined.node, devices=len(joined.devices))
             async with asyncio.TaskGroup() as tasks:
@@ -256,6 +258,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 if session.left:
                     self._head.push(NodeLost(joined.node, left=True))
                     self._revoke(joined.node)
+                    words = f"node {joined.node}, which left for good: its certificate ended"
+                    note_stream_late(words)
 
     def _welcome(self, session: NodeSession, sent: Sequence[Command]) -> None:
         """The Hello is safe: grants first, then what the node may have missed."""

@@ -452,10 +452,10 @@ class _Door:
                 await self.audit.note(self._attempt(context, request), code.name, words)
         await context.abort(code, words, metadata)
 
-    def cut_short(self, context: Any, request: Any = None) -> None:
-        """Note that the caller left before it was answered: a change may be made all the same."""
+    def note_late(self, context: Any, request: Any, result: str) -> None:
+        """Note what came of a call whose caller waits for no answer any more."""
         if self._is_change(request) and self.audit is not None:
-            self.audit.note_late(self._attempt(context, request), "CANCELLED")
+            self.audit.note_late(self._attempt(context, request), result)
 
     def _is_change(self, request: Any) -> bool:
         return self.method not in READS and not getattr(request, "validate_only", False)
@@ -465,6 +465,27 @@ class _Door:
         by = known.mark if known is not None else self.shown
         words = "; ".join(filter(None, (subject_of(request), about.get())))
         return Attempt(caller.get(), by, context.peer(), self.method, words)
+
+
+# By which door a stream of requests came in, and its context.
+_stream: ContextVar[tuple[_Door, Any] | None] = ContextVar("stream", default=None)
+
+
+async def note_stream(subject: str) -> None:
+    """Have the audit say that a stream of requests was opened, and on what it acts, which only its
+    method finds out; on the disk when this returns."""
+    about.set(subject)
+    if (opened := _stream.get()) is not None:
+        door, context = opened
+        await door.done(context)
+
+
+def note_stream_late(subject: str) -> None:
+    """Have the audit say, soon, what such a stream has changed as it ended."""
+    about.set(subject)
+    if (opened := _stream.get()) is not None:
+        door, context = opened
+        door.note_late(context, None, OK)
 
 
 def _guarded(handler: Any, door: _Door) -> Handler:
@@ -495,7 +516,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                         await door.done(context, request)
                     return answer
             except asyncio.CancelledError:
-                door.cut_short(context, request)
+                door.note_late(context, request, "CANCELLED")  # a change may be made all the same
                 raise
             except Exception as error:  # of which the caller learns no more than `failed` says
                 await door.failed(context, error, request)
@@ -511,7 +532,10 @@ def _guarded(handler: Any, door: _Door) -> Handler:
     async def streamed(request: Any, context: Any) -> None:
         try:
             with door.admitted(context, lasts=True):
-                await door.done(context, request)
+                if handler.request_streaming:
+                    _stream.set((door, context))
+                else:
+                    await door.done(context, request)
                 shown = credential.get()
                 if shown is not None and handler.request_streaming:
                     request = _while_it_counts(shown, request)
