@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -28,6 +29,8 @@ from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.loop import Head
 
 SCRAPES_AT_ONCE = 8
+# For all of a scrape: who says or takes a byte now and then must not keep a turn either.
+SCRAPE_SECONDS = 10.0
 
 
 class HeadMetrics(Collector):
@@ -186,12 +189,15 @@ def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
 
 
 class _Handler(WSGIRequestHandler):
-    """Whoever says nothing, or takes nothing, is let go. The log is for what the head does."""
-
-    timeout = 10.0
+    """The log is for what the head does."""
 
     def log_message(self, format: str, *arguments: object) -> None:
         pass
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Scraped(ThreadingMixIn, WSGIServer):
@@ -211,9 +217,13 @@ class _Scraped(ThreadingMixIn, WSGIServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        ending = threading.Timer(SCRAPE_SECONDS, _hang_up, (request,))
+        ending.daemon = True
+        ending.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            ending.cancel()
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

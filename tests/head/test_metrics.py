@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import threading
 import urllib.request
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from hermesd.head import metrics
 from hermesd.pb.hermes.v1 import node_pb2
 from tests.head.heads import Node, world
 from tests.head.test_transport import free_port, sampled
@@ -120,3 +124,37 @@ async def test_a_nodes_disk_and_the_journals_are_seen(tmp_path: Path) -> None:
         taken = seen["hermes_head_journal_fsync_seconds_sum"]
         assert taken > 0
         node.call.cancel()
+
+
+async def test_who_says_a_byte_now_and_then_keeps_no_scrape_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "SCRAPE_SECONDS", 0.5)
+    port = free_port()
+
+    def dripping(ended: threading.Event) -> None:
+        with ExitStack() as stack:
+            for _ in range(metrics.SCRAPES_AT_ONCE):
+                there = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                there.send(b"G")
+                connections.append(there)
+            begun.set()
+            while not ended.wait(0.05):
+                for there in connections:
+                    with suppress(OSError):
+                        there.send(b"x")
+
+    connections: list[socket.socket] = []
+    begun, ended = threading.Event(), threading.Event()
+    async with world(tmp_path, metrics_port=port):
+        thread = threading.Thread(target=dripping, args=(ended,))
+        thread.start()
+        try:
+            await asyncio.to_thread(begun.wait)
+            answered = False
+            while not answered:  # they are let go, soon
+                with suppress(OSError):
+                    answered = "hermes_build_info" in await asyncio.to_thread(page, port)
+        finally:
+            ended.set()
+            thread.join()
