@@ -18,8 +18,9 @@ from hermesd.head.refusals import TooMuch
 from hermesd.head.security import guard
 from hermesd.head.security.guard import Calls
 from hermesd.pb.hermes.v1 import control_pb2 as control
-from hermesd.pb.hermes.v1 import control_pb2_grpc
+from hermesd.pb.hermes.v1 import control_pb2_grpc, enroll_pb2_grpc
 from hermesd.pb.hermes.v1 import enroll_pb2 as pb
+from hermesd.security.enrollment import enroll
 from hermesd.security.identity import Identity, Role
 from tests.head.heads import request_id, status, world
 from tests.head.test_enroll import Open, connected
@@ -172,3 +173,73 @@ async def test_the_past_is_read_beside_the_loop(
         assert exports[0] == exports[1] != b""
         assert len(threads) == 1
         assert threading.main_thread() not in threads
+
+
+async def test_what_one_may_change_in_a_minute_comes_at_once_and_more_at_its_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, slept = [100.0], []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    calls, bob = Calls(lambda: now[0]), Identity(Role.USER, "bob")
+    at_once = int(guard.CHANGES_A_SECOND * guard.CHANGES_AT_ONCE_SECONDS)
+    for _ in range(at_once):
+        calls.charge(ALICE, 1)
+        await calls.turn(ALICE)
+    assert max(slept, default=0.0) == pytest.approx(0.0, abs=1e-6)
+    calls.charge(ALICE, 1)
+    await calls.turn(ALICE)
+    assert slept[-1] == pytest.approx(1 / guard.CHANGES_A_SECOND)
+    calls.charge(ALICE, 20 * guard.CHANGES_A_SECOND)
+    with pytest.raises(TooMuch, match=r"alice has changed as much as one user may.*again in 20 s"):
+        await calls.turn(ALICE)
+    slept.clear()
+    calls.charge(bob, 1)
+    await calls.turn(bob)
+    now[0] += 81.0
+    calls.charge(ALICE, 1)
+    await calls.turn(ALICE)
+    assert not slept
+
+
+async def test_a_user_who_changes_too_much_waits_and_nobody_else_does(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests and answers count by their bytes, previews and what is only read not at all; what
+    is renewed for nodes of one's own counts, too."""
+    alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    bob = await enrolling.member(pb.IDENTITY_ROLE_USER, "bob", tmp_path / "bob")
+    async with connected(alice) as hers, connected(bob) as his:
+        for channel, name in ((hers, "hers"), (his, "his")):
+            submission = control.SubmitStudyRequest(request_id=request_id(), spec=spec())
+            submission.spec.name = name
+            await stub(channel).SubmitStudy(submission)
+
+        def marking(study: str) -> control.MarkTrialsRequest:
+            chosen = control.Selection(study=study)
+            return control.MarkTrialsRequest(request_id=request_id(), selection=chosen, note="x")
+
+        inviting: Any = enroll_pb2_grpc.EnrollServiceStub(hers)
+        token = (await inviting.Invite(pb.InviteRequest(role=pb.IDENTITY_ROLE_NODE))).token
+        node = await asyncio.to_thread(enroll, enrolling.address, token, "hers", tmp_path / "node")
+        monkeypatch.setattr(guard, "CHANGES_AT_ONCE_SECONDS", 0.0)
+        monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(guard, "PIECE_BYTES", 1e-3)
+        assert (await status(stub(hers).MarkTrials(marking("hers"))))[0] is (
+            CODE.RESOURCE_EXHAUSTED
+        )
+        for _ in range(3):
+            await stub(hers).ListStudies(control.ListStudiesRequest())
+            submission.validate_only = True
+            await stub(hers).SubmitStudy(submission)
+        async with connected(node) as channel:
+            renewing: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
+            code, words = await status(renewing.Renew(pb.RenewRequest(signing_request=b"none")))
+        assert (code, "alice has changed" in words) == (CODE.RESOURCE_EXHAUSTED, True)
+        monkeypatch.setattr(guard, "PATIENCE_SECONDS", 1e9)
+        monkeypatch.setattr(guard, "PIECE_BYTES", 4096)
+        await stub(his).MarkTrials(marking("his"))
+        assert await enrolling.invite(pb.IDENTITY_ROLE_USER, "carol")

@@ -24,11 +24,13 @@ from typing import Any, TypeAlias
 import grpc
 import structlog
 from cryptography import x509
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hermesd.core.state import Rejected
 from hermesd.head.blobs import TooLarge
+from hermesd.head.clock import boottime
 from hermesd.head.journal.store import JournalBroken
 from hermesd.head.loop import ReadOnly, Stopping, beside
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
@@ -133,13 +135,44 @@ STREAMS_LIMIT = 32
 # What is asked and answered: more than one program with all its threads has under way.
 CALLS_LIMIT = 32
 COUNTED = frozenset({Role.USER, Role.OPERATOR})
+# How fast one may change things: what is changed is written down for good, and the disk is
+# everybody's. A change counts as one, and as many more as it asks and answers so many bytes; one of
+# identities, for which all others are written anew, as a second's worth. Who has more to change
+# than that comes to in a minute waits for it, or is refused if that would take long.
+CHANGES_A_SECOND = 64.0
+CHANGES_AT_ONCE_SECONDS = 60.0
+PIECE_BYTES = 4096
+PATIENCE_SECONDS = 10.0
+_PAYERS_KNOWN = 1_000
 
 
 class Calls:
-    """What each person has open now."""
+    """What each person has open now, and until when the changes are paid for that each has made."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = boottime) -> None:
         self._open: Counter[tuple[str, bool]] = Counter()
+        self._clock = clock
+        self._paid_until: dict[Identity, float] = {}
+
+    def charge(self, payer: Identity, count: float) -> None:
+        """Count changes."""
+        now = self._clock()
+        if len(self._paid_until) >= _PAYERS_KNOWN:
+            self._paid_until = {one: at for one, at in self._paid_until.items() if at > now}
+        begin = max(now, self._paid_until.get(payer, now))
+        self._paid_until[payer] = begin + count / CHANGES_A_SECOND
+
+    async def turn(self, payer: Identity) -> None:
+        """Wait until the change that was counted last may be made. Raises TooMuch where that is not
+        soon."""
+        wait = self._paid_until[payer] - self._clock() - CHANGES_AT_ONCE_SECONDS
+        if wait > PATIENCE_SECONDS:
+            raise TooMuch(
+                f"{payer.name} has changed as much as one user may, {CHANGES_A_SECOND:g} things a"
+                f" second: ask again in {wait:.0f} s"
+            )
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     @contextmanager
     def counted(self, who: Identity | None, lasts: bool) -> Iterator[None]:
@@ -438,6 +471,33 @@ class _Door:
         with self.calls.counted(who, lasts):
             yield
 
+    async def turn(self, request: Any) -> None:
+        """Wait until the caller may make one more change, if this is one, and count it. Raises
+        Denied, TooMuch."""
+        if (payer := self._payer(request)) is not None:
+            is_of_identities = self.method.startswith("/hermes.v1.EnrollService/")
+            self.calls.charge(payer, CHANGES_A_SECOND if is_of_identities else 1)
+            self.calls.charge(payer, _size(request) / PIECE_BYTES)
+            await self.calls.turn(payer)
+            if (shown := credential.get()) is not None:
+                shown.see()  # which may have ended meanwhile
+
+    def answered(self, request: Any, answer: Any) -> None:
+        """Count what a change came to: its answer names all that was changed."""
+        if (payer := self._payer(request)) is not None:
+            self.calls.charge(payer, _size(answer) / PIECE_BYTES)
+
+    def _payer(self, request: Any) -> Identity | None:
+        """On whose account a change is: of a user's own node on that user's. None for what is none,
+        and for an admin."""
+        who = caller.get()
+        if who is None or who.role is Role.ADMIN or not self._is_change(request):
+            return None
+        if who.role is Role.NODE and self.authority is not None:
+            owner = self.authority.owner_of(who)
+            return Identity(Role.USER, owner) if owner else who
+        return who
+
     async def done(self, context: Any, request: Any = None) -> None:
         """Note that a change was made."""
         if self._is_change(request) and self.audit is not None:
@@ -465,6 +525,13 @@ class _Door:
         by = known.mark if known is not None else self.shown
         words = "; ".join(filter(None, (subject_of(request), about.get())))
         return Attempt(caller.get(), by, context.peer(), self.method, words)
+
+
+def _size(message: Any) -> int:
+    """The bytes of a request or an answer; of a stream of requests none are known."""
+    if isinstance(message, bytes):
+        return len(message)
+    return message.ByteSize() if isinstance(message, Message) else 0
 
 
 # By which door a stream of requests came in, and its context.
@@ -496,6 +563,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
 
         async def single(request: Any, context: Any) -> Any:
             noted: list[asyncio.Task[None]] = []
+            begun = False
 
             def note() -> None:
                 if not noted:
@@ -505,6 +573,8 @@ def _guarded(handler: Any, door: _Door) -> Handler:
 
             try:
                 with door.admitted(context, lasts=handler.request_streaming):
+                    await door.turn(request)
+                    begun = True
                     here = copy_context()
                     beside.set(note)
                     try:
@@ -514,9 +584,11 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                             await asyncio.shield(noted[0])
                     if not noted:
                         await door.done(context, request)
+                    door.answered(request, answer)
                     return answer
             except asyncio.CancelledError:
-                door.note_late(context, request, "CANCELLED")  # a change may be made all the same
+                if begun:  # a change may be made all the same
+                    door.note_late(context, request, "CANCELLED")
                 raise
             except Exception as error:  # of which the caller learns no more than `failed` says
                 await door.failed(context, error, request)
