@@ -6,14 +6,16 @@ import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +39,11 @@ from hermesd.head.statedir import owned
 from hermesd.node.daemon import run_node, see_told
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
+from hermesd.node.machine.cgroups import NoCgroups
+from hermesd.node.machine.environment import OWNER
+from hermesd.node.machine.venvs import Venvs
+from hermesd.node.outbox import Outbox
+from hermesd.node.runner.cleanup import bury
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.shared_directory import SharedAway
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -444,6 +451,65 @@ async def test_the_daemon_believes_no_socket_of_somebody_else(tmp_path: Path) ->
         found = accounts.connected(link, os.geteuid())
         assert found is not None
         found.close()
+
+
+# Started again as often as they are ended, by many.
+MARKED = """
+import os, sys
+marked = {**os.environ, "HERMES_OWNER": sys.argv[1]}
+for _ in range(40):
+    if os.fork() == 0:
+        while True:
+            os.waitpid(os.posix_spawn("/bin/sleep", ["sleep", "1000"], marked), 0)
+os.wait()
+"""
+
+
+async def test_programs_that_bear_the_mark_of_anothers_trial_keep_that_one_from_no_end(
+    head: Head, node: Node, running: Callable[..., Awaitable[RunId]], launch: Launch
+) -> None:
+    trials = node.config.state_dir / "trials"
+    theirs = await running(argv=LONG, user=ALICE, python=PYTHON)
+    host, _ = worker_of(node)
+    argv = (PYTHON, "train.py", str(trials / "digits" / "1"))
+    launch("storm/1", argv=argv, program=MARKED, device=CPU1, user=BOB, python=PYTHON)
+    await becomes(lambda: bool(marked_as(trials / "digits" / "1", FIRST + 2)))
+    made = Venvs("n1", trials, {}, Outbox(), are_shared=False)
+    async with asyncio.timeout(30):  # nor is an environment kept from being made so
+        await made._end_others(trials / "digits" / "1", FIRST + 50)
+    os.kill(host, signal.SIGKILL)
+    await head.hears(RunFailed, theirs)
+    assert marked_as(trials / "digits" / "1", FIRST + 2), "they are none of alice's"
+
+
+def marked_as(trial: Path, uid: int) -> set[int]:
+    """The processes of this user that bear the mark of this trial."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(entry.name)
+            if processes.started_with(pid, OWNER) == str(trial) and processes.runs_as(pid, uid):
+                found.add(pid)
+    return found
+
+
+async def test_what_has_the_number_of_a_host_by_now_is_not_ended_for_it(
+    config: NodeConfig,
+) -> None:
+    """A program may listen in its host's place, and have the process that began to end."""
+    folder = TrialFolder(config.state_dir / "trials", config.state_dir, "digits/1")
+    (config.state_dir / "homes").mkdir(mode=0o711)
+    folder.belong_to("hers", Accounts(config).of(ALICE))
+    provisions = SimpleNamespace(cgroups=NoCgroups("a test"))
+    context = SimpleNamespace(provisions=provisions, shim=config.state_dir / "shim")
+    other = await asyncio.create_subprocess_exec("sleep", "1000")
+    hers = await asyncio.create_subprocess_exec("sleep", "1000", user=folder.uid)
+    for process in (other, hers):
+        await bury(context, folder, process.pid, None)  # type: ignore[arg-type]
+    assert await hers.wait() == -signal.SIGKILL
+    assert other.returncode is None
+    other.kill()
+    await other.wait()
 
 
 async def test_a_process_that_a_host_names_is_one_of_its_user_or_none() -> None:

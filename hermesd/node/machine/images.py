@@ -130,7 +130,7 @@ async def _run(
     except NotBegun:
         raise NotBegun(f"{_namespaces_refused()} ({detached.end_of(told)})") from None
     except TimeoutError:
-        processes.kill([pid])
+        processes.kill(processes.of_user([pid], account.uid))
         return f"trying one out took more than {TRY_SECONDS:g} s"
     finally:
         os.close(told)

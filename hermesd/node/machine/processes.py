@@ -69,6 +69,12 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def of_user(pids: Iterable[int], uid: int) -> set[int]:
+    """Those of these processes that are this user's: a number that a program has told us, or that
+    was its own once, may be that of anybody's process by now."""
+    return {pid for pid in pids if runs_as(pid, uid)}
+
+
 def kill_those(are_meant: Callable[[int], bool]) -> set[int]:
     """SIGKILL to every process but this one of which that is so; their ids. Raises OSError if the
     system does not let all be looked at."""

@@ -23,7 +23,7 @@ from hermesd.core.model import NodeId, Venv
 from hermesd.node.clock import boottime
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import processes
-from hermesd.node.machine.accounts import PASSABLE, UnixAccount, as_owner, own, owned
+from hermesd.node.machine.accounts import PASSABLE, UnixAccount, as_owner, own, owned, owner_of
 from hermesd.node.machine.detached import STAY, launch
 from hermesd.node.machine.environment import OWNER, as_if, passed
 from hermesd.node.outbox import Outbox
@@ -113,13 +113,13 @@ class Venvs:
 
     async def _clear_away(self) -> None:
         """Remove what a daemon before this one had not made to its end."""
-        there = [path for place in places(self._root) for path in _below(place)]
-        for folder in there:
+        there = [(place, path) for place in places(self._root) for path in _below(place)]
+        for place, folder in there:
             if folder.name.isdigit():
                 continue  # a place of others
             async with self._locks.setdefault(str(folder), asyncio.Lock()):
                 if not is_whole(folder):
-                    await self._end_others(folder)
+                    await self._end_others(folder, owner_of(place))
                     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _is_due(self, name: str) -> bool:
@@ -176,7 +176,7 @@ class Venvs:
 
     async def _make(self, venv: Venv, folder: Path, account: UnixAccount) -> None:
         """Raises NotMade, OSError."""
-        await self._end_others(folder)
+        await self._end_others(folder, account.uid)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
         with as_owner(folder.parent):
@@ -194,12 +194,15 @@ class Venvs:
             await run(python, "-m", "pip", "install", *quiet, "-r", str(wanted))
         owned(folder.parent, (folder / _WHOLE).touch)
 
-    async def _end_others(self, folder: Path) -> None:
-        """End what an installer of a daemon that was killed still does in the same place."""
+    async def _end_others(self, folder: Path, uid: int) -> None:
+        """End what an installer of a daemon that was killed still does in the same place, as this
+        user: somebody else's program can be started with any mark, again and again."""
         mark = str(folder.absolute())
-        while pids := await asyncio.to_thread(
-            processes.kill_those, lambda pid: processes.started_with(pid, OWNER) == mark
-        ):
+
+        def belongs(pid: int) -> bool:
+            return processes.started_with(pid, OWNER) == mark and processes.runs_as(pid, uid)
+
+        while pids := await asyncio.to_thread(processes.kill_those, belongs):
             for pid in pids:
                 await processes.exited(pid)
 

@@ -43,6 +43,7 @@ async def _end(
     if host_pid:
         pids |= {host_pid, *processes.below(host_pid)}
     context.provisions.cgroups.kill(folder.cgroup)
+    pids = processes.of_user(pids, folder.uid)
     processes.kill(pids)
     pids |= _kill_marked(folder, context.shim.parent)
     try:
@@ -89,6 +90,9 @@ def _kill_marked(folder: TrialFolder, node: Path) -> set[int]:
     trials = folder.path.absolute().parents[1]
 
     def belongs(pid: int) -> bool:
-        return _trial_of(pid, trials, node.absolute()) == folder.trial
+        # A program of another user can be started with any mark, again and again.
+        return _trial_of(pid, trials, node.absolute()) == folder.trial and processes.runs_as(
+            pid, folder.uid
+        )
 
     return processes.kill_those(belongs)

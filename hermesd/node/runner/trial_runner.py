@@ -190,7 +190,8 @@ class TrialRunner:
 
     def _hold(self, link: HostLink, assignment: Assignment) -> None:
         """See that the trial has what its devices have, maybe less than the last ones had."""
-        pids, devices = {link.host_pid, *self._program(link)}, assignment.launch.devices
+        devices = assignment.launch.devices
+        pids = processes.of_user({link.host_pid, *self._program(link)}, self._folder.uid)
         self._context.provisions.quotas.hold(self._folder.cgroup, devices, pids)
 
     def _program(self, link: HostLink) -> set[int]:

@@ -69,7 +69,7 @@ class _Zygote:
 
     async def close(self) -> None:
         self.writer.close()
-        await _end(self.pid)
+        await _end(self.pid, self.kind.account)
         owned(self.socket.parent, self.socket.unlink, missing_ok=True)
 
 
@@ -155,7 +155,7 @@ class Zygotes:
             async with asyncio.timeout(IMPORT_SECONDS):
                 reader, writer = await _connected(socket, pid, kind.account)
         except BaseException:
-            await _end(pid)
+            await _end(pid, kind.account)
             owned(folder, socket.unlink, missing_ok=True)
             raise
         zygote = _Zygote(kind, pid, socket, reader, writer)
@@ -177,9 +177,9 @@ class Zygotes:
             await self._warm.pop().close()
 
 
-async def _end(pid: int) -> None:
+async def _end(pid: int, account: UnixAccount) -> None:
     """End it, as far as can be: what waits for a disk does not end before that answers."""
-    processes.kill([pid])  # what is stopped ends in no other way
+    processes.kill(processes.of_user([pid], account.uid))  # what is stopped ends in no other way
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_SECONDS):
             await processes.exited(pid)
