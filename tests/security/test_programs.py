@@ -32,7 +32,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
 )
-from hermesd.core.model import RunId, Tier
+from hermesd.core.model import RunId, Tier, Venv
 from hermesd.core.node.messages import Fetch
 from hermesd.expecting import StateRefused
 from hermesd.head.statedir import owned
@@ -41,7 +41,7 @@ from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.node.machine.cgroups import NoCgroups
 from hermesd.node.machine.environment import OWNER
-from hermesd.node.machine.venvs import Venvs
+from hermesd.node.machine.venvs import NotMade, Venvs
 from hermesd.node.outbox import Outbox
 from hermesd.node.runner.cleanup import bury
 from hermesd.node.storage import checkpoints
@@ -510,6 +510,32 @@ async def test_what_has_the_number_of_a_host_by_now_is_not_ended_for_it(
     assert other.returncode is None
     other.kill()
     await other.wait()
+
+
+async def test_environments_that_take_for_ever_take_one_turn_of_one_account(
+    config: NodeConfig,
+) -> None:
+    folder = config.state_dir.parent
+    (config.state_dir / "homes").mkdir(mode=0o711)
+    for name, does in (("slow", "sleep 1000"), ("failing", "echo no; exit 1")):
+        (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+        (folder / name).chmod(0o755)
+    known = Accounts(config)
+    alice, bob = known.of(ALICE), known.of(BOB)
+    made = Venvs("n1", config.state_dir / "venvs", {"PATH": "/bin"}, Outbox(), are_shared=False)
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            hers = [
+                tasks.create_task(made.interpreter(Venv(str(folder / "slow"), f"# {n}"), alice))
+                for n in range(3)
+            ]
+            await becomes(lambda: (config.state_dir / "venvs" / str(alice.uid)).is_dir())
+            with pytest.raises(NotMade, match="no"):
+                await made.interpreter(Venv(str(folder / "failing"), "#"), bob)
+            for task in hers:
+                task.cancel()
+    finally:
+        processes.kill_those(lambda pid: processes.runs_as(pid, alice.uid))
 
 
 async def test_a_process_that_a_host_names_is_one_of_its_user_or_none() -> None:

@@ -154,7 +154,13 @@ class Venvs:
             account.make_folder(place)
         folder = place / venv.name
         if not is_whole(folder):  # else nobody waits for others that are being made
-            async with self._locks.setdefault(str(folder), asyncio.Lock()), self._turns:
+            # Of those turns each account has one.
+            own_turn = self._locks.setdefault(str(place), asyncio.Lock())
+            async with (
+                self._locks.setdefault(str(folder), asyncio.Lock()),
+                contextlib.nullcontext() if account.is_own else own_turn,
+                self._turns,
+            ):
                 await self._see_made(venv, folder, account)
         return str(folder / "bin" / "python")
 
