@@ -51,10 +51,10 @@ def test_the_newest_outcome_of_an_attempt_counts(folder: TrialFolder) -> None:
     assert folder.outcome(3) is None
 
 
-def test_the_last_words_of_an_attempt_are_its_reports_and_its_newest_outcome(
+def test_what_is_left_of_an_attempt_is_its_reports_and_its_newest_outcome(
     folder: TrialFolder,
 ) -> None:
-    assert folder.last_words(2) == []
+    assert not folder.reports(2)
     folder.path.mkdir(parents=True)
     lines = [
         {"kind": "reported", "attempt": 1, "seq": 3},
@@ -65,8 +65,9 @@ def test_the_last_words_of_an_attempt_are_its_reports_and_its_newest_outcome(
         ["reported"],
     ]
     (folder.path / "events.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert folder.last_words(2) == [lines[1], lines[4]]
-    assert folder.last_words(1) == lines[:1]
+    assert list(map(json.loads, folder.reports(2))) == [lines[1]]
+    assert folder.outcome(2) == lines[4]
+    assert list(map(json.loads, folder.reports(1))) == lines[:1]
     assert folder.outcome(1) is None, "a report is none"
 
 

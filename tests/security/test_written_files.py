@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from contextlib import chdir, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,8 +73,33 @@ def test_what_a_host_may_write_down_is_read_whole(
     lines = [{"kind": "reported", "attempt": 2, "seq": seq} for seq in range(100)] + [SAID]
     text = "\n".join(map(json.dumps, lines))
     (folder.path / "events.jsonl").write_text(text)
+
+    def read() -> list[Any]:
+        return [*map(json.loads, folder.reports(2)), folder.outcome(2)]
+
     monkeypatch.setattr(trial_folder, "WRITTEN_BYTES", len(text))
-    assert folder.last_words(2) == lines
+    assert read() == lines
     monkeypatch.setattr(trial_folder, "WRITTEN_BYTES", len(text) // 2)
-    assert folder.last_words(2) == lines[-len(folder.last_words(2)) :]
-    assert 40 < len(folder.last_words(2)) < 60
+    assert read() == lines[-len(read()) :]
+    assert 40 < len(read()) < 60
+    monkeypatch.setattr(trial_folder, "REPORTS_MAX", 10)
+    assert read() == lines[-11:]
+
+
+def test_reports_are_kept_as_they_are_written(folder: TrialFolder) -> None:
+    """Read, a file that a program has filled up takes twenty times the memory, of everybody's."""
+    line = json.dumps({"kind": "reported", "attempt": 2, "points": [[]] * 2_000})
+    (folder.path / "events.jsonl").write_text(f"{line}\n" * 500)
+    tracemalloc.start()
+    try:
+        assert len(folder.reports(2)) == 500
+        assert tracemalloc.get_traced_memory()[1] < 3 * 500 * len(line)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["[]", "{}", "7"])
+def test_a_kind_that_is_no_word_says_nothing(folder: TrialFolder, kind: str) -> None:
+    (folder.path / "events.jsonl").write_text(f'{{"kind": {kind}, "attempt": 2}}\n')
+    assert folder.outcome(2) is None
+    assert not folder.reports(2)

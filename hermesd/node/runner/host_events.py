@@ -7,6 +7,7 @@ host keeps it. What a host says is not trusted to make sense.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -383,12 +384,14 @@ class HostEvents:
         Raises Nonsense; OSError, with nothing said yet, while it cannot be read.
         """
         run = self.assignment.run
-        words = await asyncio.to_thread(self._folder.last_words, run.attempt)
-        has_ended = bool(words) and words[-1]["kind"] in _OUTCOMES
-        newest = None if has_ended else await asyncio.to_thread(self._newest_backed)
-        for frame in words:  # all at once: nothing leaves for the head while a daemon takes over
+        outcome = await asyncio.to_thread(self._folder.outcome, run.attempt)
+        reports = await asyncio.to_thread(self._folder.reports, run.attempt)
+        newest = None if outcome else await asyncio.to_thread(self._newest_backed)
+        # All at once: nothing leaves for the head while a daemon takes over.
+        for frame in map(json.loads, reports):
             await self._pass_on(frame)
-        if has_ended:
+        if outcome is not None:
+            await self._pass_on(outcome)
             return
         if newest is not None:
             self._context.driver.say(CheckpointWritten(run, self._checkpoint(newest)))

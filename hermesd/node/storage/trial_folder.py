@@ -19,7 +19,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ _JOURNAL = ("identity", "run.pb", "last.pb", "parked", "rebuilt")
 
 # A host lets its file come to no more than this, and none of its lines.
 WRITTEN_BYTES, LINE_BYTES = 32 << 20, 128 << 10
+# What it reports is written in batches of a thousand at most, of some hundred bytes each.
+REPORTS_MAX = 50_000
 
 # No study's directory goes while one of a trial is made in it.
 _STUDIES = threading.Lock()
@@ -235,16 +238,22 @@ class TrialFolder:
             (self.journal / name).unlink(missing_ok=True)
 
     def outcome(self, attempt: int) -> Frame | None:
-        """What the host wrote down of the end of this attempt, for want of a host to ask."""
-        last = self.last_words(attempt)[-1:]
-        return last[0] if last and last[0]["kind"] in _TERMINAL else None
+        """What the host wrote down of the end of this attempt, the newest, for want of a host to
+        ask: it is the last thing that a host does. Raises OSError."""
+        found = None
+        for _, event in self._written(2 * LINE_BYTES):
+            if event.get("attempt") == attempt and event["kind"] in _TERMINAL:
+                found = event
+        return found
 
-    def last_words(self, attempt: int) -> list[Frame]:
-        """What the host wrote down of this attempt: its reports, then its outcome if it has one.
-        Raises OSError."""
-        written = [event for event in self._written() if event.get("attempt") == attempt]
-        outcomes = [event for event in written if event.get("kind") in _TERMINAL]
-        return [event for event in written if event.get("kind") == "reported"] + outcomes[-1:]
+    def reports(self, attempt: int) -> Sequence[bytes]:
+        """What the host wrote down of this attempt's reports, as it is written: read, all together
+        could take twenty times the memory. Raises OSError."""
+        newest: deque[bytes] = deque(maxlen=REPORTS_MAX)
+        for line, event in self._written():
+            if event.get("attempt") == attempt and event["kind"] == "reported":
+                newest.append(line)
+        return newest
 
     def backed_checkpoints(self) -> set[str]:
         """The directories of the checkpoints whose reports the hosts of the trial wrote down.
@@ -252,22 +261,24 @@ class TrialFolder:
         What goes on from another one would leave a gap in the curve: its process saved it when
         its host was dead already.
         """
-        return {str(event.get("id")) for event in self._written() if event.get("kind") == "saving"}
+        said = (event for _, event in self._written())
+        return {str(event.get("id")) for event in said if event["kind"] == "saving"}
 
-    def _written(self) -> Iterator[Frame]:
-        """What the hosts of the trial wrote down, oldest first; of more than a host lets it come
-        to, which a program has written, the last part."""
+    def _written(self, most_bytes: int | None = None) -> Iterator[tuple[bytes, Frame]]:
+        """What the hosts of the trial wrote down, oldest first, as lines and what they say: of the
+        last bytes of it, by default as many as a host lets it come to; a program may write more."""
         try:
             file = self.as_owner(accounts.regular, self.path / "events.jsonl")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return
         with file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - WRITTEN_BYTES))
+            file.seek(max(0, size - (most_bytes or WRITTEN_BYTES)))
             while file.tell() < size and (line := file.readline(LINE_BYTES)):
                 with suppress(ValueError, RecursionError):  # one that a crash has torn, for example
-                    if isinstance(event := json.loads(line), dict):
-                        yield event
+                    event = json.loads(line)
+                    if isinstance(event, dict) and isinstance(event.get("kind"), str):
+                        yield line, event
 
     # Files.
 
