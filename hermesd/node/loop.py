@@ -90,7 +90,7 @@ class NodeLoop:
         self._link = Link(config, self._driver.outbox)
         self._disk = DiskBudget(
             config.state_dir, config.runtime_path, config.disk_budget_bytes, self._link.blob,
-            is_for_all=provisions.accounts.switch,
+            is_for_all=provisions.accounts.switch, numbers=provisions.accounts.numbers,
         )  # fmt: skip
         self._zygotes = Zygotes(
             config.runtime_path, config.state_dir / "shim", bool(provisions.images.world)

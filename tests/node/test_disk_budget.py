@@ -173,10 +173,43 @@ async def test_who_has_filled_it_keeps_nobody_else_from_starting(root: Path) -> 
     for number, user in enumerate(("alice", "alice", "bob"), 3):
         trial(root, number, "suspended", user=user)
     disk = DiskBudget(root, root / "run", 400_000, nothing)  # a third of it is a share
-    with pytest.raises(CodeError, match="of them by trials of alice; remove finished studies"):
+    with pytest.raises(CodeError, match=r"of them by alice, in trials.*; remove finished studies"):
         await disk.snapshot(NEEDED, "alice")
     for other in ("bob", "carol"):
         assert await disk.snapshot(NEEDED, other) == root / "code" / NEEDED
+
+
+@pytest.mark.parametrize("place", ["homes", "venvs"])
+async def test_a_home_or_an_environment_counts_for_whose_programs_have_filled_it(
+    root: Path, place: str
+) -> None:
+    """Else who fills that would keep others from starting, and not be kept from it."""
+    for number, user in enumerate(("alice", "bob"), 3):
+        trial(root, number, "suspended", user=user)
+    filled = root / place / "400001"
+    filled.mkdir(parents=True)
+    (filled / "big").write_bytes(b"x" * 600_000)
+    disk = DiskBudget(root, root / "run", 800_000, nothing, numbers={"mallory": 400_001})
+    with pytest.raises(CodeError, match="of them by mallory"):
+        await disk.snapshot(NEEDED, "mallory")
+    for other in ("alice", "bob", "carol"):
+        assert await disk.snapshot(NEEDED, other) == root / "code" / NEEDED
+
+
+@pytest.mark.parametrize("instead", ['{"kind": [], "attempt": 1}', "a link to itself"])
+async def test_what_a_program_has_put_in_the_place_of_its_events_keeps_no_other_from_starting(
+    root: Path, instead: str
+) -> None:
+    events = TrialFolder(root / "trials", root / "run", "digits/1").path / "events.jsonl"
+    events.unlink()
+    if instead.startswith("{"):
+        events.write_text(instead)
+    else:
+        events.symlink_to(events)
+    trial(root, 3, "completed", user="bob")
+    disk = DiskBudget(root, root / "run", 400_000, nothing)
+    assert await disk.snapshot(NEEDED, "bob") == root / "code" / NEEDED
+    assert there(root) == {"needed", "work 1", "work 2"}
 
 
 async def test_a_tree_that_a_program_has_dug_is_counted_and_goes(root: Path) -> None:

@@ -15,7 +15,7 @@ import pwd
 import socket
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
@@ -91,6 +91,11 @@ class Accounts:
     def switch(self) -> bool:
         """Whether programs run as others than the daemon."""
         return self._config.runs_as != "self"
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The throw-away accounts that users have here, by user."""
+        return self._numbers
 
     @property
     def fact(self) -> str:

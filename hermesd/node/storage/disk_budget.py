@@ -12,15 +12,15 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 import structlog
 
 from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
-from hermesd.node.frames import Frame
 from hermesd.node.machine import venvs
 from hermesd.node.machine.accounts import owned
 from hermesd.node.storage import code, work_files
@@ -49,14 +49,17 @@ class DiskBudget:
         budget_bytes: int,
         fetch: Callable[[str], AsyncIterator[bytes]],
         is_for_all: bool = False,
+        numbers: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Any account can read the snapshots that are `is_for_all`."""
+        """Any account can read the snapshots that are `is_for_all`; `numbers` are those of users'
+        accounts, as they are at any time."""
         self.code = root / "code"
         self.folders = TrialFolders(root / "trials", sockets)
         self._root = root
         self._budget = budget_bytes
         self._fetch = fetch
         self._is_for_all = is_for_all
+        self._numbers = numbers
         self._fetching: dict[str, asyncio.Lock] = {}
         self._looked = 0.0
         # While the budget is used up: who has more of it than an equal share.
@@ -113,7 +116,10 @@ class DiskBudget:
         self._full = {}
         used = self._used = _size(self._root)
         for path in self._dispensable() if used > self._budget else ():
-            used -= self._evict(path)
+            try:
+                used -= self._evict(path)
+            except OSError as error:  # a program may have put anything there
+                log.warning("not removed", path=str(path), why=str(error))
             self._used = used
             if used <= self._budget:
                 return
@@ -124,8 +130,8 @@ class DiskBudget:
             users = self._users()
             share = self._budget // max(1, len(users))
             self._full = {
-                user: f"{words}, {size} of them by trials of {user or 'one user'};"
-                " remove finished studies or raise the budget"
+                user: f"{words}, {size} of them by {user or 'one user'}, in trials, environments"
+                " and the home of their programs; remove finished studies or raise the budget"
                 for user, size in users.items()
                 if size > share or len(users) == 1
             }
@@ -147,12 +153,18 @@ class DiskBudget:
         return before - _size(place)
 
     def _users(self) -> Counter[str]:
-        """What the trials of each user take here."""
+        """What each user takes here: in trials, and where programs run as an account of theirs in
+        its environments and its home, which the programs can fill as well."""
         found: Counter[str] = Counter()
+        owners = {number: user for user, number in self._numbers.items()}
         for folder in self.folders.all():
             with contextlib.suppress(UnreadableFolder):
                 last = folder.last()
-                found[last.user if last else ""] += _size(folder.path)
+                found[user := last.user if last else ""] += _size(folder.path)
+                owners.setdefault(folder.uid, user)
+        for place in [*self._root.glob("venvs/*"), *self._root.glob("homes/*")]:
+            if place.name.isdigit() and (user := owners.get(int(place.name), "")):
+                found[user] += _size(place)
         return found
 
     def _dispensable(self) -> list[Path]:
@@ -163,8 +175,7 @@ class DiskBudget:
                 last, open_run = folder.last(), folder.journaled()
             except UnreadableFolder:
                 continue
-            outcome = folder.outcome(last.run.attempt) if last else None
-            if last is not None and _has_completed(outcome) and not open_run:
+            if last is not None and _has_completed(folder, last.run.attempt) and not open_run:
                 if _is_there(folder.work):
                     finished.append(folder.work)
                     self._keeps[folder.work] = folder, last.work.program.keep
@@ -178,8 +189,13 @@ class DiskBudget:
         return [path for path in made if path.name not in needed] + finished
 
 
-def _has_completed(outcome: Frame | None) -> bool:
-    return outcome is not None and outcome["kind"] == "completed"
+def _has_completed(folder: TrialFolder, attempt: int) -> bool:
+    """As far as it can be told: what its program has put in the place of its files concerns no
+    other trial, which all wait here."""
+    with contextlib.suppress(OSError):
+        outcome = folder.outcome(attempt)
+        return outcome is not None and outcome["kind"] == "completed"
+    return False
 
 
 def _whole(folder: Path, is_whole: Callable[[Path], bool]) -> Iterator[Path]:
