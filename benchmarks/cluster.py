@@ -9,8 +9,8 @@ much the nodes' own process falls behind, which is in all of these. `moves`: two
 A checkpoint's copy, by the head's journal from the order to the word that it is there and verified;
 and from the kill -9 of all of a node until its trial runs at the other one, by which time a lease
 of that length has to be over 1.3 times.
-`python -m benchmarks.cluster [--nodes N ...] [--seconds S] [--megabytes M] [--copies N]
-[--leases S ...] [--quick]`.
+`python -m benchmarks.cluster [--nodes N ...] [--seconds S] [--quantum S] [--megabytes M]
+[--copies N] [--leases S ...] [--quick]`; with `--quantum inf` no quantum ends.
 """
 
 from __future__ import annotations
@@ -106,10 +106,11 @@ def enroll_all(head: Daemons, count: int) -> Path:
 
 
 @contextmanager
-def swarm(head: Daemons, members: Path) -> Iterator[subprocess.Popen[str]]:
-    """The simulated nodes for the length of a block."""
+def swarm(head: Daemons, members: Path, quantum: float) -> Iterator[subprocess.Popen[str]]:
+    """The simulated nodes, with quanta of so many seconds, for the length of a block."""
+    words = ["nodes", head.address, str(members), str(quantum)]
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.swarm", "nodes", head.address, str(members)],
+        [sys.executable, "-m", "benchmarks.swarm", *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
@@ -127,13 +128,13 @@ def told(process: subprocess.Popen[str], line: str = "") -> str:
     return process.stdout.readline()
 
 
-def under_nodes(count: int, seconds: float) -> list[str | float]:
+def under_nodes(count: int, seconds: float, quantum: float) -> list[str | float]:
     """A row: what so many nodes cost the head, and what they wait."""
     with daemons() as head:
         members = enroll_all(head, count)
         pid = head.start_head()
         before = resident_kib(pid)
-        with swarm(head, members) as nodes, head.client() as hermes:
+        with swarm(head, members, quantum) as nodes, head.client() as hermes:
             storm = float(told(nodes).split()[1])
             submit(hermes, head.folder, count, 0)
             told(nodes, f"measure {SETTLE_SECONDS}")
@@ -142,15 +143,16 @@ def under_nodes(count: int, seconds: float) -> list[str | float]:
             cores = (cpu_seconds(pid) - used) / (time.monotonic() - begun)
             memory = resident_kib(pid)
         head.kill("head")
-        transport = transport_cores(head, members, seconds)
-        times = [1e3 * value for kind in ("lease", "safe", "command") for value in seen[kind][1:]]
+        transport = transport_cores(head, members, seconds, quantum)
+        kinds = [seen.get(kind, (0, 0.0, 0.0)) for kind in ("lease", "safe", "command")]
+        times = [1e3 * value for kind in kinds for value in kind[1:]]
         return [
             count, storm, seen["safe"][0] / seconds, cores, transport, memory / 1024,
             (memory - before) / count, *times, 1e3 * seen["late"][2], seen["dropped"],
         ]  # fmt: skip
 
 
-def transport_cores(head: Daemons, members: Path, seconds: float) -> float:
+def transport_cores(head: Daemons, members: Path, seconds: float, quantum: float) -> float:
     """What the same nodes' messages take of a server at the head's place that does nothing else."""
     words = ["serve", head.address, str(head.folder / "head")]
     with subprocess.Popen(
@@ -159,7 +161,7 @@ def transport_cores(head: Daemons, members: Path, seconds: float) -> float:
         try:
             assert server.stdout is not None
             server.stdout.readline()
-            with swarm(head, members) as nodes:
+            with swarm(head, members, quantum) as nodes:
                 told(nodes)
                 told(nodes, f"measure {SETTLE_SECONDS}")
                 begun, used = time.monotonic(), cpu_seconds(server.pid)
@@ -230,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="*", default=[10, 100, 1000])
     parser.add_argument("--seconds", type=float, default=60, help="of measuring (60)")
+    parser.add_argument("--quantum", type=float, default=10.0, help="seconds of one (10)")
     parser.add_argument("--megabytes", type=int, default=256, help="of a checkpoint (256)")
     parser.add_argument("--copies", type=int, default=9, help="of it (9)")
     parser.add_argument("--leases", type=float, nargs="*", default=[10.0, 30.0])
@@ -239,7 +242,7 @@ def main() -> None:
         options.nodes, options.seconds, options.copies = [50], 10, 3
         options.leases = [10.0]
     if options.nodes:
-        rows = [under_nodes(count, options.seconds) for count in options.nodes]
+        rows = [under_nodes(n, options.seconds, options.quantum) for n in options.nodes]
         publish("cluster", COLUMNS, rows)
     moves: list[list[str | float]] = []
     if options.copies:

@@ -3,7 +3,7 @@
 A node says Hello with one device, and of the trial that it is given reports, as real ones do: each
 second ten steps of a loss and eleven other metrics, in as few messages as the head asks for. What
 it says tells when it was sent, which earns leases; a heartbeat it sends while it has no trial. Its
-quantum is over every ten seconds, which the head answers by a command.
+quantum is over every so many seconds, which the head answers by a command.
 
 `serve` is the other end without a head: a server that understands and keeps nothing, and answers as
 often as one does. What that takes, a head takes for its transport alone.
@@ -43,7 +43,6 @@ from hermesd.security.enrollment import Membership, channel_options
 
 METRICS = ("loss", *(f"metric_{number}" for number in range(11)))
 STEPS = 10
-QUANTUM_SECONDS = 10.0
 REDIAL_SECONDS = 0.5
 # A second that begins a little early is one.
 SLACK_SECONDS = 0.5
@@ -94,10 +93,17 @@ class Node:
     """One node: a writer's turn a second, and a reader."""
 
     def __init__(
-        self, name: str, head: str, membership: Membership, seen: Seen, gate: asyncio.Semaphore
+        self,
+        name: str,
+        head: str,
+        membership: Membership,
+        quantum_seconds: float,
+        seen: Seen,
+        gate: asyncio.Semaphore,
     ) -> None:
         self.name = name
         self.seen = seen
+        self._quantum_seconds = quantum_seconds
         self._gate = gate
         self.welcome = asyncio.Event()
         self.has_trial = asyncio.Event()
@@ -153,11 +159,11 @@ class Node:
             case "launch":
                 launch = answer.launch
                 self._run = {"trial": launch.trial, "attempt": launch.attempt}
-                self._due = now + random.uniform(0, QUANTUM_SECONDS)
+                self._due = now + self._quantum_seconds * random.random()
             case "renew":
                 self._grant = answer.renew.grant
                 self.seen.command.append(now - self._asked)
-                self._due = now + QUANTUM_SECONDS
+                self._due = now + self._quantum_seconds
             case "look":
                 self._seen_paths += answer.look.paths
             case _:
@@ -230,7 +236,7 @@ class Node:
         )  # fmt: skip
 
 
-async def swarm(head: str, folder: Path) -> None:
+async def swarm(head: str, folder: Path, quantum_seconds: float) -> None:
     """Be the nodes whose memberships lie in the folder, until the input ends."""
     seen = Seen()
     members = sorted(folder.iterdir())
@@ -240,7 +246,9 @@ async def swarm(head: str, folder: Path) -> None:
     )
     begun = time.monotonic()
     gate = asyncio.Semaphore(AT_ONCE)
-    nodes = [Node(path.name, head, Membership(path), seen, gate) for path in members]
+    nodes = [
+        Node(path.name, head, Membership(path), quantum_seconds, seen, gate) for path in members
+    ]
     async with asyncio.TaskGroup() as tasks:
         lives = [tasks.create_task(part()) for node in nodes for part in (node.attach, node.live)]
         for node in nodes:
@@ -296,4 +304,8 @@ async def serve(address: str, state: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"serve": serve, "nodes": swarm}[sys.argv[1]](sys.argv[2], Path(sys.argv[3])))
+    kind, address, path, *quantum = sys.argv[1:]
+    if kind == "serve":
+        asyncio.run(serve(address, Path(path)))
+    else:
+        asyncio.run(swarm(address, Path(path), float(*quantum)))
