@@ -14,8 +14,8 @@ from pathlib import Path
 from hermesd.core.model import TrialId
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER
-from hermesd.node.retry import until_done
 from hermesd.node.runner.context import NodeContext
+from hermesd.node.runner.retry import until_done
 from hermesd.node.storage.trial_folder import TrialFolder
 
 BURIAL_SECONDS = 10.0

@@ -31,13 +31,13 @@ from hermesd.core.node.actions import (
 from hermesd.core.node.messages import Assignment, Failed, HostLost, LeftDevice, RunFound
 from hermesd.node.machine import processes
 from hermesd.node.reasons import is_foreseen, words_of
-from hermesd.node.retry import until_done
 from hermesd.node.runner import host_link
 from hermesd.node.runner import start as starting
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, bury
 from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_events import HostEvents
 from hermesd.node.runner.host_link import HostLink
+from hermesd.node.runner.retry import until_done
 from hermesd.node.runner.start import NotStarted, RunSuperseded, cores_of
 from hermesd.node.storage.code import BadCode
 from hermesd.node.storage.trial_folder import TrialFolder

@@ -26,9 +26,9 @@ from hermesd.core.node.actions import (
 )
 from hermesd.core.node.messages import Assignment, Failed
 from hermesd.node.machine import processes
-from hermesd.node.retry import until_done
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_strays
 from hermesd.node.runner.context import NodeContext
+from hermesd.node.runner.retry import until_done
 from hermesd.node.runner.trial_runner import Settle, TrialRunner
 from hermesd.node.storage.trial_folder import (
     BadTrial,

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import fallback_callback, private
+from trainer_shim.adapters.keras.around import around
 from trainer_shim.adapters.keras.backend import here
 from trainer_shim.adapters.keras.fit import KerasSession
 from trainer_shim.adapters.keras.losses import hook_losses

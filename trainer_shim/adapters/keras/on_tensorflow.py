@@ -6,8 +6,8 @@ import functools
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import private, tensorflow_graph
+from trainer_shim.adapters.keras.around import around
 from trainer_shim.adapters.keras.tensorflow_data import TensorFlowData
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from trainer_shim.adapters.around import around
 from trainer_shim.adapters.keras import losses, private
+from trainer_shim.adapters.keras.around import around
 from trainer_shim.adapters.keras.backend import StepFunction
 from trainer_shim.adapters.keras.iterated_data import Iterated
 from trainer_shim.adapters.keras.state import KerasVariables
