@@ -1,8 +1,8 @@
-"""What no node says: numbers that cannot be counted on, names of directories that are none.
+"""The limits of what a node may say: which numbers and which directory names are plausible.
 
-What is beyond these bounds is no event. Every number here can be added to and multiplied
-by what policies multiply with, and still be sent; a checkpoint's name is a directory's, whoever
-joins it to a path, and lies on the node that speaks of it alone.
+A message beyond these limits is dropped before it becomes an event. So every number in the core can
+be added up, multiplied as policies do, and sent on; and the name of a checkpoint is always that of
+a directory on the node that reports it, whatever path it is joined to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What we decided, in the imperative. Journaled before it is sent; idempotent by run."""
+"""What the scheduler has decided, in the imperative. Each command is journaled before it is sent,
+and has one effect per run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the world told us, in the past tense. The head journals each before it acts on it.
+"""What has happened, in the past tense. The head journals each event before it acts on it.
 
-Every event about a run carries its `RunId`; one of an older attempt changes nothing.
+Every event about a run carries its `RunId`; an event of an older attempt changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the failure of a run means beyond its trial: for the ledger, and for its study."""
+"""What the failure of a run means beyond its trial: for the ledger of failures, and for its
+study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whose fault it is that a run failed, and when that ends its trial: pure functions of a trial."""
+"""Who is to blame for the failure of a run, and when it ends the trial: pure functions of a
+trial."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`replace` for the frozen values of this package: as in `dataclasses`, in a third of the time.
+"""`replace` for frozen dataclasses, as in `dataclasses`, but in a third of the time.
 
-Most of a replay's time goes into it. It is for dataclasses with slots whose fields are all
-arguments, and are kept as they came: no `__init__` is run. One that looks at them is refused.
+Most of the time of a replay goes into it. It is for dataclasses with slots, all of whose fields are
+arguments that are kept as they are, since it does not run `__init__`. A class whose `__init__`
+checks or changes them is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which of its checkpoints a trial goes on from, and which nodes can use that.
+"""Which of its checkpoints a trial goes on from, and which nodes can use that one.
 
-A framework's checkpoint can be used anywhere, maybe only on as many devices as it was made on; an
-image of processes only where all is that its node had. What no node can use is given up after as
-long as it takes to train again what is lost with it.
+A framework's checkpoint can be used anywhere, though sometimes only on as many devices as it was
+made on. An image of processes can be used only on a node that has everything its own node had. If
+no node can use a checkpoint, it is given up after as long as it takes to train again what is lost
+with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What always holds of the tables; asserted in production too, in tests after every step.
+"""What always holds for the tables. It is asserted in production too, and in tests after every
+step.
 
-The scheduler checks the trials that a batch changed, with their devices, before anything of the
-batch is written; all of it is checked now and then, and whenever the head starts.
+The scheduler checks the trials that a batch changed, and their devices, before anything of the
+batch is written. Everything is checked now and then, and whenever the head starts.
 """
 
 from __future__ import annotations

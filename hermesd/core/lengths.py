@@ -1,8 +1,8 @@
 """Which hyper-parameters say how long a trial is to train.
 
-By the name alone, since nothing else is known before the program runs. A name counts that has one
-word for a part of a training and beside it only words for how many: `epochs`, `max_steps`,
-`num_train_epochs`, but neither `steps_per_epoch` nor `warmup_steps`.
+Only their names can tell, since nothing else is known before the program runs. A name counts if one
+of its words is a part of a training, and all its other words say how many: `epochs`, `max_steps`
+and `num_train_epochs` do, `steps_per_epoch` and `warmup_steps` do not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A trial's loss curve in bounded space: chunks of consecutive iterations, coarser with age.
 
-Policies read the curve only through this file. Losses are of the study's signal with the sign
-flipped for a maximized one, so lower is always better here.
+Policies read the curve only through this file. Losses are values of the study's signal; if that is
+to be maximized, the sign is flipped, so lower is always better here.
 """
 
 from __future__ import annotations

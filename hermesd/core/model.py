@@ -1,7 +1,7 @@
 """The nouns: what a study, a trial, a device, a run and a quantum are.
 
-Everything here is a frozen value: a change makes a new one, a difference is `==`. Ids, times (UTC
-seconds that never decrease) and seeds come in from outside; nothing here asks a clock.
+Everything here is a frozen value: a change makes a new one, and `==` compares two. Ids, times (UTC
+seconds that never decrease) and seeds come from outside; nothing here reads a clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Where a trial runs: a filter that is the same for all, then a placement's own choice.
+"""Where a trial runs: a filter that is the same for all placements, then the placement's own
+choice.
 
-`free`: any device may take any trial; the fastest that is idle is preferred, the cost of getting
-there counted. `homes` and `swap` give each waiting trial a device of its own.
+With `free`, any device may take any trial; the fastest idle device is preferred, counting what it
+costs to get there. `homes` and `swap` bind each waiting trial to a device.
 """
 
 from __future__ import annotations

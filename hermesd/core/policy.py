@@ -1,15 +1,15 @@
-"""The plug-in surface: what a policy may read, and the two forms in which it answers.
+"""The interface of policies: what a policy may read, and the forms in which it answers.
 
 A policy is a frozen dataclass whose fields are its settings. It is pure and stateless: the same
-view gives the same answer, so that it can be swapped at any time and tested by one call.
+view gives the same answer, so it can be swapped at any time and tested by one call.
 
 - A `Ranking` scores one trial at a time; the scheduler keeps the scores in order and asks again
-  only for trials that changed.
-- An `Adaptive` one is a `Ranking` that has a few trials at the head of its order judged anew, by
-  what is known of their whole study.
+  only about trials that changed.
+- An `Adaptive` policy is a `Ranking` that judges the first few trials of its order again, by what
+  is known about their whole study.
 - A `Planning` policy sees all trials of its study at once and returns the claims in order.
-- A `Following` one plans as well, and has a `Ledger` that the scheduler keeps for it: it is told
-  of the trials that changed, so that a plan costs what changed and not what there is.
+- A `Following` policy plans as well, but has a `Ledger`, which the scheduler keeps for it and
+  tells which trials changed, so that a plan costs as much as what changed.
 """
 
 from __future__ import annotations

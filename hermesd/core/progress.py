@@ -1,4 +1,4 @@
-"""What an event does to one trial: pure functions from a trial to the trial after it."""
+"""What an event changes in one trial: pure functions from a trial to the trial after it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How many more devices users may have where they have a quota.
+"""How many more devices each user may have, if there is a quota.
 
-What is kept for a trial counts as if it ran, unless it is another one of the same user that
-gives the device back: so a quota holds at every moment, not only between two decisions.
+A device that is reserved for a trial counts as if the trial ran, unless the same user's other trial
+gives it back. So a quota holds at every moment, and not only between two decisions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Whether nodes have the paths, interpreters and environments that studies require.
 
-Nodes are asked once for each life of theirs, and say by themselves when something changes;
-until a node has answered it lacks what it was asked for, and what it looks at no more it says to be
-unseen. They are asked for what unfinished studies of their pool require and no others': to make an
-environment is to run what its makers wrote, and takes a disk's room.
+A node is asked once after each of its starts, and reports changes by itself. Until it has answered,
+it counts as lacking what it was asked for; it says when it has stopped looking at something. A node
+is asked only for what unfinished studies of its pool require, since making an environment runs code
+of its authors and takes disk space.
 """
 
 from __future__ import annotations

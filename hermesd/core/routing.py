@@ -1,4 +1,4 @@
-"""Which node a command is for: one answer for the head and for the simulated one."""
+"""Which node a command is for: one function for the head and the simulator."""
 
 from __future__ import annotations
 

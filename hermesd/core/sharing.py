@@ -1,9 +1,9 @@
 """How users share the devices: what each has used lately, and what each may have.
 
-Use is counted in device seconds, each of which counts half as much after a half-life (J. Kay and
-P. Lauder, A Fair Share Scheduler, CACM 1988). Everything is in closed form, so that nobody is
-looked at between two changes; the terms come in with an event, so that a replay counts as it was
-counted then.
+Use is counted in device seconds, each of which counts half as much after a half-life (J. Kay and P.
+Lauder, A Fair Share Scheduler, CACM 1988). Everything is in closed form, so nothing is computed for
+a user between two changes. The terms are set by an event, so a replay counts as it was counted at
+the time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """How fast each device trains a study's trials, learned from the trials' own reports.
 
-A device is as fast as its kind, times a correction of its own. The factor of a kind is the
-study's: a trial that was measured on a kind is as fast there as it was; for any other pair equation
-(1) of Hermes-v2 is the guess, P_G(j) = T(j_t) B(j) / B(j_t) with j_t the first trial measured on
-kind G. T / B are steps a second, so two kinds whose first trials had different batches are
-misjudged; the first trial that is measured on both sets that right.
+The speed of a device is that of its kind, times a correction of its own. The factor of a kind
+belongs to the study. A trial that was measured on a kind is as fast there as it was. For any other
+pair it is estimated by equation (1) of Hermes-v2, P_G(j) = T(j_t) B(j) / B(j_t), with j_t the first
+trial measured on kind G. T / B are steps a second, so two kinds whose first trials had different
+batch sizes are misjudged, until a trial has been measured on both.
 
-The correction is the device's, whatever the study: equal GPUs differ by their lanes, and one may be
+The correction belongs to the device, whatever the study: equal GPUs may have different lanes, or be
 throttled. It comes only from trials that ran on two devices of the kind, since trials differ by
-more than devices do. A few numbers a kind and a device, whatever the number of trials and reports.
+more than devices do. A few numbers for each kind and device suffice, however many trials and
+reports there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The whole of what the head knows, as a fold of events and commands.
+"""Everything that the head knows, as a fold of events and commands.
 
-`apply` is the only mutator. Replaying the journal gives the state back without asking a policy,
-since commands are folded like events.
+`apply` is the only function that changes the state. Replaying the journal gives the state back
+without asking a policy, since commands are folded like events.
 """
 
 from __future__ import annotations

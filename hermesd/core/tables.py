@@ -1,6 +1,7 @@
 """Studies, trials, nodes and slots, with the indexes that decisions need.
 
-Every change of a trial or a slot goes through `put` and `put_slot`, which keep the indexes true.
+Every change of a trial or a slot goes through `put` or `put_slot`, which keep the indexes up to
+date.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The stage tree of trials whose hyper-parameters change while they train (arXiv 1911.10504).
 
-A trial is a path of stages. Trials that begin alike have the first part of their paths in common,
-and as they compute the same there, it need be trained but once. A node is a stage between two
-places where paths part; a trial is a path from a root to the node where it ends.
+A trial is a path of stages. Trials that begin alike share the first part of their paths; since they
+compute the same there, it needs to be trained only once. A node of the tree is a stage between two
+places where paths part, and a trial is a path from a root to the node where it ends.
 """
 
 from __future__ import annotations

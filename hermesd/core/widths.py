@@ -1,9 +1,9 @@
-"""How fast trials are on how many devices, where those of a study may have more or fewer.
+"""How fast trials are on how many devices, if those of a study may have more or fewer.
 
-What was measured counts, of the trial itself before that of its study. What was not is foreseen: a
-trial becomes faster by the same share as it did when it was last given more devices, and of the
-first step nothing worse is expected than that twice the devices are twice as fast. So each width
-is tried once before it is believed to be of no use, and never more than twice the last.
+Measured speeds count, those of the trial itself before those of its study. Other speeds are
+predicted: a trial is expected to gain as much as when it was last given more devices, and for the
+first step it is assumed that twice the devices are twice as fast. So each width is tried once
+before it is believed to be of no use, and no width is more than twice the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Uploaded code snapshots by their content: one file each, named by its SHA-256.
 
-A blob is written beside, fsynced and renamed, so a name never stands for anything but the whole
-content. The head never opens what is inside. What one user has of it takes at most half of what the
-others leave: so it is full for nobody else.
+A blob is written under another name, fsynced and renamed, so a name never stands for anything but
+the whole content. The head never opens what is inside. One user's blobs take at most half of the
+space that the others' leave, so nobody can fill it for everybody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Time as the head journals it: UTC seconds that never decrease and never jump.
 
-A wall clock that is set while the head runs must neither expire leases nor stop time, so seconds
-are counted by CLOCK_BOOTTIME, which goes on while the machine sleeps, from one look at the wall.
+Setting the wall clock while the head runs must neither expire leases nor stop time. So the wall
+clock is read once, and from then on seconds are counted by CLOCK_BOOTTIME, which also counts while
+the machine sleeps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the head's loop has done since it started, counted for those who watch the head."""
+"""What the head's loop has done since it started, counted for monitoring."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The one task that owns the scheduler: a batch in, one decision, one transaction, then act.
+"""The one task that owns the scheduler: a batch comes in, one decision, one transaction, then act.
 
 Everything that changes the state comes through the inbox. A batch is folded and decided without
-giving up control, so nobody sees half of it; callers hear back, and commands leave, only when
-the journal has it on the disk. If anything but a refusal goes wrong here, the head ends: a restart
+giving up control, so nobody sees half of it; callers are answered, and commands leave, only when
+the journal has it on disk. If anything but a refusal goes wrong here, the head ends, and a restart
 reads the journal again.
 """
 

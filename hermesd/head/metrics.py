@@ -1,4 +1,4 @@
-"""Prometheus' view of the head, on loopback, read off when it is asked for."""
+"""The head's counters for Prometheus, on loopback, computed when they are asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Has populations replace their losers by forks of their winners, beside the loop.
+"""Replaces the losers of populations by forks of their winners, in a task beside the loop.
 
 A round is one event: it is journaled with all its forks, or nothing of it has happened. It follows
-from the state alone, so that a head that is killed between two rounds comes to the same next one.
+from the state alone, so a head that is killed between two rounds comes to the same next round.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Long answers, made beside the loop: in one thread, a slice at a time, user after user.
+"""Makes long answers beside the loop: in one thread, a slice at a time, user after user.
 
-An answer about a large study takes seconds to make, and nobody else waits for it. It is made
-from a copy of the state, piece by piece; between two pieces another user has a turn, and for each
-user one answer is made at a time, so that memory is bounded by the number of users. Nothing more is
-done for a call that has ended, and for a moment nothing at all while a change is written. Small
-answers are made at once, on the loop.
+An answer about a large study takes seconds to make, and nobody else should wait for it. It is made
+from a copy of the state, piece by piece. Between two pieces another user has a turn, and each user
+has one answer made at a time, so memory is bounded by the number of users. The work stops if the
+call has ended, and pauses while a change is written. Small answers are made at once, on the loop.
 """
 
 from __future__ import annotations

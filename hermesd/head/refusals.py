@@ -1,6 +1,6 @@
 """Why a request is not carried out, as exceptions; `guard` turns each into its gRPC status.
 
-Bad fields are `hermesd.refusal.Refused`; what the core refuses is `Rejected`.
+An invalid field is a `hermesd.refusal.Refused`; what the core refuses is a `Rejected`.
 """
 
 from __future__ import annotations

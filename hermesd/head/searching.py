@@ -1,7 +1,7 @@
-"""Has searchers propose trials, beside the loop: in one process for all studies, one at a time.
+"""Has searchers propose trials beside the loop: in one process for all studies, one at a time.
 
-What is proposed is an event like any other: journaled before anything is done with it, and
-refused if the study has got other trials meanwhile. So a restart proposes nothing twice.
+A proposal is an event like any other. It is journaled before anything is done with it, and refused
+if the study has got other trials meanwhile. So a restart proposes nothing twice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The head, put together and run until it is told to stop."""
+"""The head: put together, and run until it is told to stop."""
 
 from __future__ import annotations
 

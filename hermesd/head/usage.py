@@ -1,4 +1,5 @@
-"""What a trial used over time, kept as points beside its metrics, under names of our own."""
+"""What a trial used over time, kept as points beside its metrics, under names that begin with
+`hermes/`."""
 
 from __future__ import annotations
 

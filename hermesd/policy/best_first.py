@@ -1,8 +1,8 @@
-"""Best first: probe every trial once, briefly, then run the one whose loss is lowest.
+"""Best first: probes every trial once, briefly, then runs the one with the lowest loss.
 
-Once that one is good, others that will soon be good as well go before it (see `good_soon`).
-Quanta grow with the service received and with the measured cost of a switch, so that switching
-stays a small share; nothing is pinned and nothing is given up.
+Once that trial is good, others that will soon be good as well go before it (see `good_soon`).
+Quanta grow with the service received and with the measured cost of a switch, so switching remains a
+small share of the time. No trial is bound to a device, and none is given up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a policy keeps what every policy promises: tried out, for its author.
+"""Checks for its author whether a policy keeps what every policy must promise, by trying it out.
 
-A kind of fault is told once, however many trials show it, with the place in the code.
+Each kind of fault is reported once, however many trials show it, with its place in the code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What policies share in reading a trial: convergence, milestones, probes, the fit of a curve.
+"""What policies share for reading a trial: convergence, milestones, probes, the fit of a curve.
 
-Nothing here is NaN: a loss that is no finite number counts as infinite, hence ranks last.
+Nothing here returns NaN: a loss that is not a finite number counts as infinite, and so ranks last.
 """
 
 from __future__ import annotations

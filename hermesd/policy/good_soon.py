@@ -1,9 +1,9 @@
-"""Best first among trials of which the leader is good already: those that will be good soon first.
+"""Once the leader is good: runs the trials that will soon be good before it.
 
-A trial is good once its loss is within a small share of the way from where the leader will end
-back to where trials begin, or where the best quarter of the trials will end if that is higher.
-The leader's lead is certain then, and its training on hurries nothing; another that needs little
-more to be good goes before it.
+A trial is good once its loss is within a small share of the way from where the leader will end back
+to where trials begin, or where the best quarter of the trials will end, if that is higher. From
+then on the leader's place is certain, and training it further is not urgent, so a trial that needs
+little more to be good goes before it.
 """
 
 from __future__ import annotations

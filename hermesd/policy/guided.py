@@ -1,8 +1,8 @@
-"""Best first, with the probes ordered by a model of the trials over their hyper-parameters.
+"""Best first, with probes chosen by a model of the trials over their hyper-parameters.
 
-A trial is judged by its pace along the curve of the one that leads: how many of the leader's steps
-one of its own was worth. What paces the others would have is read off a Gaussian process, and one
-of them is probed whenever it may be faster than the fastest that was probed and is not good yet.
+A trial is judged by its pace along the leader's curve: how many of the leader's steps one of its
+own steps is worth. A Gaussian process predicts the paces of trials that have not run. One of them
+is probed if it may be faster than the fastest trial that was probed and is not good yet.
 """
 
 from __future__ import annotations

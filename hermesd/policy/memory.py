@@ -1,8 +1,9 @@
-"""What earlier studies of the same parameters say of the trials of a new one.
+"""What earlier studies with the same parameters predict for the trials of a new one.
 
-Where an earlier study ended with each of its settings is read off at the new ones. The best by
-that are probed first, and one of the worst, to see whether it holds here; while it does, what is
-seen of the probed corrects it, and only those are probed that may be faster than the fastest.
+The prediction is read off from where the trials of earlier studies ended. The most promising trials
+are probed first, and one of the least promising, to see whether the prediction holds for this
+study. While it does, the probed trials correct it, and only trials that may be faster than the
+fastest one are probed.
 """
 
 from __future__ import annotations

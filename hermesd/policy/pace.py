@@ -1,8 +1,8 @@
 """How far trials are, measured along the curve of the trial that leads their study.
 
-Trials of one study fall alike but not equally fast: one whose loss the leader had at half as many
-iterations will need about twice as many for the rest as well. Nothing is fitted, and neither a
-shift nor a scale of all losses changes the answer.
+Losses of one study's trials fall alike, but not equally fast: a trial that took twice as many
+iterations as the leader to reach its loss will also need about twice as many for the rest. Nothing
+is fitted, and shifting or scaling all losses does not change the result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Policies by name: those that ship, and those that installed packages bring.
+"""Policies by name: those that ship with Hermes, and those that installed packages bring.
 
-A package offers one as an entry point of the group `hermes.policies`. It is imported when its
-name is first asked for, and every answer it gives is checked: whatever it does wrong is one
-error about that policy, and the study goes on under first in, first out.
+A package offers a policy as an entry point of the group `hermes.policies`. It is imported when its
+name is first asked for, and each of its answers is checked. Whatever it does wrong becomes one
+error about that policy, and the study goes on under `fifo`.
 """
 
 from __future__ import annotations

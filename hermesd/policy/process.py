@@ -1,8 +1,7 @@
-"""A Gaussian process over hyper-parameters: what trials that never ran are likely to show.
+"""A Gaussian process over hyper-parameters, which predicts what trials that never ran will show.
 
-Pure numpy and deterministic. Parameters count as they are told apart: numbers by their rank
-among the values at hand, so that neither a unit nor a logarithm matters, anything else by
-equality.
+Pure numpy, and deterministic. Numbers are compared by their rank among the values at hand, so
+neither a unit nor a logarithm matters; other values are equal or not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Round-robin time-sharing, as in Gandiva: who has waited longest goes next, for equal turns."""
+"""Round-robin time-sharing, as in Gandiva: the trial that has waited longest goes next, in equal
+turns."""
 
 from __future__ import annotations
 

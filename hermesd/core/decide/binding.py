@@ -1,9 +1,9 @@
-"""Gives waiting trials a home, where their placement binds (`homes`, `swap`), and another later.
+"""Gives each waiting trial a home, if its placement binds trials to devices (`homes`, `swap`).
 
-A home is gone with its device or its node, when its node is drained, rests or changes its pool, and
-when the trial failed there and need not again. That of a silent node is kept: when the head was
-restarted all nodes are silent, and the first one back would get every trial. Then the placement may
-give waiting trials other homes.
+A trial loses its home when the device or the node is lost, when the node is drained, rests or
+changes its pool, and when the trial has failed there and another device would do. A silent node
+keeps its trials: after a restart of the head all nodes are silent, and the first one back would get
+every trial. After that the placement may move waiting trials to other homes.
 """
 
 from __future__ import annotations

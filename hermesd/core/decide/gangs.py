@@ -1,10 +1,11 @@
-"""Trials of several devices: they get all at once, of one node and one kind, near each other.
+"""Trials of several devices: they get all of them at once, of one node and one kind, near each
+other.
 
-What is not free is gathered: the whole set is named at the start and kept for the trial, and who is
-on one of its devices leaves it when the last of them would come free, the others' quanta going on
-until then. So no two trials wait for each other, and none waits longer than a quantum that runs.
-A device that is free before takes a trial whose quantum ends by then (backfilling, as in Lifka,
-"The ANL/IBM SP Scheduling System", 1995).
+If some are not free, the whole set is named at the start and kept for the trial. The trials on
+these devices leave them when the last one would come free; until then their quanta are extended. So
+no two trials wait for each other, and none waits longer than the longest running quantum. A device
+that is free earlier takes a trial whose quantum ends in time (backfilling, as in Lifka, "The
+ANL/IBM SP Scheduling System", 1995).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fills the open devices: those that are free, and those whose occupant's quantum is over.
 
-Each pool by itself, its devices among the studies that name it. What runs on a device that
-came to another pool is not decided about here: it leaves (see `draining`).
+Each pool is handled by itself, and its devices are divided among the studies that name it. A run on
+a device that has moved to another pool is not handled here: it leaves (see `relocation`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""One study's waiting trials in its policy's order, kept so that a change costs little.
+"""One study's waiting trials in the order of its policy, kept so that a change costs little.
 
-A `Ranking` policy is asked only about trials that changed; there is one line of waiting trials, or
-one for each home where the placement binds. An `Adaptive` one is asked again about the first of
-the line, a bounded number. A `Planning` policy is asked for its whole plan when something is to be
-decided; one that follows its study is told what changed instead of being shown all of it.
+- A `Ranking` policy is asked only about trials that have changed. There is one list of waiting
+  trials, or one for each home if the placement binds trials to devices.
+- An `Adaptive` policy is asked again about the first few trials of the list.
+- A `Planning` policy is asked for its whole plan whenever something is to be decided. One that
+  follows its study is told what has changed instead of being shown everything.
 """
 
 from __future__ import annotations

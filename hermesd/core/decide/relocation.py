@@ -1,9 +1,9 @@
-"""Which waiting trials leave the node where they are parked, for a device of another.
+"""Decides which parked trials leave their node for a device of another.
 
-What is parked goes on only where it is, so it is written down first. For a device that nobody
-else can take that is done at once. One that has an occupant goes to a trial of another node that
-deserves it more, if that is not soon served where it is, and if moves stay a small part of its
-training: trials spread over the nodes, and then stay.
+A parked process can go on only where it is, so it is written to disk first. For a device that
+nobody else can take, this is done at once. A device with an occupant goes to a trial of another
+node if that trial deserves it more, is not soon served where it is, and if moves remain a small
+part of its training. So trials spread over the nodes, and then stay.
 """
 
 from __future__ import annotations

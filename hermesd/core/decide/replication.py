@@ -1,12 +1,13 @@
-"""Which checkpoint is copied where: a decision beside that of who runs.
+"""Decides which checkpoint is copied where, besides who runs.
 
-To the directory that the node shares with one that has none of it; without such, to a node
-that has none of it, rather the one that has the copy before, else one of the study's pool, where
-the trial can go on from it, and of those the one with the fewest trials' checkpoints. Between a
-private pool and others none goes. A node gives
-one copy and takes one at a time, so that a launch never waits for copies; nothing waits for a copy,
-ever. But for a trial that is forked from another: a node that has the other's checkpoint gives it
-that one as its own, and only then it may run.
+A checkpoint is copied to the directory that its node shares with others, if there is one and it is
+not there yet. Otherwise it is copied to another node: the one that has the previous copy, or else a
+node of the study's pool where the trial can go on, and of those the one with the fewest copies. No
+copy enters or leaves a private pool.
+
+A node gives one copy and takes one at a time, so a launch never waits for copies, and nothing else
+does either. There is one exception: a forked trial runs only once a node has given it the
+checkpoint of the trial that it was forked from.
 """
 
 from __future__ import annotations

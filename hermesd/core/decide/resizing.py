@@ -1,9 +1,9 @@
 """How many devices each trial gets, in studies whose trials may have more or fewer.
 
-While others wait, a trial gets as few as its study allows. Devices that nobody waits for go to the
-trials that become faster by them, at the end of their quantum, if what that saves is worth a
-suspend and a resume many times over: the processes of a trial are made for a number of devices, so
-that it has to start from its checkpoint to get another.
+While other trials wait, a trial gets as few as its study allows. Devices that nobody waits for go
+to trials that become faster by them, at the end of their quantum. To get another number of devices,
+a trial must be started again from its checkpoint, since its processes are made for one number; so
+the gain must be many times what a suspend and a resume cost.
 """
 
 from __future__ import annotations

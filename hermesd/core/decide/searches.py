@@ -1,8 +1,9 @@
-"""How many further trials a study's searcher is to propose now.
+"""How many more trials a study's searcher is to propose now.
 
-One trial that has not begun is there for the policy to choose. When it prefers that to all that
-have, the trial gets a device and the next is proposed, by all that is known then: so the policy
-decides between a new trial and the known ones, and the searcher which new one that is.
+There is always one trial that has not begun, for the policy to choose. When the policy prefers it
+to all trials that have begun, it gets a device, and the next one is proposed from everything known
+by then. So the policy decides between new trials and known ones, and the searcher decides which
+trial the new one is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Copies of checkpoints on other nodes, folded into the tables, and what they are good for.
+"""Folds copies of checkpoints on other nodes into the tables, and says which are still needed.
 
-Two checkpoints are remembered of each trial: the newest, and the last that came to another node;
-if the newest is an image of processes, the one before that is none as well. What else of a trial
-lies on nodes that had those is left over.
+Two checkpoints of each trial are remembered: the newest, and the last one that was copied to
+another node. If the newest is an image of processes, the newest that is not an image is remembered
+as well. Everything else that nodes have of the trial can be removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was decided, folded into the tables like any event: replay never asks a policy."""
+"""Folds commands into the tables like events, so that a replay never asks a policy."""
 
 from __future__ import annotations
 

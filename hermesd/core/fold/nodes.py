@@ -1,4 +1,4 @@
-"""What nodes said of themselves, folded into the tables."""
+"""Folds what nodes say about themselves into the tables."""
 
 from __future__ import annotations
 

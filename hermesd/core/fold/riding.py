@@ -1,10 +1,10 @@
-"""Trials that ride on another, which trains for all that are alike so far and in what comes next.
+"""Trials that ride on another one, which trains for all that are alike so far and do the same next.
 
-Of those, one is a candidate for devices, the carrier; the others have what it has, as it comes to
-the end of a quantum. Where a rider's path parts from its carrier's, the carrier writes a checkpoint
-in passing (see `Work.forks`), from which the rider goes on: itself, or as the rider of another that
-parts there. Without that checkpoint a rider trains what it lacks, from the furthest one that any
-trial like it has.
+One of them, the carrier, is a candidate for devices. The others get what it has reached at the end
+of each quantum. Where a rider's path parts from its carrier's, the carrier writes a checkpoint in
+passing (see `Work.forks`). The rider goes on from there, or rides on another trial that parts at
+the same place. If that checkpoint is gone, the rider trains what it lacks, from the furthest
+checkpoint of any trial like it.
 """
 
 from __future__ import annotations

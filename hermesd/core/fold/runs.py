@@ -1,4 +1,4 @@
-"""What happened to runs, folded into the tables; a message of an older attempt changes nothing."""
+"""Folds what happened to runs into the tables; a message of an older attempt changes nothing."""
 
 from __future__ import annotations
 

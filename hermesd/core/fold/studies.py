@@ -1,4 +1,4 @@
-"""What people asked for, folded into the tables: whole studies and chosen trials."""
+"""Folds what people asked for into the tables: whole studies, and chosen trials."""
 
 from __future__ import annotations
 

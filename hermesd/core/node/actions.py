@@ -1,4 +1,4 @@
-"""What comes out of a node's machine: actions for the shell around it, events for the head."""
+"""What comes out of the node's state machine: actions for its shell, and events for the head."""
 
 from __future__ import annotations
 

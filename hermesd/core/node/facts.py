@@ -1,4 +1,4 @@
-"""What a node makes of the facts that its hosts state; those of an older attempt are void."""
+"""What a node concludes from the facts that hosts report; facts of an older attempt are ignored."""
 
 from __future__ import annotations
 

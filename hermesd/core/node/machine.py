@@ -1,8 +1,9 @@
-"""What a node does with runs: orders and facts go in, actions and events for the head come out.
+"""The node's state machine: orders and facts go in; actions, and events for the head, come out.
 
-Pure: the daemon and the simulator drive this same machine. Its promises: each attempt is
-started at most once; a device has one run that is not parked; every order is answered by an
-event; nothing is started while the lease is out. `now` is boot time in seconds.
+It is pure, and the daemon and the simulator use the same one. It guarantees that each attempt is
+started at most once, that a device has at most one run that is not parked, that every order is
+answered by an event, and that nothing is started while the lease is over. `now` is boot time in
+seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Which trials that wait a node keeps in memory: those that run soonest, as far as they fit.
+"""Which waiting trials a node keeps in memory: those that run soonest, as far as they fit.
 
-A parked trial that does not fit is written down, the one that will wait longest first. One that
-was written down and has the next turn is rebuilt while others train, on cores that no device has,
-and held at its checkpoint: it trains nothing there, and ends without loss if it is not needed.
+A parked trial that does not fit is written to disk, the one that will wait longest first. A trial
+that was written to disk and has the next turn is rebuilt while others train, on cores that belong
+to no device, and held at its checkpoint. There it trains nothing, and it can be ended without loss
+if it is not needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What goes into a node's machine: orders of the head, facts from the hosts of live trials.
+"""What goes into the node's state machine: orders of the head, and facts from the hosts of trials.
 
-All are frozen values. What comes out is in `actions`.
+All of these are frozen values. What comes out is in `actions`.
 """
 
 from __future__ import annotations

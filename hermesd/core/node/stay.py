@@ -1,7 +1,7 @@
-"""One trial's stay on a node: where it stands, what it was granted, what is due when.
+"""One trial's stay on a node: its condition, what it was granted, and what is due when.
 
-A stay keeps no list of what happened; it is what the node's machine must remember to carry
-out the next order once and to notice that a limit is met.
+A stay keeps no history. It holds only what the node's state machine must remember to carry out the
+next order once, and to notice when a limit is reached.
 """
 
 from __future__ import annotations

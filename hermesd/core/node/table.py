@@ -1,4 +1,4 @@
-"""A node's runs and devices, and the few steps that every order and fact is made of."""
+"""A node's runs and devices, and the few steps that orders and facts are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials that are asked for, and told, by somebody's own loop."""
+"""Trials that a user's own loop asks for, and reports the results of."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an ExtendStudy comes to: which trials go on, are new, are at other points, or end.
+"""What an ExtendStudy changes: which trials go on, are new, get other points, or end.
 
-A trial that would only be run for nothing, or from its beginning, is not extended at all.
+A trial that would run for nothing, or from its beginning, is not extended at all.
 """
 
 from __future__ import annotations

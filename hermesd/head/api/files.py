@@ -1,4 +1,5 @@
-"""Files that lie on nodes: what a trial printed, and its checkpoints, relayed piece by piece."""
+"""Files on nodes, relayed piece by piece: what a trial printed, its checkpoints, its working
+copy."""
 
 from __future__ import annotations
 

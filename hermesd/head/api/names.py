@@ -1,4 +1,4 @@
-"""From what people type to ids: exact, else a prefix that fits exactly one they may see."""
+"""From what people type to ids: an exact id, or a prefix of exactly one that they may see."""
 
 from __future__ import annotations
 

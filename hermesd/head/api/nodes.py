@@ -1,4 +1,4 @@
-"""Nodes: looked at, drained, put to use again, released from quarantine."""
+"""Nodes: shown, drained, used again, declared lost, released from quarantine."""
 
 from __future__ import annotations
 

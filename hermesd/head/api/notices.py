@@ -1,6 +1,6 @@
-"""What the author of a study should know of it, a line each.
+"""What the author of a study should know about it, a line each.
 
-Pure; each is derived here alone, and said wherever the study is shown.
+Pure. Each notice is made here only, and shown wherever the study is.
 """
 
 from __future__ import annotations

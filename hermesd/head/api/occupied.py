@@ -1,6 +1,6 @@
-"""Who has the devices that a waiting trial, or a study without any, could run on.
+"""Who has the devices that a waiting trial, or a study without any device, could run on.
 
-Pure; it says nothing where a device is free, as what is waited for is something else then.
+Pure. It says nothing while a device is free, since the trial then waits for something else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Long lists in pages: a token is the place to go on from."""
+"""Long lists in pages; a token says where the next page begins."""
 
 from __future__ import annotations
 

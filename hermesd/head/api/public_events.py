@@ -1,6 +1,7 @@
-"""From the journal's lines to the events that people follow: stable, complete, one way.
+"""Makes the events that people follow from the lines of the journal: stable, complete, and in one
+way.
 
-What ended is taken from the line's outcome, so a reader that begins in the middle sees the same
+What has ended is taken from the line's outcome, so a reader that begins in the middle sees the same
 as one that began at the start.
 """
 

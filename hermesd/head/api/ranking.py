@@ -1,9 +1,9 @@
-"""Which metric a study's leaderboard ranks, and in which order that puts its trials.
+"""Which metric a study's leaderboard ranks by, and in which order that puts its trials.
 
-A study that names a metric is ranked by it, and so is one for which a person has chosen one since.
-One that names none gets the loss that says most about a trial among those that are reported: that
-of a whole epoch, or else what policies read, the mean of the last tenth of the losses so far. The
-last one alone is a mini-batch's.
+A study is ranked by the metric that it names, or that a person has chosen since. If it names none,
+it is ranked by the reported loss that says most about a trial: that of a whole epoch, or else what
+policies read, the mean of the last tenth of the losses so far. (The very last loss is that of a
+single mini-batch.)
 """
 
 from __future__ import annotations

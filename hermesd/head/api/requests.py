@@ -1,4 +1,5 @@
-"""Request ids: one effect for each, however often it is sent, and no other request under it."""
+"""Request ids: each has one effect, however often it is sent, and cannot be used for another
+request."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Has policies read another metric: when a person says so, and where no trial reports a `loss`.
+"""Has policies read another metric, if a person says so, or if no trial reports a `loss`.
 
-Without a signal every trial is as good as another, and they run in the order of submission. So
-where nobody has said what to read and one metric can be meant (`notices.meant`), that is chosen,
-once a trial has shown in a whole quantum what it reports. A person's choice, before or after,
-stands.
+Without a signal all trials look alike and run in the order of submission. So if nobody has said
+what to read and only one metric can be meant (`notices.meant`), it is chosen once a trial has had a
+whole quantum to show what it reports. A person's choice, before or after, is never replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Studies: submitted once, looked at, extended, removed."""
+"""Studies: submitted, shown, extended, removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which devices could take the trials of a study that is about to be submitted.
 
-Pure, and as the scheduler sees it: of the study's pool, by kind, memory and what the study
-requires. What is only away for now (a node that drains, rests or is silent) is no misfit.
+Pure, with the scheduler's own rules: devices of the study's pool, by their kind, their memory and
+what the study requires. A node that is only away for now (drained, resting or silent) is no misfit.
 """
 
 from __future__ import annotations

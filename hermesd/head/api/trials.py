@@ -1,4 +1,4 @@
-"""Trials: looked at, explained, paused, resumed, stopped, tried again, forked."""
+"""Trials: shown, explained, paused, resumed, stopped, retried, forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users: what they have, used and may have, what their quotas refuse, and the audit of calls."""
+"""Users: what they have, use and may have, what their quotas refuse, and the audit of calls."""
 
 from __future__ import annotations
 

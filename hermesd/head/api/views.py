@@ -1,6 +1,6 @@
 """What people see of studies, trials and nodes: messages made from the state.
 
-Losses leave here in the signal's own direction; inside everything is "lower is better".
+Losses leave here in the signal's own direction; inside the head, lower is always better.
 """
 
 from __future__ import annotations

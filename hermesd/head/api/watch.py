@@ -1,8 +1,9 @@
 """WatchJournal and ExportStudy: readers of the journal, each at its own pace.
 
-Nothing is kept for a reader: it has a number, reads on from there, and is held up by its own
-connection alone. All events of one entry come in one message, so the number resumes exactly.
-What is long past is read beside the loop, where users take turns; what has just happened, on it.
+The head keeps nothing for a reader: a reader has a number, reads on from there, and is held up by
+nothing but its own connection. All events of one entry are in one message, so the number is enough
+to resume exactly. Old entries are read outside of the loop, where users take turns; new ones are
+read on the loop.
 """
 
 from __future__ import annotations

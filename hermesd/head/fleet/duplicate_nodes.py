@@ -1,7 +1,8 @@
-"""Two daemons that answer as one node: a copied machine, a second state directory of one name.
+"""Finds two daemons that answer as one node: a copied machine, or a second state directory.
 
-What a Hello does not name is over, for the head. So a daemon that is not who the node was,
-nor what came after it, is refused while that one is heard, or may still run trials unheard.
+For the head, whatever a Hello does not name is over. So a daemon that is neither the one that the
+node was, nor its successor, is refused while the known one is heard, or may still run trials
+unheard.
 """
 
 from __future__ import annotations

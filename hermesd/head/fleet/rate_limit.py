@@ -1,7 +1,7 @@
-"""How fast a node may speak: what it says is journaled, and the disk is the head's.
+"""How fast a node may send: what it says is journaled, and so takes the head's disk.
 
-Nothing is refused and nothing dropped. Who says more than a node of its size ever has to is
-read more slowly; what is not read waits at the node, in order, and with the hosts of its trials.
+Nothing is refused or dropped. A node that sends more than one of its size ever has to is read more
+slowly; the rest waits at the node, in order, and with the hosts of its trials.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files that a client asks for, on their way from a node through the head.
 
-A node sends as fast as it can, on the stream that its reports use: what a slow client has not
-taken yet lies in a spool, so that nothing of it holds up the stream or fills the memory.
+A node sends as fast as it can, on the stream that its reports use. What a slow client has not taken
+yet is kept in a file, so that it holds up no stream and fills no memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""One node's stream as the head sees it: what waits to be sent, and when it was last heard.
+"""One node's stream as the head sees it: what waits to be sent, and when the node was last heard.
 
-Nothing here waits for the node. Commands queue up to a limit, past which the node counts as
-silent; acknowledgments and leases do not queue, the newest one stands for all before it. They go
-with whatever is said, and alone only now and then: a message costs more than what is in it.
+Nothing here waits for the node. Commands queue up to a limit, past which the node counts as silent.
+Acknowledgments and leases do not queue, since the newest one stands for all before it. They go
+along with whatever else is sent, and alone only now and then, since a message costs more than its
+content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The nodes that are attached, and the commands' way to them.
+"""The attached nodes, and the way of commands to them.
 
-A node has one place, and who is heard keeps it. What is known of one that is gone counts for
-the next that comes as it.
+A node has one place, which belongs to the daemon that is heard. What is known about a daemon that
+has gone counts for the next one that attaches as this node.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Whether this head has been set back: its state is an older copy, and nodes have heard of more.
+"""Whether this head's state is an older copy, so that nodes have heard of more than it knows.
 
-Each lease tells how far the journal is. A node that has heard an earlier head speak of more
-than this one began with knows of launches that this one does not; those may run on until every
-lease is out, and so long none of their trials is launched. Only evidence sets anything back, once.
-Checkpoints that this head does not know are not used: a curve without what was reported up to them
-would have a gap. That is said of each.
+Each lease says how far the journal is. If a node has heard an earlier head speak of more than this
+one began with, there were launches that this one does not know. Those may go on until every lease
+is over, and until then none of the known trials is launched. Only such evidence has this effect,
+and only once. Checkpoints that this head does not know are not used, since the curve would have a
+gap before them; each of them is named.
 """
 
 from __future__ import annotations

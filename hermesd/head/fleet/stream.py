@@ -1,8 +1,9 @@
-"""NodeService: one stream a node. Hello first, then events in, commands out, and leases with them.
+"""NodeService: one stream for each node. A Hello comes first; then events come in, and commands and
+leases go out.
 
-The stream's handler only translates and queues: what a node says takes effect in the loop, and
-is acknowledged when the journal has it. What the core rejects (stale, doubled) is acknowledged
-too, or the node would say it for ever.
+The stream's handler only translates and queues. What a node says takes effect in the loop, and is
+acknowledged once the journal has it. What the core rejects (outdated, or sent twice) is
+acknowledged too, since the node would otherwise repeat it forever.
 """
 
 from __future__ import annotations

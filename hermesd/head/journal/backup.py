@@ -1,8 +1,8 @@
-"""`hermesd backup`: the state of a head in one file, while the head runs or not.
+"""`hermesd backup`: the head's state in one file, whether the head runs or not.
 
-The journal comes first, as SQLite copies it: whole, as it was at one moment. What it speaks of
-(code snapshots, the authority) was there before it and is added as it lies. Whoever has the file
-has the head's keys and tokens.
+The journal comes first, copied by SQLite as it was at one moment. What it refers to (code
+snapshots, the authority) was there before it, and is added as it is. Whoever has the file has the
+head's keys and tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The journal's file itself: made whole, and looked at without a byte of it changed."""
+"""The journal's file: created whole, and checked without changing a byte of it."""
 
 from __future__ import annotations
 

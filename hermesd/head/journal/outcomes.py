@@ -1,6 +1,6 @@
-"""What an entry came to: kept beside it in the journal, so that a watcher need not fold.
+"""What followed from an entry: kept beside it in the journal, so that a watcher need not fold.
 
-Most entries come to nothing more than they say. The others name each trial that reached a final
+Most entries have no outcome beyond what they say. The others name each trial that reached a final
 phase, each study whose last trial did, and the studies that were on a node or device.
 """
 

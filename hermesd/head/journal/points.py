@@ -1,7 +1,7 @@
-"""Metric points in bytes, and curves out of the pieces that the runs of a trial left.
+"""Metric points as bytes, and curves made of the pieces that the runs of a trial left.
 
-A block is what one report brought, as its message has it. In a piece steps are little-endian
-64-bit integers, values 64-bit floats, in two blobs of equal length.
+A block is what one report brought, in the form of its message. A piece has its steps as
+little-endian 64-bit integers and its values as 64-bit floats, in two blobs of equal length.
 """
 
 from __future__ import annotations

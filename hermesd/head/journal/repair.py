@@ -1,11 +1,11 @@
-"""`hermesd head --repair`: a new journal out of what can be read of a damaged one.
+"""`hermesd head --repair`: makes a new journal of what can be read of a damaged one.
 
-The damaged files are copied aside whole, never edited. Entries that cannot be read, or not be
-folded without those, are named and kept in a text file beside them. Run by hand, by nobody else.
+The damaged files are copied whole and never edited. Entries that cannot be read, or cannot be
+folded without those, are named and kept in a text file beside them. It runs by hand, and alone.
 
-A repair ends, and the head starts with what it leaves. Whenever a repair is cut short, what
-was there is still there, or the whole new journal is: then no head starts before a second repair
-has given it its name.
+A repair ends, and the head starts with the result. If a repair is cut short, either the old files
+are still there, or the whole new journal is; in the latter case no head starts until a second
+repair has renamed it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the journal to the state: the snapshot if there is one, then every entry behind it."""
+"""From the journal to the state: the snapshot, if there is one, then every entry after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal's tables. Changing them means a new version here and a migration in `journal`."""
+"""The journal's tables. A change of them needs a new version here, and a migration in `store`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The journal on disk: what was acknowledged survives kill -9 and, by synchronous=FULL, power loss.
 
-One task owns the writing connection and commits whatever has gathered in one transaction. A
-commit error other than BUSY breaks the journal for good: the transaction may be on the disk all
-the same, so the head must stop and read again what is there. Readers have a connection of their
-own, which can write nothing.
+One task owns the writing connection, and commits whatever has gathered in one transaction. Any
+commit error but BUSY breaks the journal for good: the transaction may be on the disk all the same,
+so the head must stop and read the journal again. Readers have a connection of their own, which
+cannot write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whose studies a caller may know of.
+"""Which studies a caller may know about.
 
-A person sees what is theirs, an operator or an admin sees everything. What a caller does not
-see is not there: no answer tells it from what never was.
+A user sees their own studies, an operator or an admin all of them. What callers may not see does
+not exist for them: they get the same answers as if it never had.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which nodes may be in which pool, and with how much.
+"""Which nodes may be in which pool, and with how many devices.
 
-A node says its own name and what it has, and the name says its pool. For a private pool that is
-not enough, as the node is then given code and secrets that others are not: an admin must have
-granted it, by the invitation that the node's certificate came by.
+A node itself says its name and what it has, and its name decides its pool. That is not enough for a
+private pool, whose nodes get code and secrets that others must not have: an admin must have granted
+it, by the invitation for which the node got its certificate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who asked for what, from where, and what came of it: on the disk before the caller hears it.
+"""Who asked for what, from where, and with what result: on disk before the caller gets the answer.
 
-Changes are noted one by one. A refusal is noted when it happens first; the same one again within a
-minute is only counted, so that nobody fills the disk by being refused.
+Changes are recorded one by one. A refusal is recorded when it first happens; the same refusal
+within a minute is only counted, so nobody can fill the disk by being refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The head's own certificate authority: who is who, for connections from other machines.
+"""The head's own certificate authority, which says who is who in connections from other machines.
 
-A name says nothing by itself. Only the certificate that an identity uses and its renewals
-count, so that to enroll a name anew, or to revoke it, ends what was before; and one whose renewal
-got lost on its way, or could not be written down, is not locked out by asking again. Each renewal
-is for a new key, which its owner keeps until it has the certificate: so who renews one that was
-renewed for another key has a copy of it, or is the owner, after a thief.
+A name alone proves nothing. Only the certificate that an identity uses and its renewals count, so
+enrolling a name again, or revoking it, ends the earlier certificates. Someone whose renewal was
+lost on its way, or could not be written to disk, can ask again. Each renewal is for a new key,
+which its owner keeps until it has the certificate. So if a certificate is renewed a second time for
+another key, whoever asks either has a copy of the key, or is the owner after a thief.
 """
 
 from __future__ import annotations

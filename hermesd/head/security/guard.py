@@ -1,8 +1,8 @@
-"""What stands before every method: whether this caller may call it, by the table `METHODS`, and
-what a failure says to the caller.
+"""What every call passes first: it checks by the table `METHODS` whether this caller may call this
+method, and decides what a caller is told when it fails.
 
-An exception that is not a refusal never shows its text to a client: it is logged under an incident
-id, which is all that the client sees.
+The text of an exception that is not a refusal is never shown to a client. It is logged under an
+incident id, and the client sees only that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where the head listens: a Unix socket always, TCP if told to, never open by mistake."""
+"""Where the head listens: on a Unix socket always, on TCP if told to, and never without
+protection."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The keys by which the head's authority signs, and how new ones take their place while it runs.
+"""The keys by which the head's authority signs, and how a new one replaces an old one at run time.
 
-The head is known by its root certificate, and knows everybody by the same. So a rotation has two
-halves: in the first, both roots are trusted, and everybody is told the new one, which signs nothing
-yet; in the second, it signs all new certificates, whose root everybody knows by then. At its end
-the head itself changes over, and the old root is no longer valid.
+The head is known by its root certificate, and knows everybody by the same one. So a rotation has
+two halves. In the first, both roots are trusted, and everybody is told the new one, which signs
+nothing yet. In the second, it signs all new certificates, since everybody knows it by then. At the
+end the head's own certificate changes too, and the old root is no longer valid.
 
-`rotation.json` alone says that there is one: a process that ends at any moment has begun it or not,
-and has ended it or not.
+Only `rotation.json` says that a rotation is under way. So a process that ends at any moment has
+either begun it or not, and has either ended it or not.
 """
 
 from __future__ import annotations

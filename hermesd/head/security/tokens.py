@@ -1,6 +1,6 @@
-"""The tokens that an admin has made for people: whose they are, until when.
+"""The tokens that an admin has made for people: whose they are, and until when they are valid.
 
-The words themselves are nowhere at the head, but their hashes.
+The head keeps only their hashes.
 """
 
 from __future__ import annotations

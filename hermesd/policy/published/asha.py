@@ -1,9 +1,9 @@
-"""ASHA that gives nothing up: successive halving by holding trials back (arXiv 1810.05934).
+"""ASHA that ends no trial: successive halving by holding trials back (arXiv 1810.05934).
 
-A trial trains up to a rung and goes on only while it is among the best 1/eta of all that have
-reached that rung. The others are kept suspended behind all that may go on and all that are new;
-they go on as more trials arrive at the rung, or when a device would stand idle otherwise. In
-PASHA the rungs themselves are added one by one.
+A trial trains to a rung, and goes on only while it is among the best 1/eta of all that have reached
+that rung. The others stay suspended behind all that may go on and all new ones; they go on when
+more trials have reached the rung, or when a device would otherwise be idle. PASHA adds the rungs
+one by one.
 """
 
 from __future__ import annotations

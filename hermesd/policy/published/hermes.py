@@ -1,7 +1,8 @@
-"""Hermes as its paper has it: the trial whose loss drops fastest goes next, for growing quanta.
+"""Hermes as in its paper: the trial whose loss falls fastest goes next, for growing quanta.
 
-Electronics 2021, 10(3), 350, Algorithm 3 and section 3.3; placement `homes` makes the paper's
-queues, one a device. A trial that never ran has no convergence and is explored before any other.
+Electronics 2021, 10(3), 350, Algorithm 3 and section 3.3; the placement `homes` makes the paper's
+queues, one for each device. A trial that never ran has no convergence and is explored before any
+other.
 """
 
 from __future__ import annotations

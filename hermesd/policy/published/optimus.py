@@ -1,9 +1,9 @@
-"""Optimus (EuroSys 2018): the shortest estimated time left goes first, and what is spare to those
-that gain most by it.
+"""Optimus (EuroSys 2018): the shortest estimated time left goes first, and spare devices go to the
+trials that gain most by them.
 
-Optimus gives workers and servers to the job with the largest marginal gain in Q / f, steps left
-by speed; where each trial has exactly one device there is nothing to divide, and what remains of
-it is Q / f itself.
+Optimus gives workers and servers to the job with the largest marginal gain in Q / f, the steps left
+divided by the speed. If each trial has exactly one device, there is nothing to divide, and what
+remains is Q / f itself.
 """
 
 from __future__ import annotations

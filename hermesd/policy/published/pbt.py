@@ -1,9 +1,9 @@
 """Population-based training (arXiv 1711.09846), by holding the losers back.
 
-All trials of the study are one population. Each trains to the next of the steps at which they are
-ready, and waits there for the others; then the worst are replaced by forks of the best, with
-parameters that were explored. What a round comes to follows from the losses that were shown at its
-step alone, whatever the order in which the trials came there.
+All trials of the study are one population. Each trains to the end of the round and waits there for
+the others; then the worst are replaced by forks of the best, with parameters that were explored.
+The result of a round follows from the losses at its last step alone, whatever the order in which
+the trials got there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rungs and synchronous halving: what the policies that compare trials at rungs share.
 
-Nothing here ends a trial: who is not among the best of a rung is held back behind all others.
+Nothing here ends a trial: one that is not among the best of a rung is held back behind all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Themis (NSDI 2020): finish-time fairness, the next quantum to whom sharing delays most."""
+"""Themis (NSDI 2020): finish-time fairness; the next quantum goes to the trial that sharing delays
+most."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tiresias (NSDI 2019): who has been served least goes first, in steps, so that few are preempted.
+"""Tiresias (NSDI 2019): the trial that was served least goes first, in steps, so that few are
+preempted.
 
-Service is counted in two dimensions, devices x seconds; a trial has one device, so it is its
-seconds.
+Service is counted as devices x seconds; since a trial has one device, that is its seconds.
 """
 
 from __future__ import annotations
