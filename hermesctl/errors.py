@@ -1,7 +1,7 @@
-"""What can go wrong, in the words a person needs, each with its stable exit code.
+"""What can go wrong, in words that people understand, each with its stable exit code.
 
-Everything that hermesctl raises on purpose is a HermesError; its text is complete by
-itself and safe for a terminal. A HermesError is never a bug of Hermes, save the class itself.
+Everything that hermesctl raises on purpose is a HermesError, whose text is complete by itself and
+safe for a terminal. No HermesError means a bug in Hermes, except for the class itself.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How hermesctl was started, so that a command it prints can be run as it stands.
+"""How hermesctl was started, so that a command which it prints can be run as it stands.
 
-The plain name wherever the shell would find it; else the path, short from where one is. The
-head is named where another would be found without.
+It is the plain name if the shell would find it, and otherwise the path, shortened from the current
+directory. The head is named if another one would be found without it.
 
-To be imported before all else: a command that is interrupted while it is still being imported ends
-without a word, as there is nothing to say yet.
+This file must be imported before everything else: a command that is interrupted while it is still
+being imported ends without a word, since there is nothing to say yet.
 """
 
 from __future__ import annotations

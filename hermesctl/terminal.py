@@ -1,7 +1,7 @@
 """The two streams of the command line: results on stdout, everything else on stderr.
 
-Colors, widths and movement follow the terminal (NO_COLOR, TERM=dumb, a pipe); a reader
-who went away ends us quietly; a table in a pipe is never cut.
+Colors, widths and movement follow the terminal (NO_COLOR, TERM=dumb, a pipe). If the reader of a
+pipe goes away, the command ends quietly. A table in a pipe is never cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Text for people: what came from outside made harmless, numbers with their units.
+"""Text for people: text from outside made safe, numbers with their units.
 
-Whatever a file, a head or a trial said passes through `printable` before a terminal
-sees it.
+Whatever a file, a head or a trial said passes through `printable` before a terminal sees it.
 """
 
 from __future__ import annotations

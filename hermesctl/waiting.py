@@ -1,6 +1,6 @@
-"""What people see while something takes its time: a line on standard error, on a terminal only.
+"""What people see while something takes its time: a line on standard error, and only on a terminal.
 
-It is there once nothing was printed for two seconds, and gone before anything is.
+It appears once nothing was printed for two seconds, and disappears before anything else is.
 """
 
 from __future__ import annotations

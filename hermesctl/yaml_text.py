@@ -1,7 +1,7 @@
-"""Plain data -> YAML that study_file reads back as exactly the same data.
+"""Plain data as YAML that study_file reads back as exactly the same data.
 
-A word stands unquoted only if YAML 1.1 and 1.2 both read it as that word; everything
-doubtful is quoted with YAML's escapes. Mappings are blocks, lists of scalars stand in one line.
+A word is unquoted only if YAML 1.1 and 1.2 both read it as that word; everything doubtful is quoted
+with YAML's escapes. Mappings are blocks, and a list of scalars is on one line.
 """
 
 from __future__ import annotations

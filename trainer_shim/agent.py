@@ -1,6 +1,6 @@
 """The agent: what runs inside the training process, between its iterations.
 
-At a boundary the fast path is one load of the shared page and two comparisons; all else
+At a boundary the fast path is one load from the shared page and two comparisons. Everything else
 waits until the host has said something, a limit is reached or a report is due. A process that the
 program forks is not the trial, whatever it does: its agent neither speaks, saves nor holds.
 """

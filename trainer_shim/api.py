@@ -1,8 +1,8 @@
-"""The explicit interface: three lines in a training loop, of any framework or none, and one that
-tells a metric beside any.
+"""The explicit interface: three lines in a training loop, of any framework or none, and one line
+that adds a metric to any program.
 
-A program that uses it runs the same without Hermes; it is then never suspended and
-`report` only looks at what it is told.
+A program that uses it runs the same without Hermes; it is then never suspended, and `report` only
+checks its arguments.
 """
 
 from __future__ import annotations

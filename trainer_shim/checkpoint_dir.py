@@ -1,9 +1,9 @@
-"""The directory form of a checkpoint: files and a manifest that proves them.
+"""A checkpoint as a directory: files, and a manifest that proves them.
 
-A checkpoint is built in `<id>.partial`, every file fsynced, the manifest written last, then
-renamed; so a directory without the suffix is complete, and one whose sums are wrong, that of the
-manifest's own words among them, has been damaged since. What fails while it is built is removed at
-once, what was interrupted at the next start.
+A checkpoint is built in `<id>.partial`. Every file is fsynced, the manifest is written last, and
+then the directory is renamed. So a directory without that suffix is complete, and if any hash in it
+is wrong, that of the manifest's own text included, it has been damaged since. What fails while it
+is built is removed at once, and what was interrupted at the next start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Into a Python that the trial's program has started by itself: another interpreter, one with
+"""Reaches a Python that the trial's program has started by itself: another interpreter, one with
 options, a console script, or the last line of a shell script.
 
-One process at a time is the trial's, the first that imports a framework; it holds a lock that
-ends with it. Once one has trained, no other is taken for the trial. What only passes by (a wrapper,
-a preparation without a framework) is left alone; files are looked after from that import on.
+One process at a time is the trial: the first that imports a framework. It holds a lock, which ends
+with it. Once one process has trained, no other is taken for the trial. Processes that only prepare
+or start others, without a framework, are left alone. Files are looked after from that import on.
 """
 
 from __future__ import annotations

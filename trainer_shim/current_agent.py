@@ -1,4 +1,4 @@
-"""The agent of this process, and of none that it forks."""
+"""The agent of this process, and not of the processes that it forks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Moving, copying and cutting the files of a program.
+"""Moves, copies and cuts the files of a program.
 
-By the functions that there were before the program: its re-run's own calls go through what is
-hooked.
+It uses functions as they were before the program began, since the calls of a program that is run
+again go through hooks.
 """
 
 from __future__ import annotations

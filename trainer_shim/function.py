@@ -1,11 +1,12 @@
 """Runs a function as a trial: `python -m trainer_shim.function FILE.py:FUNCTION`.
 
 The function is called with the trial's parameters by keyword. What it returns is the trial's
-metric: a number is `result`, a dict has a number for each of several, None is none. All that an
-adapter does for a program it does for the function: a trial that starts over calls it again.
+metric: a number becomes `result`, a dict has one number for each of several metrics, None gives
+none. Everything that an adapter does for a program it does for the function; a trial that starts
+over calls it again.
 
-FILE is imported under another name than `__main__`, so that what a script does only when it is
-run is not done here. `MODULE:FUNCTION` names one of a package; `FILE.pkl` is one that cloudpickle
+FILE is imported under another name than `__main__`, so what a script does only when it is run is
+not done here. `MODULE:FUNCTION` names a function of a package; `FILE.pkl` is one that cloudpickle
 has written.
 """
 

@@ -1,8 +1,8 @@
-"""What the iterations computed, kept as it comes and told to the host now and then.
+"""What the iterations computed, kept as it comes and reported to the host now and then.
 
-Training is never made to wait for a value: a tensor stays one until a report is due, at
-most once a second and before every hold. Of an iteration nothing is made that Python's collector
-of garbage would look through: in a process with a framework each of its rounds takes long.
+Training never has to wait for a value: a tensor stays one until a report is due, at most once a
+second and before every hold. An iteration leaves nothing that Python's garbage collector would
+examine, since each of its rounds takes long in a process with a framework.
 """
 
 from __future__ import annotations

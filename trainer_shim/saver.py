@@ -1,9 +1,9 @@
-"""Writing a program's progress as a checkpoint, at a boundary or in the background.
+"""Writes a program's progress as a checkpoint, at a boundary or in the background.
 
-What the next iteration would change is copied before it begins; one checkpoint is written
-at a time, and one that the program waits for takes the place of one in the background, but for the
-first. What cannot be made is told and costs nothing else, whatever was raised: a program's own way
-to save meets a full disk in its own words.
+What the next iteration would change is copied before it begins. One checkpoint is written at a
+time; one that the program waits for replaces one in the background, unless that is the first. A
+checkpoint that cannot be made is reported and costs nothing else, whatever was raised: a program's
+own way to save may meet a full disk with an error of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Metrics that a program tells beside what its framework's adapter does, kept for the next report.
+"""Metrics that a program reports besides those of its framework's adapter, kept for the next
+report.
 
-Each belongs to the step at which the trial stood. A name has one source, the surest that has
-told it: what an adapter reports is never replaced by a logger's value, nor that by a printed and so
-rounded one. Names are the same whatever their case.
+Each belongs to the trial's step at that moment. A name has one source, the most reliable one that
+has reported it: a logger's value never replaces an adapter's, nor does a printed and so rounded one
+replace a logger's. Upper and lower case make no difference in names.
 """
 
 from __future__ import annotations

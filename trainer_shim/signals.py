@@ -1,8 +1,9 @@
-"""Signals as a program that is started at a prompt finds them.
+"""Signals as a program finds them that is started at a prompt.
 
-What a daemon inherited is no part of a trial. A process started in the background of a
-script, by nohup or by some services has SIGINT, SIGHUP or SIGCHLD ignored or blocked, and so have
-all that it starts: a trial would not stop at Ctrl-C, or find none of its children's exit codes.
+What a daemon inherited must not affect a trial. A process that is started in the background of a
+script, by nohup or by some services has SIGINT, SIGHUP or SIGCHLD ignored or blocked, and so has
+everything that it starts: a trial would not stop at Ctrl-C, or would find none of its children's
+exit codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a host is told of its trial: the file spec.json."""
+"""What a host is told about its trial: the file spec.json."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The agent of a program that Hermes runs, or has reached: it looks after the program's files too.
+"""The agent of a program that Hermes runs, or has reached; it looks after the program's files too.
 
-A checkpoint says how far the program's logs had come; a program that is back at one finds
+A checkpoint says how long the program's logs were, and a program that is restored from it finds
 them so.
 """
 

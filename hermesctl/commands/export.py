@@ -1,4 +1,4 @@
-"""A study's export as CSV: its points, a row each."""
+"""A study's export as CSV: its points, one per row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which frameworks an interpreter of this machine has, and which of them are untested.
+"""Which frameworks an interpreter on this machine has, and which of them are untested.
 
-Only what installers have recorded is read: nothing is imported, so it takes no time to speak of.
+Only the records of installers are read. Nothing is imported, so it takes almost no time.
 """
 
 from __future__ import annotations

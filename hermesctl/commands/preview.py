@@ -1,6 +1,6 @@
-"""`preview`: the trials that a study would have, and when a leaderboard can be expected.
+"""`preview`: the trials that a study would have, and when to expect results.
 
-Nothing is stored, nothing is begun.
+It stores nothing and starts nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""From a command to its exit code: runs its coroutine with a client, asks before damage.
+"""Runs a command's coroutine with a client, turns its result into an exit code, and asks before
+damage.
 
-Ctrl-C is no error of anybody's; it says what goes on without us and how to look at it.
+Ctrl-C is not an error; a message says what goes on without us and how to look at it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`submit`: from a file, or a script and flags, to a study.
 
-After Ctrl-C it is said whether the request was sent; an identical study is never run twice
-unasked.
+After Ctrl-C it says whether the request was sent. An identical study is never run twice unless that
+is asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`hermesctl token`: what people show who reach a head by its socket or a loopback port."""
+"""`hermesctl token`: tokens for people who reach a head by its socket or a loopback port."""
 
 from __future__ import annotations
 

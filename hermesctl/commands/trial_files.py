@@ -1,4 +1,4 @@
-"""`hermesctl trial files`: what a trial's program has written, wherever that lies."""
+"""`hermesctl trial files`: what a trial's program has written, on whichever node it is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The first seconds of one trial, as `preview --try` and `submit --try` run them.
 
-It is a study of one trial, on the devices and with the environment that the whole study would
-have; what is left of it is forgotten, however it ends.
+It is a study of one trial, on the devices and with the environment that the whole study would have.
+It is deleted afterward, however it ends.
 """
 
 from __future__ import annotations

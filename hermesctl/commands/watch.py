@@ -1,4 +1,4 @@
-"""The daily looks: `status`, `top`, `tail`, `logs`, `best`, `why`."""
+"""The commands for every day: `status`, `top`, `tail`, `logs`, `best`, `why`."""
 
 from __future__ import annotations
 

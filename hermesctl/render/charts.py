@@ -1,4 +1,4 @@
-"""Numbers as pictures made of characters. Pure; no value, NaN included, breaks a chart."""
+"""Numbers as pictures made of characters. Pure; no value breaks a chart, not even NaN."""
 
 from __future__ import annotations
 

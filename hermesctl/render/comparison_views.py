@@ -1,4 +1,4 @@
-"""Studies side by side, for people. Pure; functions of what the SDK has compared."""
+"""Studies side by side, for people. Pure functions of what the SDK has compared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Results for programs: what `-o json`, `yaml` and `csv` say beyond the records themselves.
+"""Results for programs: what `-o json`, `yaml` and `csv` contain beyond the records themselves.
 
-As in output.py: a key once there keeps its name and meaning while the version is 1.
+As in output.py, a key keeps its name and meaning as long as the version is 1.
 """
 
 from __future__ import annotations

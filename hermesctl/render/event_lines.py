@@ -1,6 +1,6 @@
-"""Journal events as lines for people: who, what, then every detail that is known.
+"""Journal events as lines for people: who, what, then every known detail.
 
-Pure; one event is one line.
+Pure. One event is one line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What went wrong, for people: an error is told once in full, and everywhere else in one line.
+"""Failures, for people: an error is shown once in full, and everywhere else on one line.
 
 Pure.
 """

@@ -1,8 +1,8 @@
-"""A table that fits its terminal, each row a line.
+"""A table that fits its terminal, with each row on one line.
 
-What is too wide first loses the ends of long texts, to `…`, then the columns that say least, which
-is said below. Numbers are never shortened. Only prose is wrapped. In a table that is to leave
-nothing out, and in any that does not fit even so, each row is told line by line.
+If it is too wide, long texts are first cut, with `…` at the end; then the columns that say least
+are left out, and a line below says which. Numbers are never shortened, and only prose is wrapped.
+If nothing may be left out, or the table does not fit even so, each row is printed line by line.
 """
 
 from __future__ import annotations

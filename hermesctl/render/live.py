@@ -1,7 +1,7 @@
-"""Following a study on the terminal: a picture that moves, or lines where it can't.
+"""Follows a study on the terminal: a display that moves, or lines if the terminal can't do that.
 
-Events drive what they can (the trails of the signals), one question a second to the head
-the rest; a head that is away for a while is a notice, not the end.
+Events update what they can (the curves of the signals), and one question per second to the head the
+rest. If the head is away for a while, the display says so and goes on.
 """
 
 from __future__ import annotations

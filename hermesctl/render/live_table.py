@@ -1,9 +1,9 @@
 """The trials of the live view, in a table that fits its terminal.
 
-Pure. What a trial is and how far it is (trial, state, step, metric) is never shortened;
-the picture of the signal gives way first, then the signal, the device, and how long it has left.
-The parameters, by which people tell trials apart, get shorter before they go, and what all
-trials' ids begin with goes before them.
+Pure. The trial, its state, its step and its metric are never shortened. If there is not enough
+room, the picture of the signal is left out first, then the signal, the device, and the time left.
+Parameters, by which people tell trials apart, are shortened before they are left out, and a common
+beginning of the trials' ids is left out before that.
 """
 
 from __future__ import annotations

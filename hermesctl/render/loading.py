@@ -1,4 +1,4 @@
-"""How what a checkpoint holds is loaded without Hermes."""
+"""The lines of code that load the content of a checkpoint without Hermes."""
 
 from __future__ import annotations
 

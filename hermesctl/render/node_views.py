@@ -1,4 +1,4 @@
-"""What is to be said of nodes and their devices. As in tables.py."""
+"""Nodes and their devices, for people. As in tables.py."""
 
 from __future__ import annotations
 

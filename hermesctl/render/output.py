@@ -1,7 +1,7 @@
-"""One result, five forms: a table for people, JSON, YAML and CSV for programs.
+"""One result in several forms: a table for people; JSON, YAML and CSV for programs.
 
-JSON and YAML carry `version` and every key of the records; a number that JSON can't say is
-null. A key once there keeps its name and meaning while the version is 1.
+JSON and YAML have `version` and every key of the records; a number that JSON can't express is null.
+A key keeps its name and meaning as long as the version is 1.
 """
 
 from __future__ import annotations

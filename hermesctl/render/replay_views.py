@@ -1,4 +1,4 @@
-"""A study under other policies, for people. Pure; functions of what the simulator said."""
+"""A study under other policies, for people. Pure functions of what the simulator said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records -> tables. Pure; every cell is made harmless."""
+"""Tables of records. Pure; every cell is made safe for a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the keys of `top` do.
 
-A key changes what is shown and asks the head for more at most; it changes nothing of a study.
+A key changes only what is shown, and at most asks the head for more; it changes nothing in a study.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is to be said of users: what they have, used and may have. As in tables.py."""
+"""Users, for people: what they have, used and may have. As in tables.py."""
 
 from __future__ import annotations
 

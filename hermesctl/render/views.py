@@ -1,6 +1,6 @@
 """What the terminal shows of one study: its status, the live view, the end.
 
-Pure, but for how a command is written; functions of records and of the room there is.
+Pure functions of records and of the room there is, apart from how a command is written.
 """
 
 from __future__ import annotations

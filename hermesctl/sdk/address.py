@@ -1,8 +1,8 @@
-"""Which head to speak to: a flag, HERMES_HEAD, or this user's own.
+"""Which head to speak to: the one of a flag, of HERMES_HEAD, or this user's own.
 
-An address says where it came from, so that an error can say what to change. Plaintext goes
-to Unix sockets and loopback only: beyond it the code of a study would travel in the clear, and a
-login is needed.
+An address says where it came from, so that an error can say what to change. Plain text goes only to
+Unix sockets and loopback, since the code of a study would otherwise cross the network in the clear;
+beyond that a login is needed.
 """
 
 from __future__ import annotations

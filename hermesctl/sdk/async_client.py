@@ -1,7 +1,7 @@
-"""The SDK on asyncio: everything that can be asked of a head, and done.
+"""The SDK on asyncio: everything that a head can be asked for or told to do.
 
-A mutation has one request id however often it is sent, so a retry never has two effects; a stream
-goes on by itself from where it was; every failure is a HermesError.
+A call that changes something has one request id however often it is sent, so a retry never has two
+effects. A stream goes on by itself from where it was, and every failure is a HermesError.
 """
 
 from __future__ import annotations

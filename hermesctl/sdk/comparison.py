@@ -1,6 +1,6 @@
-"""Two or more studies side by side: what each came to, how soon, and in what they differ.
+"""Two or more studies side by side: their results, how soon they were reached, and what differs.
 
-Pure; what the head said of each -> records.
+Pure: records from what the head said about each study.
 """
 
 from __future__ import annotations

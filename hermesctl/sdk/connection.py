@@ -1,7 +1,7 @@
-"""One channel to one head: calls with retries, and its refusals in our own words.
+"""One channel to one head: calls with retries, and the head's refusals as our own errors.
 
-A call is repeated only while the head can't be reached, with the same request id, for at
-most `patience_seconds`; every failure leaves as a HermesError.
+A call is repeated only while the head can't be reached, with the same request id, for at most
+`patience_seconds`. Every failure becomes a HermesError.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The heads on other machines that this user has logged in to; one of them is the current one.
 
-Each is a folder of its own with key and certificate, that only this user may read.
+Each has a folder of its own with a key and a certificate, which only this user may read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a follower of the journal sees: one record an event, its kind a word.
+"""What a follower of the journal sees: one record per event, whose kind is a word.
 
 As in records.py, whose words for grants and metrics it uses.
 """

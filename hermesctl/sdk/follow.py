@@ -1,7 +1,7 @@
 """Streams that go on by themselves: the journal's events and a trial's output.
 
-After a break the stream is asked for again from the last thing seen, so nothing is missed
-and nothing comes twice; only a head that stays away for `reconnect_seconds` ends it.
+After a break, the stream is requested again from the last thing seen, so nothing is missed and
+nothing comes twice. Only a head that stays away for `reconnect_seconds` ends it.
 """
 
 from __future__ import annotations

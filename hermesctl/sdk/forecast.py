@@ -1,7 +1,7 @@
-"""When a study that is not submitted yet can be expected to have something.
+"""When a study that has not been submitted yet can be expected to have results.
 
-It fails soft. Without an earlier study that is alike, or if the simulator has no answer in
-time, the words say so, and the preview is shown without it.
+If there is no similar earlier study, or the simulator does not answer in time, the forecast says
+so, and the preview is shown without it.
 """
 
 from __future__ import annotations

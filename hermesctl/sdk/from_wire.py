@@ -1,8 +1,8 @@
-"""The wire's messages as records, field by field of the same name; an unknown word is no fault.
+"""The wire's messages as records, field by field of the same name; an unknown word is no error.
 
-`FORMS` says which record is which message, and what is not plain about it. A head that is one minor
-version newer may say words that this client does not know: they become `other` (events), `waiting`
-(states) or an empty text.
+`FORMS` says which record belongs to which message, and what is special about it. A head that is one
+minor version newer may use words that this client does not know: they become `other` (events),
+`waiting` (states) or an empty text.
 """
 
 from __future__ import annotations

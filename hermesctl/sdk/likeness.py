@@ -1,7 +1,7 @@
-"""How much an earlier study can tell of one that is to come: by its signal, program, parameters.
+"""How much an earlier study can tell about a planned one, by its signal, program and parameters.
 
-Pure; nothing is called the same that was not compared. Scripts are compared by what is in
-them, since everybody's is called train.py.
+Pure. Nothing is called the same without having been compared. Scripts are compared by their
+content, since many are called train.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """This user's embedded head and node: found, started in the background, stopped.
 
-It is `hermesd local`, a process of its own in a session of its own, that outlives whoever
-started it; the state directory says all there is to know about it (`local.json`, `local.log`).
+They run as `hermesd local`, a process in a session of its own that outlives whoever started it. The
+state directory has everything that is to be known about it (`local.json`, `local.log`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An event loop in a thread of its own, for callers that block.
 
-Whoever waits for a call waits until its task has ended, also when Ctrl-C comes; closing
-ends every call and every stream first, and happens at the interpreter's exit at the latest. All
-callers of a process share one loop and its thread, which last until then: gRPC's one poller would
-hand the last events of a loop that is closed to another one.
+Whoever waits for a call waits until its task has ended, even after Ctrl-C. Closing ends every call
+and every stream first, and happens at the interpreter's exit at the latest. All callers in a
+process share one loop and its thread, which last until then: gRPC's one poller would hand the last
+events of a closed loop to another one.
 """
 
 from __future__ import annotations

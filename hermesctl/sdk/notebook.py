@@ -1,6 +1,6 @@
-"""What results look like in a notebook: tables in HTML, frames of pandas, charts of matplotlib.
+"""How results look in a notebook: tables in HTML, data frames of pandas, charts of matplotlib.
 
-pandas and matplotlib are imported where they are asked for, and nowhere else.
+pandas and matplotlib are imported only when they are asked for.
 """
 
 from __future__ import annotations

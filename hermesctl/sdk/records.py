@@ -1,7 +1,7 @@
-"""What the SDK hands out: frozen records of studies and trials.
+"""What the SDK returns: frozen records of studies and trials.
 
-Units are in the names, absent is None, enums are the words of the study file. Nothing here
-knows the wire; from_wire.py makes these from its messages. A record's repr is one short line.
+Units are in the names, a missing value is None, and enums are the words of the study file. Nothing
+here knows the wire; from_wire.py makes these from its messages. A record's repr is one short line.
 """
 
 from __future__ import annotations

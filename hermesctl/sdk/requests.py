@@ -1,6 +1,6 @@
-"""The arguments of the SDK's calls -> requests and paths.
+"""From the arguments of the SDK's calls to requests and paths.
 
-Whatever is passed, what can't be meant is a UsageError that names the argument.
+An argument that makes no sense is a UsageError that names it.
 """
 
 from __future__ import annotations

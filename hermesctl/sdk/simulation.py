@@ -1,7 +1,8 @@
-"""Questions about an exported study, answered by the simulator of `hermesd` in its own process.
+"""Questions about an exported study, answered by the simulator of `hermesd` in a process of its
+own.
 
-Nothing is computed here. `hermesd` is of the same wheel and the same environment; a process
-of it keeps policies and numpy out of the client, and can be ended.
+Nothing is computed here. `hermesd` is in the same package and the same environment; running it as a
+process keeps policies and numpy out of the client, and can be ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The token that is sent to a head: from the file named by HERMES_TOKEN_FILE, or beside its socket.
+"""The token that is sent to a head, from the file named by HERMES_TOKEN_FILE or beside the head's
+socket.
 
-A file that is named must be usable; one that is only looked for may be absent, and its name
-is said when the head refuses.
+A file that is named must be usable. One that is only looked for may be missing; its name is then
+mentioned if the head refuses.
 """
 
 from __future__ import annotations

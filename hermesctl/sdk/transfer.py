@@ -1,7 +1,8 @@
-"""Bulk content to and from the head: code snapshots up, checkpoints and exports down.
+"""Large content to and from the head: code snapshots up, checkpoints and exports down.
 
-What arrives is written beside its destination and renamed when it is complete; a name that
-would leave the destination is refused, and one that a terminal or file system may not bear altered.
+What arrives is written beside its destination and renamed once it is complete. A name that would
+lead out of the destination is refused, and one that a terminal or file system may not be able to
+handle is changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""This client's version, and which heads it may speak to: one minor version apart at most."""
+"""This client's version, and which heads it may speak to: at most one minor version apart."""
 
 from __future__ import annotations
 

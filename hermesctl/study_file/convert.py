@@ -1,7 +1,7 @@
-"""Other tools' search files -> the data of a study file, and what of them it could not carry over.
+"""Other tools' search files as the data of a study file, and what could not be carried over.
 
-Nothing of a file is run. What is not understood is named, never guessed; values that other tools
-write as text (`min: "0.01"`) are read as the numbers that they are.
+Nothing in a file is executed. What is not understood is named, never guessed. Values that other
+tools write as text (`min: "0.01"`) are read as numbers.
 """
 
 from __future__ import annotations

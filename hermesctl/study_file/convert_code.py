@@ -1,7 +1,7 @@
-"""Searches written in Python -> the data of a study file.
+"""Searches written in Python as the data of a study file.
 
-The source is read, and never run: bounds have to stand there, as numbers, text or names that are
-given such a value once, and nothing else anywhere in the file.
+The source is read and never executed. So bounds must be written out there, as numbers, text, or
+names to which such a value is assigned once, and nothing else anywhere in the file.
 """
 
 from __future__ import annotations

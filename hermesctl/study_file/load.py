@@ -1,9 +1,8 @@
-"""The text of a study file -> a typed tree in which every node knows its line and column.
+"""The text of a study file as a typed tree in which every node knows its line and column.
 
-Only YAML's events are used and no object is ever constructed; whatever could mean
-something else than it looks like (duplicate keys, anchors, several documents, tags other than
-YAML's own for scalars) is refused.
-All problems are collected; nothing but StudyFileError is ever raised.
+Only YAML's events are used, and no object is ever constructed. Whatever could mean something other
+than it seems to (duplicate keys, anchors, several documents, tags other than YAML's own for
+scalars) is refused. All problems are collected; nothing but StudyFileError is ever raised.
 """
 
 from __future__ import annotations

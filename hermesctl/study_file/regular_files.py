@@ -1,7 +1,7 @@
-"""Opening files that somebody else named: a named pipe in their place must not make us wait.
+"""Opens files that somebody else named, so that a named pipe in their place cannot make us wait.
 
-Only regular files are ever opened. Opening a pipe without a writer waits for one, and
-opening a device may do more than read it.
+Only regular files are ever opened. Opening a pipe without a writer waits for one, and opening a
+device may do more than read it.
 """
 
 from __future__ import annotations

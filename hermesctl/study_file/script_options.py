@@ -1,7 +1,8 @@
-"""What a Python script takes and imports, read off its source, to find what is wrong early.
+"""What a Python script takes and imports, read from its source, to find mistakes early.
 
-The script is only parsed, never run. Nothing is said of a script that could take more than can be
-read: one that passes its parser on, handles `sys.argv` itself, or takes unknown options.
+The script is only parsed, never executed. Nothing is said about a script that may take more than
+its source shows: one that passes its parser on, handles `sys.argv` itself, or accepts unknown
+options.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A directory -> the deterministic tar that travels to the head, named by its sha256.
+"""A directory as the deterministic tar that is sent to the head, named by its sha256.
 
-The same content gives the same bytes: entries sorted, times and owners left out. What is
-rebuilt anyway (caches, environments), what Hermes itself keeps there (a state directory), what
-`.hermesignore` names and what the study links as `data` stays behind; a snapshot over the limit is
-refused by naming its largest entries. The study's own file travels, too, but its comments make no
-other study.
+The same content gives the same bytes: entries are sorted, times and owners left out. What can be
+rebuilt (caches, environments), what Hermes itself keeps there (a state directory), what
+`.hermesignore` names and what the study links as `data` is left out. A snapshot over the limit is
+refused, and its largest entries are named. The study's own file is included, but its comments don't
+make it another study.
 """
 
 from __future__ import annotations

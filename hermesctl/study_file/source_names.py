@@ -1,4 +1,4 @@
-"""What the names in Python source stand for, as far as that can be read off it."""
+"""What the names in Python source stand for, as far as the source shows it."""
 
 from __future__ import annotations
 

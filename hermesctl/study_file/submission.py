@@ -1,8 +1,9 @@
-"""What a person submits -> a spec with its working directory, or every reason why not.
+"""From what a person submits to a spec with its working directory, or to every reason why it is
+invalid.
 
-The working directory is what travels, and all paths in the spec are relative to it or
-absolute. It is the directory of the study file, or the present one where only there the program
-is found (a sweep file kept in a folder of its own), or the script's own directory.
+The working directory is what is sent, and all paths in the spec are relative to it or absolute. It
+is the directory of the study file; or the current one, if the program is found only there (as with
+a sweep file in a folder of its own); or the script's own directory.
 """
 
 from __future__ import annotations

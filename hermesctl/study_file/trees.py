@@ -1,6 +1,6 @@
-"""Study trees that were not read from a file: from plain data, and changed by flags.
+"""Study trees that were not read from a file: made from plain data, or changed by flags.
 
-A changed part keeps the flag as its place, so an error names what the person typed.
+A changed part remembers the flag as its place, so an error names what the person typed.
 """
 
 from __future__ import annotations

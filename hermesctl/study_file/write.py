@@ -1,6 +1,6 @@
-"""StudySpec -> the study file that it stands for: schema.py's rules, backwards.
+"""Writes a StudySpec as a study file, by schema.py's rules backward.
 
-What `study_text` writes, study_file and schema read back as an equal spec.
+What `study_text` writes, `load` and `schema` read back as an equal spec.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`hermesd expand`: what a study would be, asked by a client that no head answers.
+"""`hermesd expand`: what a study would be, for a client whom no head answers.
 
-The checks and the trials are the head's own, of a head that has nothing yet. A
-SubmitStudyRequest is read from standard input; a SubmitStudyResponse is written to standard output,
-or FieldErrors with exit code 2.
+The checks and the trials are those of a head that has no studies yet. It reads a SubmitStudyRequest
+from standard input, and writes a SubmitStudyResponse to standard output, or FieldErrors with exit
+code 2.
 """
 
 from __future__ import annotations

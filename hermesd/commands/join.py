@@ -1,6 +1,6 @@
 """How a machine becomes a node of a head: for good, or as a guest that leaves nothing behind.
 
-A token never has to stand on a command line, which everybody on a machine can read.
+A token never has to be on a command line, which everybody on a machine can read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What is done by hand to a head's state: a backup while it runs, a repair while it does not."""
+"""What administrators do with a head's state: a backup while it runs, a repair while it does
+not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A policy with its settings and its placement in one line, as `policy_line` reads it.
+"""A policy with its settings and its placement as one line, in the form that `policy_line` reads.
 
-Of plain words and values alone, so that the client can share it.
+It uses nothing but plain words and values, so the client can share it.
 """
 
 from __future__ import annotations

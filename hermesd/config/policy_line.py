@@ -1,8 +1,8 @@
-"""A policy as people write it in one line, on a command line as in a study file:
+"""A policy as people write it on one line, on a command line or in a study file:
 `hermes:placement=homes,g_thres=4`.
 
-A name, then settings of the policy and of its placement; commas separate both the settings and the
-policies of a list, since only a setting has a `=`. How a value is written: `core.plugins.read`.
+The name is followed by settings of the policy and of its placement. Commas separate both the
+settings and the policies of a list, since only a setting has a `=`.
 """
 
 from __future__ import annotations

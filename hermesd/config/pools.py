@@ -1,6 +1,6 @@
-"""The pools of a head's configuration, checked, as the core has them.
+"""The pools of a head's configuration, checked and in the core's form.
 
-What a pool asks for is refused at the start of the head, never when it is first used.
+An invalid pool is refused when the head starts, and never only when it is first used.
 """
 
 from __future__ import annotations

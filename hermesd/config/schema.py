@@ -1,6 +1,6 @@
-"""What the daemons may be told at their start: every key, what it may be, what it is unsaid.
+"""What the daemons' settings may be: every key, its valid values, and its default.
 
-No default is set anywhere else. `settings` reads them from a file, the environment and flags.
+No default is set anywhere else. `sources` reads settings from a file, the environment and flags.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The CPU slots of a node, as its settings have them: whole cores, or a share of one.
+"""The CPU slots of a node, as its settings give them: whole cores, or a share of one.
 
-A share holds whatever else runs, or it is refused: no core is promised for more than 100 %
-where there are shares. A bare number that may be meant as a percentage is refused.
+A share is held whatever else runs, or it is refused: where there are shares, no core is promised
+for more than 100 %. A bare number that may be meant as a percentage is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Where the daemons' settings come from: a TOML file, the environment, flags; checked once.
+"""Where the daemons' settings come from: a TOML file, the environment and flags, checked once.
 
-Each daemon reads its own table and that of users; the head those of the pools, too, which nothing
-else can say.
-`HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file, flags override both. Nothing else of
-hermesd reads the environment for its settings.
+Each daemon reads its own table and that of users. The head also reads the table of pools, which can
+only be in the file. `HERMES_HEAD_<KEY>` and `HERMES_NODE_<KEY>` override the file, and flags
+override both. Nothing else in hermesd reads its settings from the environment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How single settings are written: sizes, names, addresses, hours, GPUs.
 
-Each takes what a file or a variable may hold, and says what was expected of what will not do.
+Each function takes what a file or a variable may contain, and says what was expected if that is
+invalid.
 """
 
 from __future__ import annotations

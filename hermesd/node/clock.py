@@ -1,4 +1,5 @@
-"""The node's clock: seconds since boot, suspend of the machine included. Leases count in it."""
+"""The node's clock: seconds since boot, including the time in which the machine sleeps. Leases are
+counted by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directory trees of programs, which may be deeper than Python's own functions can go."""
+"""Directory trees made by programs, which may be deeper than Python's own functions can handle."""
 
 from __future__ import annotations
 

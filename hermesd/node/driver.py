@@ -1,4 +1,4 @@
-"""The node's machine at work: it is told what happens, and what it answers is done.
+"""Runs the node's state machine: tells it what happens, and does what it answers.
 
 Every input goes through `say`, and nothing there waits.
 """

@@ -1,8 +1,8 @@
-"""The stream to the head: dialled, kept up, dialled again.
+"""The stream to the head: opened, kept up, and opened again.
 
-One task writes, one reads. Each message says when it was sent, and the lease that answers it
-counts from then. A heartbeat goes out from the event loop when nothing else has for a while, since
-the transport's own pings prove only that its threads live.
+One task writes, one reads. Each message says when it was sent, and the lease in the answer counts
+from then. The event loop sends a heartbeat when nothing else was sent for a while, since the
+transport's own pings prove only that its threads are alive.
 """
 
 from __future__ import annotations

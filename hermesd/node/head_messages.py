@@ -1,7 +1,6 @@
-"""What the node says when it attaches to its head, and what the head says, passed on to whom on
-this node it concerns.
+"""What the node says when it attaches to its head, and where on this node the head's messages go.
 
-Nothing here waits. What makes no sense is logged and passed over.
+Nothing here waits. A message that makes no sense is logged and ignored.
 """
 
 from __future__ import annotations

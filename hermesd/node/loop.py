@@ -1,4 +1,4 @@
-"""The node daemon, put together: its machine, what it carries out its actions with, its head."""
+"""The node daemon, put together: its state machine, what carries out the actions, and its head."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """What a node has to tell its head, kept in order until the head has it safe.
 
-Everything with a number is sent again after a reconnect, from the first that was not
-acknowledged, with the number it had. While more than `ROOM` messages wait, nobody who can wait
-adds more, but for the few that each trial always may (`host_events`): hosts keep their own events
-meanwhile. The outcome of a run, one for each, is added.
+After a reconnect, every message with a number is sent again with that number, from the first one
+that was not acknowledged. While more than `ROOM` messages wait, whoever can wait adds none, except
+for the few that each trial may always add (`host_events`); hosts keep their own events meanwhile.
+The outcome of a run is always added.
 
-A head of many nodes asks for fewer reports. Then those of a run between two that are sent become
-one. Whatever else is to be told goes at once, and takes along the reports before it.
+A head with many nodes asks for fewer reports. Then all reports of a run between two that are sent
+are joined into one. Everything else is sent at once, along with the reports before it.
 """
 
 from __future__ import annotations

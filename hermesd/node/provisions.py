@@ -1,4 +1,4 @@
-"""What a node has of its machine besides devices."""
+"""What a node's machine has besides devices."""
 
 from __future__ import annotations
 

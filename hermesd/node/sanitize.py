@@ -1,6 +1,7 @@
-"""Events as messages that can travel, whatever a program put into its texts and numbers.
+"""Makes events fit for messages, whatever a program put into its texts and numbers.
 
-What cannot be said exactly is said as near as can be; a stream never breaks over one event.
+What cannot be expressed exactly is expressed as closely as possible; a stream never breaks over one
+event.
 """
 
 from __future__ import annotations

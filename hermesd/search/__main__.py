@@ -1,4 +1,5 @@
-"""The process: asks on standard input, answers on standard output, a line each, until that ends."""
+"""The searchers' process: reads questions from standard input and writes answers to standard
+output, a line each, until the input ends."""
 
 from __future__ import annotations
 

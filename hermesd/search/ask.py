@@ -1,4 +1,4 @@
-"""What the head asks a searcher, and what it answers: one line of JSON each."""
+"""What the head asks a searcher, and what that answers: one line of JSON each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Searchers that need no library: a genetic search, and a walk from the best trial so far.
 
 The genetic search is that of Hops: tournaments of three choose the parents, each axis comes from
-one of them, and on average one is drawn anew. It has no generations, which would have devices wait
-for the last trial of each: the population is the best trials so far, so the best is never lost, and
-a child is made whenever one is wanted.
+one of them, and on average one axis is drawn at random. There are no generations, in which devices
+would wait for the last trial of each. The population is the best trials so far, so the best is
+never lost, and a child is made whenever one is wanted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The samplers of Optuna, asked by what is known of a study's trials.
+"""Optuna's samplers, asked for a proposal from what is known about a study's trials.
 
 What a sampler notes in a trial's attributes, such as its generation or the state of an optimizer,
-is the trial's `note`: with it a sampler that is made anew for each question is the one that it was.
+is kept as the trial's `note`. With these notes, a sampler that is made again for each question is
+in the state that it was in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The accounts of this machine: who an id is, and who should have run what was not permitted."""
+"""The accounts of this machine: the name of an id, and who should have run what was not
+permitted."""
 
 from __future__ import annotations
 

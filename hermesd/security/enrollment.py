@@ -1,6 +1,7 @@
-"""How a machine or a person comes to be known to a head: key, certificate, and where they lie.
+"""How a machine or a person enrolls with a head: the key, the certificate, and where they are
+stored.
 
-The key never leaves where it was made.
+The key never leaves the machine where it was made.
 """
 
 from __future__ import annotations

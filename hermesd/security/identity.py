@@ -1,7 +1,6 @@
-"""Who is known to a head, and in what words: roles, names in certificates, what invites them.
+"""Who can be known to a head: roles, names in certificates, invitations.
 
-An invitation holds the head's own authority, so that the very first connection is already one
-to the right head.
+An invitation holds the head's own authority, so even the first connection goes to the right head.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Keys and certificates as files in PEM, seen to be that before gRPC has them: it does not say what
-is wrong with them. And ports that have them, which outlive them."""
+"""Keys and certificates in PEM files, checked before gRPC gets them, since it does not say what is
+wrong with them; and ports that use them, which outlive them."""
 
 from __future__ import annotations
 

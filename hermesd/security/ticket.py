@@ -1,6 +1,7 @@
-"""The head's word to a node that another may have a checkpoint.
+"""The head's permission for a node to fetch a checkpoint from another node.
 
-The key is the giving node's own, told to the head alone; so no node need be told of a ticket.
+The key belongs to the giving node, which tells it to the head alone. So no node has to be told of a
+ticket.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A token as a file has it: the word that is sent, and what the head that it is for is known by.
+"""A token as it is in a file: the secret that is sent, and the certificate by which its head is
+known.
 
-On a TCP port, whoever listens there is sent the token, and any account can listen on loopback while
-the head does not. So a token goes to a TCP port only once that has shown a certificate of the
-authority beside it.
+At a TCP port, the token is sent to whoever listens there, and on loopback any account can listen
+while the head does not. So a token goes to a TCP port only once that has shown a certificate of the
+authority that is in the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Virtual time: what is to be done when, in one order that a seed decides completely."""
+"""Virtual time: what is due when, in an order that a seed decides completely."""
 
 from __future__ import annotations
 

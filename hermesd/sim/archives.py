@@ -1,6 +1,7 @@
 """Numpy archives of recorded trainings, in two layouts.
 
-The reading is fixed, so that figures of different people compare; docs/simulate.md says it.
+How they are read is fixed, so that figures of different people can be compared; docs/simulate.md
+describes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What no scheduler can beat, not even one that knows every curve beforehand.
 
-Each figure is the least possible one given the jobs, the devices and the cost of switching.
-A simulated policy that does better shows that the simulator is wrong, hence `Beaten`.
+Each figure is the least that is possible with the jobs, the devices and the cost of switching. If a
+simulated policy does better, the simulator is wrong, and `Beaten` is raised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures as pictures, PNG and SVG: speed-ups, incumbents, and who had which device when.
+"""The figures as charts, PNG and SVG: speed-ups, incumbents, and which trial had which device when.
 
 The same results make the same bytes. matplotlib is the extra `plots`, imported only here.
 """

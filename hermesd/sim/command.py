@@ -1,7 +1,7 @@
-"""What is asked of the simulator on a command line: `hermesd simulate`, for people; `replay` and
-`forecast`, which `hermesctl` asks of an exported study, as JSON.
+"""The simulator's command lines: `hermesd simulate`, for people; and `replay` and `forecast`, which
+`hermesctl` runs on an exported study and which print JSON.
 
-A key once there keeps its name and meaning under the same `version`.
+A key keeps its name and meaning as long as `version` is the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every policy on every order, spread over processes.
+"""Simulates every policy on every order, spread over processes.
 
-Each piece of work is a pure function of its description, so how many processes there are and
-which is ready first changes nothing. Processes are spawned, never forked.
+Each piece of work is a pure function of its description, so the number of processes, and which one
+is ready first, changes nothing. Processes are spawned, never forked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`hermesd simulate`: from the words of the command line to figures on standard output."""
+"""`hermesd simulate`: from its arguments to figures on standard output."""
 
 from __future__ import annotations
 

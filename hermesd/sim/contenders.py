@@ -1,4 +1,4 @@
-"""The policies that are compared, each with its placement, as `policy_line` reads them."""
+"""The policies to compare, each with its placement, as `policy_line` reads them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One order of jobs under the production scheduler, in virtual time.
+"""Simulates one order of jobs under the production scheduler, in virtual time.
 
-The node's part is played here. It says what a node says (started, a report after a new trial's
-first second, one at each end of a quantum and wherever a milestone is passed, suspended,
-completed), and does what it is told at the next iteration boundary. Suspending, resuming and
-starting a trial take their seconds; there is no other delay.
+It plays the node's part. It says what a node says (started, a report after a new trial's first
+second, one at each end of a quantum and wherever a milestone is passed, suspended, completed), and
+does what it is told at the next iteration boundary. Suspending, resuming and starting a trial take
+their seconds; there is no other delay.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A study that `hermesctl study export` wrote, as curves: last night under another policy.
+"""A study that `hermesctl study export` wrote, as curves: last night's study under another policy.
 
-Its trials are the jobs, as long as they were trained, with the speeds and the costs of suspending,
-resuming, starting and ending that were measured. What a trial showed at a step is known from that
-step on, as it was then.
+Its trials are the jobs: as long as they were trained, with the measured speeds and costs of
+suspending, resuming, starting and ending. What a trial showed at a step is known from that step on,
+as it was then.
 """
 
 from __future__ import annotations

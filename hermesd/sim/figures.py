@@ -1,7 +1,7 @@
-"""What an order's outcome amounts to, in seconds: small is good.
+"""The outcome of an order as figures, in seconds: less is better.
 
-A figure is read off the smoothed losses and the stays alone; `bound` computes the same
-figures for a scheduler that knows the future.
+A figure is computed from the smoothed losses and the stays alone; `bound` computes the same figures
+for a scheduler that knows the future.
 """
 
 from __future__ import annotations

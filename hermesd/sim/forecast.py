@@ -1,7 +1,7 @@
-"""When a study to come can be expected to have something, going by the curves of an earlier one.
+"""When a planned study can be expected to have results, going by the curves of an earlier one.
 
-Its trials are drawn from those of the earlier study that came to their end, with their
-lengths, speeds and costs: a forecast is as good as the earlier study is alike.
+Its trials are drawn from completed trials of the earlier study, with their lengths, speeds and
+costs. A forecast is as good as the two studies are alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which jobs are good, and the random orders in which they are submitted.
 
-Order r of bin b is a pure function of the file, b, r and the seed; every policy gets the
-same ones. Order 0 of all trials is the file's own.
+Order r of bin b is a pure function of the file, b, r and the seed, and every policy gets the same
+orders. When all trials are used, order 0 is the file's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An exported study under other policies, against what really happened.
+"""An exported study under other policies, compared with what really happened.
 
-Of what trials would have shown beyond their recorded end nothing is made up. Losses are
-the smoothed signal, as everywhere in the figures; lower is better until they are told.
+Nothing is made up about what trials would have shown after their recorded end. Losses are the
+smoothed signal, as in all figures; lower is better until they are printed.
 """
 
 from __future__ import annotations

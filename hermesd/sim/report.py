@@ -1,7 +1,7 @@
-"""The rows as a table for people and as JSON for others to build on.
+"""The rows as a table for people, and as JSON for programs.
 
-What the JSON has is never renamed or taken away under the same `version`. A table that is
-too wide loses its least important figures, and says which; it never loses a policy's settings.
+Nothing in the JSON is renamed or removed under the same `version`. A table that is too wide loses
+its least important figures, and says which; it never loses a policy's settings.
 """
 
 from __future__ import annotations

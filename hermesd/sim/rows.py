@@ -1,4 +1,5 @@
-"""From the results of orders to the rows that people compare: all paired with FIFO's own order."""
+"""From the outcomes of orders to the rows that people compare, each paired with FIFO's on the same
+order."""
 
 from __future__ import annotations
 

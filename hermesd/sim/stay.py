@@ -1,4 +1,4 @@
-"""A trial on a device: which step of its recording it has reached, and what the next limit is."""
+"""A trial on a device: which step of its recording it has reached, and where its next limit is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trials a study gets when it is to have more: points of its space, or of a changed one."""
+"""Which trials a study gets when more are added: points of its space, or of a changed one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A trial's command line from its study's command and its hyper-parameters.
+"""A trial's command line, from its study's command and its hyper-parameters.
 
-The macros are those of a W&B sweep's `command`, each an element of its own. Anything else, `${`
-inside a longer text included, is passed on as it is.
+The macros are those of a W&B sweep's `command`, each of which is an element of its own. Anything
+else is passed on as it is, including `${` inside a longer text.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What becomes of a study whose file is changed while it runs: its stop rule, how many trials it
-has, and between which bounds they are drawn."""
+"""Changes a study while it runs: its stop rule, how many trials it has, and the bounds from which
+they are drawn."""
 
 from __future__ import annotations
 

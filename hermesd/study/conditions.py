@@ -1,7 +1,7 @@
-"""Conditions on the parameters of a point together: `learning_rate * batch_size <= 1`.
+"""Conditions on several parameters of a point: `learning_rate * batch_size <= 1`.
 
-A small part of Python's expressions, read by its parser and calculated here: nothing is run. What
-it may cost is bounded by its length.
+They are a small part of Python's expressions, read by Python's parser and calculated here: nothing
+is executed. The length of a condition bounds what it may cost.
 """
 
 from __future__ import annotations

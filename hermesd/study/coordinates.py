@@ -1,8 +1,8 @@
 """The values of an axis as numbers that a searcher can calculate with, and back.
 
-An axis with few values is an index into them. Of the others a value is the share of all draws that
-are below it, from 0 to 1: on a logarithmic axis, or a normal one, equal distances are then equally
-likely, and a searcher needs to know nothing of distributions.
+A value of an axis with few values is its index. Any other value is the share of all draws that are
+below it, from 0 to 1. So on a logarithmic axis, or a normal one, equal distances are equally
+likely, and a searcher needs to know nothing about distributions.
 """
 
 from __future__ import annotations

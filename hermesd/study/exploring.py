@@ -1,4 +1,5 @@
-"""What a population explores: the parameters of a fork, near those of the trial it goes on from."""
+"""What a population explores: the parameters of a fork, near those of the trial that it goes on
+from."""
 
 from __future__ import annotations
 

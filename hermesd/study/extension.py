@@ -1,4 +1,4 @@
-"""What becomes of finished trials when their study is extended: a later end, other parameters."""
+"""How finished trials are extended: a later end, or other parameters."""
 
 from __future__ import annotations
 

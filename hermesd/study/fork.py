@@ -1,4 +1,4 @@
-"""A further trial that goes on from where another one is, with other hyper-parameters."""
+"""Makes a new trial that goes on from where another one is, with other hyper-parameters."""
 
 from __future__ import annotations
 

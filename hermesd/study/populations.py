@@ -1,4 +1,5 @@
-"""Studies whose policy breeds: what they may be, and what is said of them before they begin."""
+"""Studies whose policy replaces trials by forks: what they must be like, and what is said about
+them beforehand."""
 
 from __future__ import annotations
 

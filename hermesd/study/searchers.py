@@ -1,7 +1,7 @@
 """The methods that propose a study's trials while others train, and how they begin.
 
-The first trials are drawn at random, the same ones as by `method: random` with the same seed; a
-searcher proposes the others once it has something to go by.
+The first trials are drawn at random, the same ones as with `method: random` and the same seed. A
+searcher proposes the others, once there are results.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parameters that change while a trial trains: from a study's `sequence`s to a trial's stages.
 
-A sequence is made of the values that a point has for the parameters that it names, so these are
-axes like any others, for any search. They are the sequence's shape, and not the program's.
+A sequence takes its numbers from the point's values of the parameters that it names. So those are
+axes like any others, for any search; they describe the sequence, and are not passed to the program.
 """
 
 from __future__ import annotations

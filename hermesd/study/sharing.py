@@ -1,7 +1,7 @@
 """What trials of a study have in common, for the tree of stages and for people.
 
-Trials compute the same as long as their programs, what these are given and the values of their
-sequences are the same: that, but for the sequences, is their root.
+Trials compute the same as long as their programs, what these are given, and the values of their
+sequences are the same. All of that except the sequences is their root.
 """
 
 from __future__ import annotations

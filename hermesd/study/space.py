@@ -1,6 +1,6 @@
-"""The search space: from a study's parameters to axes, and from these to points.
+"""The search space: from a study's parameters to axes, and from axes to points.
 
-Random points depend on the seed and the trial's number alone, so a larger `run_cap` keeps the
+Random points depend only on the seed and the trial's number, so a larger `run_cap` keeps the
 earlier points.
 """
 

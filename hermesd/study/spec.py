@@ -1,7 +1,8 @@
-"""A StudySpec as typed, checked sections: the proto says what may be there, this what makes sense.
+"""A StudySpec as typed, checked sections: the proto says what may be there, this file what makes
+sense.
 
-`read` turns the message into plain Python and that into models; whatever is wrong is told with
-its path in the study file.
+`read` turns the message into plain Python, and that into models. Every error is reported with its
+path in the study file.
 """
 
 from __future__ import annotations

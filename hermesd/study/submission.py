@@ -1,4 +1,4 @@
-"""From what was submitted to a study and its trials, or to every reason why not.
+"""From a submission to a study and its trials, or to all reasons why it is invalid.
 
 Pure: the same submission gives the same trials, in the same order, with the same seeds.
 """

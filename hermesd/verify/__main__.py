@@ -1,8 +1,8 @@
 """`python -m hermesd.verify FOLDER`: the engine of `hermesctl verify-resume`.
 
-FOLDER holds `request.pb`, a submission, and `code.tar`. On standard output there is one JSON
-object a line: how far each run has come, at last the certificate, or why there is none.
-It ends with its standard input, and everything that it has started ends with it.
+FOLDER holds `request.pb`, a submission, and `code.tar`. Standard output has one JSON object per
+line: how far each run is, and in the end the certificate, or why there is none. The process ends
+when its standard input does, and everything that it has started ends with it.
 """
 
 from __future__ import annotations

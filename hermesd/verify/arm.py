@@ -1,7 +1,7 @@
-"""One run of the trial, by a host of its own: started, suspended, resumed, listened to, ended.
+"""One run of the trial, with its own host: started, suspended, resumed, listened to, ended.
 
-Every run has the same paths and the same environment, so that nothing of where it ran is in
-what it computed; one runs at a time, and nothing of it is left.
+Every run has the same paths and the same environment, so nothing depends on where it ran. One run
+is made at a time, and leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The certificate of a stage tree: each trial as it is carried there, compared with itself alone.
+"""The certificate of a stage tree: each trial as the tree trains it, compared with the same trial
+alone.
 
-The trials are run one after the other, as the tree has them: a carrier writes checkpoints in
-passing where others part from it, and these go on from there.
+The trials are run one after the other, as in the tree: a carrier writes checkpoints in passing
+where others part from it, and these go on from there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The runs of a certificate and its verdicts: twice undisturbed, then suspended in each tier.
 
-What two undisturbed runs do not share is no fault of a resume: such a program cannot repeat
-itself, and is never called exact. What cannot be rebuilt is run by park alone, and that is said.
+Differences between two undisturbed runs are not the fault of a resume: such a program cannot repeat
+itself, and is never called exact. A program that cannot be rebuilt is only parked, and the
+certificate says so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a run computed, and where two runs part.
+"""What a run computed, and where two runs differ.
 
-Numbers are compared as they were reported, to the last bit, but for those whose names say
-that they are times; a final state by what its files hold, of which arrays decide alone where a
-framework keeps them apart from the rest. Of what it printed and of the files that it left, all
-counts that two undisturbed runs share: times do not. What a file holds is for `contents` to say;
-of a text that two undisturbed runs do not share, their common lines count. Files that have other
-names in each run, such as those in a folder named by the time, are told apart by their names
+Numbers are compared as they were reported, to the last bit, except those whose names say that they
+are times. A final state is compared by the content of its files; if a framework keeps its arrays
+apart, these alone decide. Of what the program printed and of the files that it left, everything
+counts that two undisturbed runs have in common, so times do not. `contents` says what a file holds;
+of a text that differs between two undisturbed runs, their common lines count. Files that have other
+names in each run, such as those in a folder named after the time, are matched by their names
 without numbers.
 """
 

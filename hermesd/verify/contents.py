@@ -1,8 +1,8 @@
-"""What files hold, apart from when, and in which order, it was written.
+"""What files contain, regardless of when, and in which order, it was written.
 
-Nothing that is read is run; what cannot be read as what it seems to be counts by its bytes.
-A file that has parts by name (columns, keys, TensorBoard's tags) is compared part by part, so that
-a time in one of them hides nothing of the others.
+Nothing that is read is executed. What cannot be read as what it seems to be counts by its bytes. A
+file whose parts have names (columns, keys, TensorBoard's tags) is compared part by part, so a time
+in one of them hides nothing in the others.
 """
 
 from __future__ import annotations

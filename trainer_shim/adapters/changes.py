@@ -1,8 +1,8 @@
-"""What an optimizer is made with, and the hyper-parameters of a trial that are among it.
+"""The hyper-parameters of a trial with which its optimizer was made, and changes of them.
 
-A program that is run again with other arguments makes its optimizer with them. What the
-checkpoint then puts over it is put right, and is read back; a hyper-parameter that is not found
-among what the optimizer was made with stays in the agent's `changes`, for which the trial ends.
+A program that is run again with other arguments makes its optimizer with these. What the checkpoint
+then restores over them is set again and read back. A hyper-parameter that is not found among the
+optimizer's settings stays in the agent's `changes`, and the trial fails because of it.
 """
 
 from __future__ import annotations

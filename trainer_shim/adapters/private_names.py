@@ -1,9 +1,9 @@
-"""What no public interface promises: looked up by name, and refused by version.
+"""Checks what no public interface promises: looked up by name, and refused by version.
 
-Each framework's list stands beside its adapter; how a list is checked stands here. NAMES are
-modules and what is in them, USES the attributes that objects get in a function, by that function;
-what is OPTIONAL only changes what is said there. `tests/trainer_shim/test_private_names.py` finds
-what is used and in no list.
+Each framework's list is beside its adapter, and the check of a list is here. NAMES are modules and
+what is in them; USES are the attributes that objects get in a function, by that function; what is
+OPTIONAL only changes what is said there. `tests/trainer_shim/test_private_names.py` finds names
+that are used and in no list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Acting on a framework at the moment the user's program has imported it.
+"""Hooks a framework at the moment the user's program has imported it.
 
-Nothing is imported that the program does not import itself; a module that the zygote
-has imported already is acted on before the program's first line.
+Nothing is imported that the program does not import itself. A module that the zygote has already
+imported is hooked before the program's first line.
 """
 
 from __future__ import annotations

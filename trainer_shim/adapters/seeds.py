@@ -1,10 +1,9 @@
 """One seed per trial, for programs that set none themselves.
 
-Every process of a trial must build the same data, split and initial weights; a seed
-that the program sets is never touched.
-TensorFlow's global seed is left unset, so operations that the program seeded draw the same
-numbers as without Hermes: only a draw that nobody seeded gets the trial's seed, at the point
-where the framework would have taken a random one.
+Every process of a trial must make the same data, split and initial weights; a seed that the program
+sets is never touched. TensorFlow's global seed is left unset, so operations that the program has
+seeded draw the same numbers as without Hermes. Only a draw that nobody seeded gets the trial's
+seed, where the framework would have taken a random one.
 """
 
 from __future__ import annotations

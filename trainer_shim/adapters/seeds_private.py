@@ -1,9 +1,9 @@
-"""The private names of NumPy and TensorFlow by which generators of random numbers are seeded and
+"""The private names of NumPy and TensorFlow by which random number generators are seeded and
 copied, whichever framework trains.
 
-Everything of theirs that no public interface promises is listed here. With a name missing
-nothing of that package is hooked, and nothing is saved in a process that has imported it; the
-reason names it.
+Everything in them that no public interface promises is listed here. If a name is missing, nothing
+of that package is hooked, and nothing is saved in a process that has imported it; the reason names
+it.
 """
 
 from __future__ import annotations

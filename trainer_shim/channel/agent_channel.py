@@ -1,7 +1,7 @@
-"""The agent's end of the channel to its host: frames, and the count of those that came.
+"""The agent's end of the channel to its host: frames, and the count of those that have come.
 
-A training process without a host ends: nobody would keep its lease. A process that it has
-forked says nothing.
+A training process whose host has ended ends too, since nobody would keep its lease. A process that
+it has forked says nothing.
 """
 
 from __future__ import annotations

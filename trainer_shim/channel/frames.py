@@ -1,7 +1,7 @@
-"""Frames between node daemon, host and agent: 4-byte big-endian length, then a JSON object.
+"""Frames between node daemon, host and agent: a 4-byte big-endian length, then a JSON object.
 
-A frame is at most 64 KiB and holds one object with a "kind"; numbers that JSON has no
-word for travel as strings ("nan", "inf", "-inf").
+A frame has at most 64 KiB and holds one object with a "kind". Numbers that JSON cannot express
+travel as strings ("nan", "inf", "-inf").
 """
 
 from __future__ import annotations

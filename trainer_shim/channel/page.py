@@ -1,10 +1,10 @@
 """The page of memory that a host and its training process share.
 
-Each word has one writer, but for a mark and the nearest step, which follows from it. The host
+Each word has one writer, except for a mark and the nearest step, which follows from it. The host
 writes `mail` (how many frames it has sent, so that one load tells the agent whether there is
-something to read) and `limit`, the latter only while the program is held; the agent writes `step`
-and `looping`. The host sets `mark` and the agent takes it away; a mark that is set while the one
-before is taken away may be lost, and then a report comes when it would have come anyway. Words are
+something to read) and `limit`, the latter only while the program is held. The agent writes `step`
+and `looping`. The host sets `mark` and the agent clears it. A mark that is set while the previous
+one is being cleared may be lost; the report then comes when it would have come anyway. Words are
 naturally aligned, so a load or store is never torn.
 """
 

@@ -1,6 +1,6 @@
-"""Two pipes that stand for a pair of sockets, between a host and its training process.
+"""Two pipes in place of a pair of sockets, between a host and its training process.
 
-A process image can be given the other ends of pipes when it is restored, but not those of sockets.
+When a process image is restored, it can be given the other ends of pipes, but not those of sockets.
 """
 
 from __future__ import annotations

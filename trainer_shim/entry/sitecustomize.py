@@ -1,7 +1,7 @@
 """Run by every Python that a trial's program starts, before the program's first line.
 
-The sitecustomize of the user's own environment runs as if this one were not there; then the
-trial is looked for, in any Python that can run trainer_shim. Nothing here may end a program.
+The sitecustomize of the user's own environment runs as if this one did not exist. Then the trial is
+looked for, in any Python that can run trainer_shim. Nothing here may end a program.
 """
 
 import importlib.machinery

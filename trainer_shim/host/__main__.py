@@ -1,8 +1,8 @@
 """The small process that owns one live trial: `python -m trainer_shim.host <dir>/spec.json`.
 
-One thread, one loop, no framework operation ever: a host must be able to fork the
-training process again and again. It outlives its node daemon, keeps every event until it is
-acknowledged, and puts its trial to rest when nobody looks after it.
+It has one thread and one loop, and never runs an operation of a framework, since a host must be
+able to fork the training process again and again. It outlives its node daemon, keeps every event
+until it is acknowledged, and suspends its trial when nobody looks after it.
 """
 
 from __future__ import annotations

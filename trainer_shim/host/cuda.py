@@ -1,9 +1,10 @@
-"""The NVIDIA driver's checkpoint: what processes have on a GPU goes to the host's memory, and back.
+"""The NVIDIA driver's checkpoint: moves what processes have on a GPU to the host's memory, and
+back.
 
-The calls are those of "CUDA Checkpointing" in NVIDIA's CUDA Driver API; drivers before 570 have
-none. They are made in a child of their own, since a fault of the driver's library must end no host.
-`python -m trainer_shim.host.cuda` tries them out on a process of its own and prints how long they
-took, as JSON, or what went wrong; `hermesd node` asks.
+The calls are those of "CUDA Checkpointing" in NVIDIA's CUDA Driver API, which drivers before 570
+lack. They are made in a child process, since a fault in the driver's library must end no host.
+`python -m trainer_shim.host.cuda` tries them out on a process of its own, and prints as JSON how
+long they took, or what went wrong; `hermesd node` runs it.
 """
 
 from __future__ import annotations

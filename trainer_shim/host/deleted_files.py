@@ -1,10 +1,10 @@
-"""Gives files that a stopped program has mapped, though they are deleted, a name for a while.
+"""Gives deleted files that a stopped program has mapped a name for a while.
 
-Semaphores of `multiprocessing`, memory that PyTorch's workers share and memory files are such. CRIU
-can read them only as a root of the machine. What is mapped is therefore copied to a file with a
-name in shared memory, which every process that has it mapped or open is made to take instead: by
-system calls that it makes on our behalf, while it is stopped. The name is taken away again when the
-image is written, and when the program has been brought back from it.
+Semaphores of `multiprocessing`, memory that PyTorch's workers share, and memory files are of this
+kind. CRIU can read them only as root of the machine. So what is mapped is copied to a file with a
+name in shared memory, and every process that has it mapped or open is made to use that instead, by
+system calls that it makes on our behalf while it is stopped. The name is removed again when the
+image has been written, and when the program has been restored from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where what a trial's program has on its GPU is: there, or in the host's memory meanwhile.
+"""Where the GPU memory of a trial's program is: on the GPU, or in the host's memory for now.
 
-It is moved in a child, for which the host's loop does not wait. While it is away the program
-may be stopped, and its GPU is free for others.
+It is moved by a child process, for which the host's loop does not wait. While it is away, the
+program may be stopped, and its GPU is free for others.
 """
 
 from __future__ import annotations

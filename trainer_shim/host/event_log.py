@@ -1,10 +1,11 @@
 """What a host has to tell its node daemon, kept until the daemon has it safe.
 
-Every event has a number; an acknowledgment forgets up to a number. Reports may be
-merged when too many wait, outcomes never. Outcomes also go, fsynced, into a file, after the
-reports of their run that are not acknowledged, so that both survive the death of every process;
-reports also before a checkpoint, from which the run may be gone on with, and after them its name:
-one that the file does not name was made when nobody was left to write its reports down.
+Every event has a number, and an acknowledgment covers all numbers up to its own. Reports may be
+merged when too many wait, outcomes never are. Outcomes are also written to a file, with fsync,
+after the reports of their run that have not been acknowledged, so that both survive the death of
+every process. So are reports before a checkpoint, from which the run may go on, followed by the
+checkpoint's name. A checkpoint that the file does not name was made when nobody was left to write
+its reports.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""In which form the progress of a trial is written down when it has to leave memory: as its
-framework's checkpoint or as an image of its processes, whichever is exact, and of two that are the
-one that takes less time.
+"""In which form a trial's progress is written when it has to leave memory: as its framework's
+checkpoint or as an image of its processes. The one that is exact is chosen, and of two exact ones
+the one that takes less time.
 
-What each took is kept in the trial's folder for the next host. Until a form was measured it is
-estimated: an image by the memory that it has to write, a checkpoint by the time that the program
-took to begin, which it takes again before it can go on from one.
+The time that each took is kept in the trial's folder for the next host. Until a form has been
+measured it is estimated: an image by the memory that it has to write, a checkpoint by the time that
+the program took to begin, since it takes that time again before it can go on.
 """
 
 from __future__ import annotations

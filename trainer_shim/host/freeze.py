@@ -1,8 +1,8 @@
-"""Stopping, waking and ending everything that a training process has become.
+"""Stops, wakes and ends everything that a training process has become.
 
-A group counts as frozen only when every thread of it was seen stopped. With a cgroup
-(v2, or a v1 freezer) nothing escapes. Without one the group is found as the host's
-descendants: the host is a child subreaper, so a daemonized grandchild is still below it.
+A group counts as frozen only when every thread of it was seen stopped. With a cgroup (v2, or a v1
+freezer) nothing escapes. Without one, the group is found as the host's descendants: the host is a
+child subreaper, so a daemonized grandchild is still below it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Process images: a program and all that it has started, written to disk and brought back by CRIU.
+"""Process images: a program and all that it has started, written to disk and restored by CRIU.
 
-An image is a checkpoint whose files are CRIU's, and those of the working copy as they were at
-that moment; it is proven, kept, moved and evicted like any other. The tree is stopped while it is
-written, and ended by nobody but the host, once the image is safe. Whatever CRIU cannot hold is
-an error with a reason, and costs the program nothing.
+An image is a checkpoint whose files are CRIU's, together with those of the working copy as they
+were at that moment. It is verified, kept, moved and deleted like any other. The processes are
+stopped while it is written, and only the host ends them, once the image is safe. Whatever CRIU
+cannot hold is an error with a reason, and costs the program nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Images of one trial's program, as its host has them made: in a child, one at a time.
+"""Makes images of a trial's program for its host: in a child process, one at a time.
 
-The host's loop never waits for CRIU. What could not be imaged once is not tried again by this
-host; what the agent promises by itself counts then.
+The host's loop never waits for CRIU. If a program could not be imaged once, this host does not try
+again; then only what the agent itself promises counts.
 """
 
 from __future__ import annotations

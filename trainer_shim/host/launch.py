@@ -1,8 +1,8 @@
-"""Turning a forked child of the host into the user's program.
+"""Turns a forked child of the host into the user's program.
 
-A Python program of this interpreter runs in this process, as `__main__`, with the agent
-installed before its first line; everything else is exec'd with the channel inherited, so that a
-Python below it can be reached. The program sees its own environment, argv and sys.path.
+A Python program of this interpreter runs in this process, as `__main__`, with the agent installed
+before its first line. Everything else is exec'd and inherits the channel, so that a Python below it
+can be reached. The program sees its own environment, argv and sys.path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a host has of its trial: files, processes, and what is known of the newest run."""
+"""What a host knows of its trial: files, processes, and the newest run."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the training process prints: pumped from a pipe into a file of bounded size.
+"""What the training process prints, copied from a pipe to a file of bounded size.
 
-The newest output is kept, the file and its one predecessor together stay below the
-limit. While a restored program repeats its beginning its output is held back: it was shown
-when it was printed first; it is written only if the restore fails. What it printed after its
-checkpoint is looked after by `shown`.
+The newest output is kept; the file and its predecessor together stay below the limit. While a
+restored program repeats its beginning, its output is held back, since it was shown when it was
+first printed; it is written only if the restore fails. What the program had printed after its
+checkpoint and now prints again is hidden as long as it is the same.
 """
 
 from __future__ import annotations

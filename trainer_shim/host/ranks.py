@@ -1,10 +1,11 @@
 """The processes of a trial that has several: one for each of its devices, as torchrun starts them.
 
-Rank 0 is the trial: its reports count, its checkpoint has what the others have saved, and it ends
-last. All stop at the same step, since one that waited at a boundary would keep those from theirs
-who need it for an all-reduce: the host tells each to hold one step after the furthest of them, and
-again, further on, as often as one had passed that before it heard of it. That comes to an end: a
-program attends at its next boundary to what it was told, and so stores its step before it looks.
+Rank 0 is the trial: its reports count, its checkpoint includes what the others have saved, and it
+ends last. All stop at the same step, since one that waited at a boundary would keep the others from
+theirs, if they need it for an all-reduce. So the host tells each to hold one step after the
+furthest of them, and tells them a later step whenever one had already passed that when it got the
+message. This comes to an end: a program reads its messages at the next boundary, and stores its
+step before it looks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""One training process as far as it has told: where it is, what a resume promises, how it ended.
+"""One training process, as far as it has reported: where it is, how exact a resume is, how it
+ended.
 
-What it says is passed on once. It counts as started at its first boundary; a program that
-shows none counts as started when that is known, when it has been quiet for long, or at its end,
-and as hung when it then shows no sign of life, also in its first iteration. Once it is over, its
-exit may take as long as it shows one.
+What it says is passed on once. It counts as started at its first boundary. A program without
+boundaries counts as started when that is known, when it has been quiet for long, or at its end; and
+it counts as hung if it then shows no sign of life, even during its first iteration. Once its last
+thread has ended, its exit may take as long as it shows signs of life.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Serves the files of an image to the CRIU that restores it, decompressed on the way.
+"""Serves the files of an image to the CRIU that restores it, decompressing them on the way.
 
-CRIU asks for them one by one, in the words of its `--stream`: a request and an answer are messages
-of Protocol Buffers with one field each, their size before them, and after its answer comes the end
-of a pipe that takes the content. So nothing is unpacked to disk, and a program's memory is read
-while the next of it is decompressed.
+CRIU asks for them one by one, by its `--stream` protocol. A request and an answer are Protocol
+Buffers messages with one field each, preceded by their size; after its answer comes the end of a
+pipe that takes the content. So nothing is unpacked to disk, and a program's memory is read while
+the next part of it is decompressed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a host does with its trial: requests in, events out, one training process at a time.
+"""What a host does with its trial: requests come in, events go out, one training process at a time.
 
-A request of an older attempt, or one that is already fulfilled, changes nothing. No event
-says that a device is free before every thread was seen stopped, or the process was reaped.
+A request of an older attempt, or one that is already fulfilled, changes nothing. No event says that
+a device is free before every thread was seen stopped, or the process was reaped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A suspension on its way, from the request until the device is free.
+"""A suspension in progress, from the request until the device is free.
 
-Once begun it is carried through, and ends in the tier asked for or a safer one: what cannot be
-saved is parked, what reaches no boundary in time is frozen from outside, or ended. A program that
-comes to its own end first has ended: it is let out until the deadline, whatever the tier, and its
-outcome stands.
+Once begun it is carried through, and ends in the requested tier or a safer one: a program that
+cannot be saved is parked, one that reaches no boundary in time is frozen from outside, or ended. If
+a program comes to its own end first, it may end until the deadline, whatever the tier, and its
+outcome counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tries out whether a process can be brought back from an image of it; `hermesd node` asks.
+"""Tries out whether a process can be restored from an image of it; `hermesd node` runs it.
 
-`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints by which version
-it was, and what other machines must have for images of this one, as JSON; or what went wrong. With
-`gpu` besides the process has something on the GPU, which the driver moves from there before.
+`python -m trainer_shim.host.try_image CRIU FOLDER`, in a world of its own, prints as JSON which
+version of CRIU did it, and what other machines must have for images of this one; or what went
+wrong. With `gpu`, the process also has something on the GPU, which the driver moves away first.
 """
 
 from __future__ import annotations

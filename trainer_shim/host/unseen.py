@@ -1,8 +1,8 @@
-"""The metrics of a program that no agent speaks for, from what it prints and from the rows that it
-adds to its files. Its host reads them as an agent reads those of a Python script without a
-framework: each time that a metric is told again, a step begins.
+"""The metrics of a program without an agent, from what it prints and from the rows that it adds to
+its files. Its host reads them as an agent reads those of a Python script without a framework: a
+step begins each time that a metric is reported again.
 
-A shell script may yet start a Python that has an agent. So nothing is reported in the first
+A shell script may still start a Python that has an agent. So nothing is reported in the first
 seconds, unless the program is stopped or ends; and once an agent speaks, only that one counts.
 """
 

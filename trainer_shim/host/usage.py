@@ -1,9 +1,10 @@
-"""How long a program has held its device, and what it used of the CPU: each second told once.
+"""How long a program has held its device, and how much CPU it used; each second is counted once.
 
-The host's clock counts, from the first boundary (or from the start, of a program that shows
-none) until the program holds or is frozen, and from when it is told to go on. What is told while
-the program itself says nothing is missing from its next report, so that nothing counts twice. The
-pace of the program, by which a hung one is known, is kept here too: the host outlives its daemon.
+The host's clock counts from the first boundary (or from the start, for a program without
+boundaries) until the program holds or is frozen, and again from when it is told to go on. What the
+host reports while the program itself is silent is left out of the program's next report. The pace
+of the program, by which a hung one is recognized, is kept here too, since the host outlives its
+daemon.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Why a program must have an interpreter to itself, rather than one that has imported a framework.
+"""Why a program must have an interpreter of its own instead of one that has imported a framework.
 
-A framework reads its variables when it is imported. A program that names one of them may set
-it before; so may any file of its own that it imports, which are found as Python finds them, without
-running any.
+A framework reads its variables when it is imported. A program that names one of them may set it
+before that; so may any of its own files that it imports. These are found as Python finds them,
+without executing any.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One training process as its host sees it: forked, spoken to, stopped, reaped."""
+"""One training process as its host sees it: forked, sent messages, stopped, reaped."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The namespaces of its own that a trial runs in where process images work, but where CRIU works by
-capabilities of its own: there they are the machine's.
+"""The namespaces in which a trial runs where process images work. (Where CRIU works by capabilities
+instead, they are the machine's.)
 
-The host is in them too, and so is the CRIU that it starts: processes, mounts and users look
-the same to it as to the trial. Process numbers of a trial begin high: when it is brought back, in
-a world where only its host and CRIU run, they are free.
+The host is in them too, and so is the CRIU that it starts: processes, mounts and users look the
+same to both as to the trial. Process numbers of a trial begin high, so they are free when it is
+restored, in a world where only its host and CRIU run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Files compressed by the system's own libzstd, which package managers bring nearly everywhere.
+"""Files compressed by the system's own libzstd, which nearly every machine has.
 
-They are what the `zstd` command reads and writes: pieces, several of which are worked on at a time,
-each a frame of its own. A file is worked on where the system has it in memory, and each thread
-writes into one buffer of its own: to copy and clear memory took as long as to compress it.
+They are what the `zstd` command reads and writes: several pieces are worked on at a time, and each
+is a frame of its own. A file is read where the system has it in memory, and each thread writes into
+one buffer of its own, since copying and clearing memory took as long as compressing it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A process with the framework imported, forked in milliseconds into hosts.
+"""A process with the framework imported, from which hosts are forked in milliseconds.
 
-Imports only. No framework operation, no thread of its own, no grpc: a fork after the
-first operation hangs. It imports on as many cores as its forks will have, because OpenMP and the
-BLAS libraries count them when they are loaded, and keeps no fork there. It belongs to the node
-daemon and ends with its connection; the hosts it forked are sessions of their own, adopted by
-init, and live on.
+It only imports: no framework operation, no thread of its own, no grpc, since a fork after the first
+operation hangs. It imports on as many cores as its forks will have, because OpenMP and the BLAS
+libraries count them when they are loaded, and does not keep its forks there. It belongs to the node
+daemon and ends with its connection; the hosts that it forked are in sessions of their own, are
+adopted by init, and live on.
 
 `python -m trainer_shim.host.zygote <socket> [--preload tensorflow|keras|torch]`
 """

@@ -1,10 +1,10 @@
-"""The rows that a program adds to its CSV and JSONL files: metrics of the step where it stands.
+"""The rows that a program adds to its CSV and JSONL files, as metrics of the trial's current step.
 
-Only what is added while it trains is read, and only of a file that grows row by row or counts
-epochs or steps: data that were there before, and other tables that are written at once, are none
-of its metrics. Files are looked at between two steps, or by the clock if there are none; for new
-ones the folder is searched for a hundredth of the program's time, and whenever it is held, saved or
-ends.
+Only rows that are added while it trains are read, and only of a file that grows row by row or
+counts epochs or steps. Data that were there before, and other tables that are written at once, are
+no metrics. Files are looked at between two steps, or by the clock if there are none. The folder is
+searched for new ones for a hundredth of the program's time, and whenever the program is held, saved
+or ends.
 """
 
 from __future__ import annotations

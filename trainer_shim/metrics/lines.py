@@ -1,8 +1,8 @@
 """The metrics in a line of output: `name=value`, `name: value`, JSON, and a study's own patterns.
 
-A number is taken for a metric where a name stands before it that is no counter and no time,
-and where it is written as metrics are: with a point, an exponent or a percent sign. What a study's
-patterns name is one however it is written. Nothing here takes longer than in proportion to a line.
+A number is taken for a metric if it stands behind a name that is neither a counter nor a time, and
+is written as metrics are: with a point, an exponent or a percent sign. What a study's patterns name
+is a metric however it is written. Nothing here takes longer than in proportion to the line.
 """
 
 from __future__ import annotations

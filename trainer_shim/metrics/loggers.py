@@ -1,7 +1,7 @@
 """What a program gives to TensorBoard, Weights & Biases, MLflow or a progress bar.
 
-The library does what it does, and the trial is told of it afterward, under the step where it
-stands: the step that the program gives the logger may count anything.
+The library does its work first; then the value is recorded at the trial's current step, since the
+step that the program gives the logger may count anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a program prints, read for metrics as it is printed: under the step where it stands then.
+"""Reads metrics from what a program prints, as it prints, at the trial's current step.
 
-The program's own streams stay, and are written to first. What others write to the same place
-(a program that it starts, a library in C) is not read.
+The program's own streams stay, and are written to first. What others write to the same place (a
+program that it starts, a library in C) is not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a Python command line asks for: the interpreter's options, and the program after them.
 
-Read as the interpreter itself reads it; short options may be run together (`-Bu`), and take
+It is read as the interpreter itself reads it: short options may be run together (`-Bu`), and take
 their value from the same word or the next (`-Wignore`, `-X dev`).
 """
 

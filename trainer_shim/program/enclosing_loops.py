@@ -1,8 +1,8 @@
 """How often a program goes through the loops around a place in it, and so how many steps it takes.
 
-Read off the source and the variables, without running anything of the program's; a length
-that does not stand there in plain numbers is not known. One who leaves a loop early goes through
-it less often than this.
+This is read from the source and the variables, without executing anything of the program's; a
+length that is not given in plain numbers is unknown. A program that leaves a loop early goes
+through it less often.
 """
 
 from __future__ import annotations

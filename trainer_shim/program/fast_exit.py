@@ -1,9 +1,8 @@
-"""The end of a training process, less what only Python itself needs.
+"""The end of a training process, without what only Python itself needs.
 
-Threads are waited for, exit handlers run, what the program has made is let go of, files
-are flushed, and the C library runs its own handlers. Not taken apart is what was imported: of a
-framework that takes most of a second, with the device held, and in a process that was forked
-each page of it is copied first.
+Threads are waited for, exit handlers run, what the program has made is released, files are flushed,
+and the C library runs its own handlers. Imported modules are not taken apart: for a framework that
+takes most of a second while the device is held, and in a forked process each page is copied first.
 """
 
 from __future__ import annotations

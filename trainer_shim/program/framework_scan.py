@@ -1,7 +1,7 @@
 """Whether a program may ever show an iteration boundary, as far as its text tells.
 
-Only a program whose files name nothing that the agent knows is called blind; a wrong guess
-costs little: what shows boundaries after all is seen all the same.
+Only a program whose files name nothing that the agent knows is called blind. A wrong guess costs
+little, since boundaries that appear after all are still seen.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Whose a source file is: the program's, or another's.
+"""Whether a source file belongs to the program or to somebody else.
 
-What Python has brought, what is installed as a package, and what is ours is another's; so is
-what a compiler has made of the program's own. A package is installed wherever an installer has left
-its record: packages may lie in any folder that Python imports from. A framework is nobody's program
-even without a record, as in a checkout. A program may be installed itself: then it is the package
-that is run with -m, or that a console script begins with.
+What came with Python, what is installed as a package, and what is Hermes' own belongs to somebody
+else; so does what a compiler has made of the program's own files. A package is installed wherever
+an installer has left its record, since packages may be in any folder that Python imports from. A
+framework never belongs to the program, even without a record, as in a checkout. The program may be
+installed itself: then it is the package that is run with -m, or that a console script begins with.
 """
 
 from __future__ import annotations

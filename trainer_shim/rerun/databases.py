@@ -1,7 +1,7 @@
-"""Files that a library keeps in order: SQLite's databases, each of several files, and HDF5.
+"""Files that a library keeps in order: SQLite databases, each of several files, and HDF5 files.
 
-They are never cut, and none is copied over one that is open. What a database held is put back
-as a whole, into one that is open by SQLite itself; what was added since the checkpoint stays in it.
+They are never cut, and none is overwritten while it is open. The content of a database is restored
+as a whole, by SQLite itself if it is open; what was added since the checkpoint remains in it.
 """
 
 from __future__ import annotations

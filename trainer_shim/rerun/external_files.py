@@ -1,8 +1,9 @@
-"""Files outside of the working directory that the program writes, kept from its re-run.
+"""Protects files outside of the working directory that the program writes from its re-run.
 
-Others may write to them, too, so none is moved, nor cut if it is one that is added to. Run
-again, the program has a scratch file in place of each that it had opened for writing before its
-checkpoint. Once it is back, what it has open is the file itself, at the place of then.
+Others may write to them too, so none is moved, and none that is appended to is cut. When the
+program is run again, it gets a scratch file in place of each file that it had opened for writing
+before its checkpoint. Once it is back there, what it has open is the file itself, at its earlier
+position.
 """
 
 from __future__ import annotations

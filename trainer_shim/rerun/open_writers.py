@@ -1,7 +1,7 @@
-"""The files that this process has open for writing, and what Python still holds back for them.
+"""The files that this process has open for writing, and what Python still buffers for them.
 
-Found by the process's descriptors, which miss none; Python's own objects on them are flushed
-and moved through their own methods, so that what they remember stays true.
+They are found by the process's descriptors, which miss none. Python's own objects for them are
+flushed and moved by their own methods, so that their state stays correct.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a program makes for itself beside its files: temporary names, shared memory.
+"""What a program makes for itself besides its files: temporary names, and shared memory.
 
-Run again, each line finds the temporary names that it was given first, so what it has put
-there is found as well, and nothing is left behind that nobody knows. Segments of shared memory live
-as long as the process: whoever ends it removes them, for it had no time to.
+When the program is run again, each line gets the temporary names that it got first. So what was put
+there is found, and nothing is left behind that nobody knows. Segments of shared memory live as long
+as the process; whoever ends the process removes them, since it has no time to.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The time of day as a program's beginning has read it, told to it again when it is run again.
+"""The time of day that a program's beginning has read, given to it again when it is run again.
 
-What a program names by the clock or by `uuid4` before it trains (the folder of its run, a log
-in it) has the same name when it is run again. Only its own lines are told, each by its file, its
-number and how often it has read; what a line reads beyond that goes on from what was told last,
-lest a program that waits for something thinks that it has waited for days. A library, which may
-sign by the clock or let things expire, reads the true time, and so does the program once it trains.
-The clocks that only measure (`perf_counter`, `monotonic`) are left alone.
+What a program names by the clock or by `uuid4` before it trains (the folder of its run, a log in
+it) gets the same name when it is run again. Only the program's own lines get these readings, each
+by its file, its number and how often it has read. What a line reads beyond that continues from its
+last reading, lest a program that waits for something think that it has waited for days. Libraries,
+which may sign by the clock or let things expire, read the true time, and so does the program once
+it trains. The clocks that only measure (`perf_counter`, `monotonic`) are left alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""A program's folder as it found it: what was there at its first line, and when it began to train.
+"""A program's folder as the program found it: what was there at its first line, and when training
+began.
 
-What training has written is no part of how a program began: run again, it must not find that
-where it asks whether a file is there. What it made before training and has left alone since, such
-as a download, is found, as it is when anybody runs the program twice. No download is a folder that
-holds nothing, nor a log: what is open to be written or has been added to when training begins.
+What training has written was not there when the program began, so a program that is run again must
+not find it if it asks whether a file exists. What the program made before training and has left
+alone since, such as a download, is found, as when anybody runs the program twice. Empty folders do
+not count as downloads, nor do logs: files that are open for writing or were appended to when
+training begins.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Files that a program has written, kept from the program run again from its first line.
+"""Protects files that a program has written from the program when it is run again.
 
 What training has written is out of its way when it begins again. Until it is back at its
-checkpoint, what it would truncate, overwrite, rename or remove is set aside just before; then each
-file is put back, a log cut to what it was at the checkpoint, and what the program has opened goes
-on from there. Only files below the working directory are looked after.
+checkpoint, whatever it would truncate, overwrite, rename or remove is set aside just before. Then
+each file is put back, a log is cut to what it was at the checkpoint, and files that the program has
+opened continue from there. Only files below the working directory are looked after.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The journal's tables. A change of them needs a new version here, and a migration in `store`."""
+"""The journal's tables. A change of them needs a new `VERSION`, and an `UPGRADE` to it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""As whom the programs of a node's users run, and how their files are used.
+"""As which accounts the programs of a node's users run, and how their files are used.
 
-A user's programs run as one account: the one that is named for them, the one of their name, or one
-of a range of numbers that is theirs on this node for good. None of them is root's or the daemon's.
-What lies in a folder of theirs the daemon uses as they may, never as root: they can put anything in
-the place of a file, a link to somebody else's among others.
+All programs of a user run as one account: the one named for them, the one with their name, or one
+number of a range, which is then theirs on this node for good. None of these is root's or the
+daemon's. The daemon uses files in a user's folders with that user's rights, never as root, since
+users can put anything in the place of a file, such as a link to somebody else's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""When this machine is somebody else's: out of its hours, when it goes, where a foreign process is.
+"""When this machine is not available: outside its hours, when it leaves, or while a foreign process
+uses a GPU.
 
-It only says so. The head has what runs there given back, and puts nothing new there until it
-is said that it may. A process is foreign to a GPU if neither it nor one that started it bears the
-mark of this node.
+This only reports it. The head then has the runs there given back, and starts nothing there until it
+is told that it may. A process is foreign to a GPU if neither it nor a process that started it has
+the mark of this node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cgroups of live trials, where the system lets us have them.
+"""Cgroups of live trials, if the system allows them.
 
-`<root>/<trial>/run/{host,work}`: a park freezes `work` alone, a fence ends `run`. What is
-possible is found out by trying, and said in words; without cgroups, processes are found as
-descendants and sessions, which a program can escape from.
+They are `<root>/<trial>/run/{host,work}`: parking freezes `work` alone, and fencing ends everything
+in `run`. What is possible is found out by trying, and reported in words. Without cgroups, processes
+are found as descendants and by session, which a program can escape from.
 """
 
 from __future__ import annotations

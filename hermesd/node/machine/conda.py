@@ -1,8 +1,8 @@
 """Conda environments that studies name, found on this node under the same name.
 
-What lies on disk is looked at first; `conda` itself, which takes a second to answer, is asked
-only for a name that was not found there. Nothing is made: an environment comes and goes with the
-people of this machine, and is noticed.
+The disk is searched first; `conda` itself, which takes a second to answer, is asked only for a name
+that was not found there. Nothing is created: people make and remove environments on this machine,
+and the changes are noticed.
 """
 
 from __future__ import annotations

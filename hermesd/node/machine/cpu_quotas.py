@@ -1,8 +1,8 @@
-"""The processor time of trials on slots that are a share of a core, held by the kernel.
+"""The processor time of trials on slots that are a share of a core, limited by the kernel.
 
-Each trial has a cpu group, whose quota is that of the slot it is on now; its processes are in
-it before they train. A share that the kernel would not hold is no device: then the node does not
-start.
+Each trial has a cpu cgroup whose quota is that of its current slot, and its processes are in it
+before they train. If the kernel would not hold a share, the slot is no device, and the node does
+not start.
 """
 
 from __future__ import annotations

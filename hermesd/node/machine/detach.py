@@ -1,18 +1,20 @@
-"""Starts a program that is nobody's child, as somebody else where that is asked: the launcher.
+"""The launcher: starts a program that is nobody's child, under another account if asked.
 
-`python -I -S detach.py [--world [--init] | --stay]` reads what to start from its standard input: a
-JSON object of `command`, `environment`, `folder` and, for a program that isn't to run as who starts
-it, `account` (`user`, `group`, `groups`). It prints the program's number; its output goes where our
-errors go. With `--stay` it becomes the program, whose errors go where its output goes.
+`python -I -S detach.py [--world [--init] | --stay]` reads a JSON object from its standard input,
+with `command`, `environment`, `folder` and, for a program that is to run under another account,
+`account` (`user`, `group`, `groups`). It prints the program's process number, and the program's
+output goes to our standard error. With `--stay` it becomes the program instead, whose errors go
+where its output goes.
 
-Run as a file of its own, so that it imports little and can be read in one sitting: where root has
-programs run as their users, nothing else changes whose a process is. Nothing of a program's, its
-environment least of all, is used before root's rights are gone, for good.
+It is executed as a file of its own, so that it imports little and can be read in one sitting: where
+root has programs run as their users, nothing else changes the account of a process. Nothing that
+belongs to a program, least of all its environment, is used before root's rights have been given up
+for good.
 
-An asyncio child is killed when its transport is collected, but hosts outlive their daemon. With
-`--world` the program gets namespaces of its own, of processes, mounts, clocks and, unless root runs
-it, users, and shared memory of its own. It is process 1 there; with `--world --init` its parent is,
-and ends with the last process there.
+An asyncio child is killed when its transport is collected, but hosts must outlive their daemon.
+With `--world`, the program gets namespaces of its own for processes, mounts, clocks and, unless
+root runs it, users, and its own shared memory. It is process 1 there; with `--world --init` its
+parent is, and ends with the last process there.
 """
 
 import contextlib

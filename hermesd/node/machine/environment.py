@@ -1,4 +1,5 @@
-"""What a trial's program finds in its environment: a clean base, the study's own, its device's."""
+"""The environment variables of a trial's program: a clean base, the study's own, and its
+device's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What tells this machine from every other, as far as it can be told without rights.
+"""What distinguishes this machine from every other, as far as an ordinary user can tell.
 
-A machine keeps at least one of its marks over a boot, also where it has no disk; a directory
-that is copied to another machine takes none along.
+A machine keeps at least one of its marks over a reboot, even if it has no disk; a directory that is
+copied to another machine takes none along.
 """
 
 from __future__ import annotations

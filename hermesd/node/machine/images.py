@@ -1,4 +1,4 @@
-"""Whether process images of trials can be made on this machine: found out by making one."""
+"""Whether process images of trials can be made on this machine, found out by making one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Other processes of this machine, as /proc shows them: found, ended, awaited.
+"""Other processes of this machine, as /proc shows them: finding, ending and waiting for them.
 
-A process id is never trusted to stay the same process: whoever waits for one, or ends one
-by what it looks like, holds a pidfd; whoever remembers one, remembers when it was started.
+A process number is never trusted to remain the same process: whoever waits for a process, or ends
+one that was found by what it looks like, holds a pidfd, and whoever remembers one also remembers
+when it was started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever studies need of a node, looked for together: paths, environments."""
+"""Watches whatever studies require of a node: paths and environments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Virtual environments of studies' requirements files: made once on this node, named by content.
+"""Virtual environments from studies' requirements files: made once on this node, named by their
+content.
 
-It is made in its place, by one installer alone, and is one only once it is marked whole. What
-could not be made is told with the end of what pip (or uv, where that is) said, and tried again
-later; what takes for ever leaves others their turn.
+An environment is made in its final place, by one installer at a time, and counts only once it is
+marked as complete. If making it fails, the end of what pip (or uv) said is reported, and it is
+tried again later. One that takes very long does not hold up the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Names that are looked at again and again: what is found of each is said when it has changed.
+"""Watches names, and reports what is found under each whenever that changes.
 
-Who asks is answered, even if it was said before. What was asked for briefly, for a study that
-is not there yet, is forgotten after a while, and that is said, too.
+A question is always answered, even if the answer was reported before. A name that was asked for
+only briefly, for a study that does not exist yet, is forgotten after a while, and that is reported
+too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The end of everything that is left of a trial on this machine.
+"""Ends everything that is left of a trial on this machine.
 
-What belongs to a trial is found by its cgroup, below its host, in its program's session, and
-by the mark in the environment that it was started with; so also what outlived its host and a node
-daemon, where there are no cgroups. Nothing is said before all of it is gone.
+Processes of a trial are found by its cgroup, below its host, in its program's session, and by the
+mark in the environment that they were started with. So even what outlived its host and a node
+daemon is found without cgroups. Nothing is reported before all of it is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all trials of a node are run with: the owners of its machine, devices, files and names."""
+"""What all trials of a node share: the owners of its machine, devices, files and names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a node ends: what becomes of the trials, and of what lies there, if its machine is on loan.
+"""How a node ends, and what happens to its trials and files if its machine is on loan.
 
-The head decides when nothing is needed any more of a machine that goes, and says so with each
-lease; only who wants the machine back at once is not kept waiting.
+The head decides when nothing on a leaving machine is needed any more, and says so with each lease.
+The node waits for that, unless its owner wants the machine back at once.
 """
 
 from __future__ import annotations

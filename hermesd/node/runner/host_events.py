@@ -1,6 +1,6 @@
-"""What the host of a trial says, passed on in order.
+"""What the host of a trial says, checked and passed on in order.
 
-An event is acknowledged to the host only when the head has what it led to; until then the
+An event is acknowledged to the host only when the head has what followed from it; until then the
 host keeps it. What a host says is not trusted to make sense.
 """
 

@@ -1,7 +1,7 @@
-"""What the system refuses for now is tried again: for want of descriptors or memory, say.
+"""Tries again what the system refuses for now, for example for lack of descriptors or memory.
 
-An error says nothing about what was asked for. Nothing is taken for damaged, gone or ended
-because it could not be looked at.
+Such an error says nothing about the file or process in question. Nothing counts as damaged, gone or
+ended because it could not be looked at.
 """
 
 from __future__ import annotations

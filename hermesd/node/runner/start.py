@@ -1,7 +1,7 @@
-"""The start of a trial's host: what must be on disk, the process, and its first request.
+"""Starts a trial's host: what must be on disk, the process, and its first request.
 
-A run is journaled before anything of it is started, once; what is only rebuilt ahead of its
-turn is no run, and only marked, so that whoever comes next knows to end it.
+A run is journaled once, before anything of it is started. A trial that is only rebuilt ahead of its
+turn is no run; it is just marked, so that the next daemon knows to end it.
 """
 
 from __future__ import annotations

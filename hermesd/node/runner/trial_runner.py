@@ -1,7 +1,8 @@
-"""One trial on this node: its host started, asked, listened to, and buried.
+"""One trial on this node: starts its host, sends it requests, listens to it, and cleans up after
+it.
 
-The node's machine decides, a runner carries out, in order. Whatever goes wrong with it, a
-full disk among others, costs this one trial: it is ended, and the head is told why.
+The node's state machine decides, and a runner carries out, in order. Whatever goes wrong with it,
+such as a full disk, costs this one trial: it is ended, and the head is told why.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Who looks after which trial of this node.
+"""Which runner is in charge of which trial of this node.
 
-A trial has one runner at most, made when it is first needed and let go when it rests.
+A trial has at most one runner, which is made when it is first needed and dropped when the trial
+rests.
 """
 
 from __future__ import annotations

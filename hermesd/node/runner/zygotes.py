@@ -1,8 +1,8 @@
-"""Interpreters with the framework imported, kept warm to fork hosts from.
+"""Interpreters that have imported the framework, kept warm so that hosts can be forked from them.
 
-Whether one fits a program's environment is its own to say. When none does, one is started
-in that environment. Whatever goes wrong with one, the answer is a cold start; what hangs in one
-study's environment delays no program of another interpreter, and none for long.
+A zygote itself says whether it fits a program's environment. If none does, one is started in that
+environment. If anything goes wrong with a zygote, the trial gets a cold start. If one hangs in one
+study's environment, programs of other interpreters do not wait, and nobody waits for long.
 """
 
 from __future__ import annotations

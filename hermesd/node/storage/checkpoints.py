@@ -1,10 +1,9 @@
-"""The checkpoints of a trial as they lie on this node's disk.
+"""The checkpoints of a trial on this node's disk.
 
-Only manifests are parsed (size-limited JSON, with a hash of their own words); the files are
-hashed and never opened as what they are. A directory that does not verify is passed over, never
-removed as if it were superseded, unless two newer ones verify; what a later attempt has taken is
-newer. One that a program could not go on from twice is set aside; one that another node asks for
-stays until that node asks for the next.
+Only manifests are parsed (JSON of limited size, with a hash of its own text); the files are only
+hashed. A directory that does not verify is passed over, and removed as outdated only if two newer
+ones verify; a checkpoint of a later attempt is newer. One from which a program failed to go on
+twice is set aside. One that another node asks for is kept until that node asks for the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Files of a trial that a client asked the head for: its output, followed; a checkpoint's files;
-those of its working copy.
+"""Files of a trial that a client asked the head for: its output, a checkpoint, the working copy.
 
-At most 256 KiB a message; reading is left to threads, so that a slow disk delays nobody.
+A message has at most 256 KiB; files are read in threads, so a slow disk delays nobody.
 """
 
 from __future__ import annotations

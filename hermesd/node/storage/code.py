@@ -1,8 +1,8 @@
 """Code snapshots: fetched once by content, unpacked safely, copied for each trial.
 
-Nothing from an archive lands outside its directory (tarfile's `data` filter), no more of it
-than a client packs, and what was unpacked is complete or not there. Each trial works in its own
-copy; entries that the study names as data are links to the originals.
+Nothing from an archive is written outside its directory (tarfile's `data` filter), no more is
+unpacked than a client may pack, and an unpacked snapshot is either complete or not there. Each
+trial works in its own copy; entries that the study names as data are links to the originals.
 """
 
 from __future__ import annotations

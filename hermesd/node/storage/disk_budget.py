@@ -1,9 +1,11 @@
-"""The node's disk: code snapshots, and what is taken away when the budget is used up.
+"""Keeps the node within its disk budget: code snapshots, and what is deleted when the budget is
+used up.
 
-What goes can be had again: snapshots and virtual environments that no trial here needs, then
-the working copies of completed trials, less what their study keeps. Checkpoints, output and what a
-suspended trial works in stay; if that is too much, nothing new is started of who has more than an
-equal share. The others go on to have theirs, so that all together may come to twice the budget.
+What is deleted can be had again: snapshots and virtual environments that no trial here needs, then
+the working copies of completed trials, except for what their study keeps. Checkpoints, output and
+the working copies of suspended trials stay. If they are too much, users who have more than an equal
+share can start nothing here. The others can until they have theirs, so all together may take twice
+the budget.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A checkpoint that another node has, brought here before its trial goes on here.
+"""Fetches a checkpoint from another node before its trial goes on here.
 
-What comes is a checkpoint only when all of it is what its manifest says, and that is the one
-which the head knows; what was cut off goes on where it was. Who does not get on is given up for the
-next who has it.
+The files count as a checkpoint only if all of them match its manifest, and the manifest is the one
+that the head knows. A transfer that broke off is continued. If a node does not send, the next one
+that has the checkpoint is asked.
 """
 
 from __future__ import annotations

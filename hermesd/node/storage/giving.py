@@ -1,7 +1,7 @@
-"""Checkpoints for other nodes: a port of this node's own, that takes the head's tickets alone.
+"""Gives checkpoints to other nodes, at a port of this node that accepts only the head's tickets.
 
-At most two files at a time, in pieces of a quarter of a MiB; the head is not in between. What
-is not there any more, or not as it was, is looked into at once.
+At most two files are sent at a time, in pieces of a quarter of a MiB, and never through the head.
+If a file is missing or damaged, the checkpoint is examined at once.
 """
 
 from __future__ import annotations

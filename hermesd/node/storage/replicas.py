@@ -1,8 +1,9 @@
-"""Copies of checkpoints that the head wants for the day when a node is lost: those of other nodes
-here, and this node's own in the directory that it shares.
+"""Copies of checkpoints that the head wants in case a node is lost: those of other nodes here, and
+this node's own in the directory that it shares.
 
-One at a time, beside which a launch has a turn; whatever comes of it is told to the head, and
-costs no trial anything. What the head does not want of a trial that is not here is removed.
+One copy is made at a time, and a launch need not wait for it. Its result is reported to the head,
+and costs no trial anything. Copies of trials that are not here, and that the head does not want,
+are removed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Copies of checkpoints on a directory that several nodes see, in place of copies on each other.
+"""Copies of checkpoints in a directory that several nodes see, instead of copies on each other.
 
-A copy is there when all of it is: written beside, verified, renamed. The directory says by a
-file in it which one it is, and is used only while that can be read: where another disk was mounted,
-or none, there is nothing to find and nothing to write.
+A copy exists once it is complete: written under another name, verified, renamed. A file in the
+directory identifies it, and the directory is used only while that file can be read: if another disk
+is mounted, or none, nothing is found and nothing is written.
 
-Where programs run as their users, what lies there is the daemons', and open to nobody else; and a
-trial's files are read and written as its user may.
+Where programs run as their users, the directory belongs to the daemons and is closed to everybody
+else, while a trial's own files are read and written with its user's rights.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A trial's directory on this node, and the journal of its runs.
 
-A run is journaled, fsynced, before anything of it is started. `run.pb` holds the Launch
-of the newest attempt until the head has its outcome safe; then it becomes `last.pb`, and still
-tells which attempt was the newest. A journal that cannot be read is set aside, never removed.
-`identity` tells which study all this is of: a name may be given again by another head.
+A run is journaled, with fsync, before anything of it is started. `run.pb` holds the Launch of the
+newest attempt until the head has its outcome safe; then it becomes `last.pb`, which still tells
+which attempt was the newest. A journal that cannot be read is set aside, never removed. `identity`
+tells which study all of this belongs to, since another head may give its name again.
 
-The journal lies beside the trials' directories, and is the daemon's alone. The directory itself is
-the account's that the trial's program runs as, which may have put anything there: what the daemon
-does in it, it does as that account may.
+The journal is beside the trials' directories and belongs to the daemon alone. The directory itself
+belongs to the account of the trial's program, which may have put anything there, so the daemon
+works in it with the rights of that account.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The files of a working copy: which of them a pattern is about, and which outlive it.
+"""The files of a working copy: which of them match a pattern, and which outlive the copy.
 
-A file is a regular one, or a link to one of the working copy. Nothing outside of it is: its program
-may put a link in the place of any part of a path, at any time.
+A file is a regular one, or a link to one within the working copy. Nothing outside counts: the
+program may put a link in the place of any part of a path, at any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A method that something else is called in place of."""
+"""Calls a hook in place of a method."""
 
 from __future__ import annotations
 

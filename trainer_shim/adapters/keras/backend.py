@@ -1,6 +1,6 @@
-"""What differs between the backends of Keras, as far as a fit that is looked after needs it.
+"""What differs between the backends of Keras, as far as the adapter for `fit` needs it.
 
-All that knows a backend is behind this interface, in a module of its own for each.
+Everything that depends on a backend is behind this interface, in one module for each.
 """
 
 from __future__ import annotations

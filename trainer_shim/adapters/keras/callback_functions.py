@@ -1,9 +1,10 @@
-"""The functions that callbacks were given, such as a schedule, and where they keep something.
+"""The functions that callbacks were given, such as a schedule, and where they keep values.
 
-What a function of the program's own assigns or could change (variables of the function around
-it, globals, its defaults and attributes) is looked after as a callback's attributes are. So is what
-the functions that it names keep. What is in another module, or is large, is not, and that is said;
-so is where the methods of a callback's own class may keep something.
+What one of the program's own functions assigns or could change (variables of the enclosing
+function, globals, its defaults and attributes) is handled like a callback's attributes. So is what
+the functions that it calls keep. What is in another module, or is large, is not handled, and the
+fidelity says so; so it does about other places where the methods of a callback's own class may keep
+something.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the callbacks of a fit keep in their attributes: copied out at a boundary, and put back.
+"""What the callbacks of a fit keep in their attributes: copied at a boundary, and restored.
 
-Nothing that changed is left out in silence. Tensors and variables are copied as arrays; a
-layer, metric, function or generator of random numbers is made again by the program and stands for
-itself, wherever it is held; a list, dict, set, array or object of the program's own that the
-callback has had from the start is filled in place, since the script may hold it too. What fits none
-of these and is not as it was when the fit began cannot be copied at all; what functions keep is, as
-far as it can be.
+Nothing that changed is left out silently. Tensors and variables are copied as arrays. A layer,
+metric, function or random number generator is made again by the program and stands for itself,
+wherever it is kept. A list, dict, set, array or object of the program's own that the callback has
+had from the start is filled in place, since the script may also hold it. Anything else that is not
+as it was when the fit began cannot be copied at all; what functions keep is copied as far as
+possible.
 """
 
 from __future__ import annotations

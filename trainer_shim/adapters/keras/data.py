@@ -1,6 +1,6 @@
-"""Where a fit is in its data, and whether they are the data it had.
+"""The position of a fit in its data, and whether they are the same data as before.
 
-An iterator that was moved gives what the copied one would have given, in this epoch and,
+An iterator that was moved gives what the copied one would have given, in this epoch and, if
 shuffled, in those after it.
 """
 

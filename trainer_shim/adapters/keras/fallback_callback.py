@@ -1,8 +1,8 @@
-"""Keras 3 on another backend, or with other private names than are known: losses and boundaries.
+"""Keras 3 on an unknown backend, or with unknown private names: losses and boundaries only.
 
-Only what is public is used, a callback of each fit. Nothing can be saved here, but a trial
-that can only be parked still tells its losses, and is held between two steps. What Keras tells of a
-step is the mean of its epoch so far.
+Only public interfaces are used: a callback of each fit. Nothing can be saved here, but a trial that
+can only be parked still reports its losses, and is held between two steps. The loss of a step is
+the mean of its epoch so far, as Keras gives it.
 """
 
 from __future__ import annotations

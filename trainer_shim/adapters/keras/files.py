@@ -1,7 +1,7 @@
-"""The files of a checkpoint of Keras' fits: pickles, with their arrays beside them.
+"""The files of a checkpoint of Keras fits: pickles, with their arrays beside them.
 
-What a fit that has ended came to never changes again. It is a part of its own, written once;
-the checkpoints after that one hold it by a second name of the same file.
+The result of a fit that has ended never changes again. It is a file of its own, written once; later
+checkpoints contain it as a hard link.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The fits of one process: those that have ended, the one under way, and what they promise.
+"""The fits of one process: those that have ended, the one under way, and how exact their resume is.
 
-What cannot be brought back is found out and said, and such a program only parks.
+A program with something that cannot be restored can only be parked, and the reason says what.
 """
 
 from __future__ import annotations

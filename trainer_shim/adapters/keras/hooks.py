@@ -1,9 +1,10 @@
-"""Keras 3 on any backend: boundaries, losses and exact checkpoints of `fit`, script unchanged.
+"""Keras 3 on any backend: boundaries, losses and exact checkpoints of `fit`, with the script
+unchanged.
 
-A program that seeds itself computes, bit for bit, what it computes without Hermes.
-Restored, it runs from its first line: fits that had ended are answered from their records,
-`evaluate` and `predict` between them run again, and the fit under way, or one that is asked for
-more epochs than before, goes on after its last batch.
+A program that seeds itself computes, bit for bit, what it computes without Hermes. When it is
+restored, it runs from its first line: fits that had ended are answered from their records,
+`evaluate` and `predict` between them run again, and the fit under way, or one that now has more
+epochs than before, goes on after its last batch.
 """
 
 from __future__ import annotations

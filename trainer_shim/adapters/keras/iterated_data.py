@@ -1,9 +1,9 @@
-"""The training data of one fit where Keras reads them by Python's iterators (PyTorch, JAX).
+"""The training data of a fit whose backend reads them by Python's iterators (PyTorch, JAX).
 
-Nobody reads further ahead than is asked for, or does so in the same way each time. An
-iterator that is made again with the random numbers of then gives the same batches: it is moved
-past those that were given. A generator or PyDataset is read again from its beginning for that; the
-generators of random numbers that a DataLoader may draw from are set to where they were.
+Nothing is read further ahead than is asked for, or it is so in the same way each time. An iterator
+that is made again with the same random numbers gives the same batches, so it is moved past those
+that were given already. A generator or PyDataset is read again from its beginning for that, and the
+random number generators that a DataLoader may use are set to their earlier state.
 """
 
 from __future__ import annotations

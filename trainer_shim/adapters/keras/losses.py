@@ -1,6 +1,6 @@
-"""Each step's own loss, put aside while Keras computes it.
+"""Each step's own loss, kept aside while Keras computes it.
 
-It is the very tensor that Keras differentiates, so rounding stays as it is.
+It is the very tensor that Keras differentiates, so rounding is not changed.
 """
 
 from __future__ import annotations

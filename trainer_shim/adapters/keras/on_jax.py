@@ -1,9 +1,9 @@
 """Keras on JAX: a step is a compiled function from a state to the next one.
 
-While an epoch lasts, the state is the trainer's, not the variables'. It is put into them
-before a copy, without waiting for a device; the next step takes it from there again. A step's loss
-is the one that leaves the gradient, with penalties: to have the other leave it too was seen to
-change the last bit of Keras' own mean.
+During an epoch the trainer has the state, not the variables. It is put into them before a copy,
+without waiting for a device, and the next step takes it from there again. A step's loss is the one
+that the gradient is taken of, penalties included: when the other loss was returned too, the last
+bit of Keras' own mean changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keras on TensorFlow: its functions are graphs, its data come by tf.data."""
+"""Keras on TensorFlow: its functions are graphs, and its data come from tf.data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Keras on PyTorch: each step is Python, its variables are parameters, assigned in place."""
+"""Keras on PyTorch: each step is Python code, and its variables are parameters, assigned in
+place."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The private names of Keras and of its backends that the adapter relies on, and their check.
+"""The private names of Keras and its backends that the adapter relies on, and their check.
 
-Everything that no public interface promises is listed here. With a name missing nothing
-is hooked, and with an untested version nothing is saved; either way the reason names it.
+Everything that no public interface promises is listed here. If a name is missing nothing is hooked,
+and with an untested version nothing is saved; in either case the reason names it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Data that Keras reads from Python: a generator, or a PyDataset of the program's own.
 
-Their place cannot be copied, so the program, run again, reads them again up to where it
-was; they must give the same batches then. Nobody reads further ahead than is asked for: what
-was read in vain would be missing later, and how much of that there is differs from run to run.
+Their position cannot be copied, so a program that is run again reads them again up to where it was,
+and they must give the same batches. Nothing is read further ahead than is asked for, since what was
+read in vain would be missing later, and its amount differs from run to run.
 """
 
 from __future__ import annotations

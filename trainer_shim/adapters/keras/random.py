@@ -1,7 +1,8 @@
-"""The generators of random numbers that a fit may draw from, whatever its backend.
+"""The random number generators that a fit may use, whatever its backend.
 
-PyTorch's and TensorFlow's global ones are copied if the program has imported them: data may
-come from there on any backend. So may one of PyTorch's that the program has made.
+The global ones of PyTorch and TensorFlow are copied if the program has imported these, since data
+may come from there on any backend. A generator of PyTorch that the program has made may be copied
+as well.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The hyper-parameters that a fit goes on with from a given step on, without the program's help.
+"""The hyper-parameters that a fit continues with from a given step on, set without the program's
+help.
 
-The learning rate is a variable. A batch size is the data's, which are read anew in each epoch.
-All else is a constant in the compiled step, which is therefore compiled again; it is then traced
-for all that the last one was traced for, in that order, so that a trial that goes on from a
-checkpoint comes to the same graph.
+The learning rate is a variable. A batch size belongs to the data, which are read anew in each
+epoch. Everything else is a constant in the compiled step, which is therefore compiled again. It is
+then traced for everything that the last one was traced for, in the same order, so that a trial that
+goes on from a checkpoint gets the same graph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies a model's variables out at a boundary, and puts them back.
+"""Copies a model's variables at a boundary, and restores them.
 
 A copy shares no memory that training writes to.
 """

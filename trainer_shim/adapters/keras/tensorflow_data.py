@@ -1,7 +1,8 @@
-"""The training data of one fit on TensorFlow: whether its place can be kept, and going on there.
+"""The training data of a fit on TensorFlow: whether their position can be kept, and going on from
+it.
 
-Data are never copied. Made again by the program, they are moved to where they were; what
-cannot be moved there is found out before it is needed.
+Data are never copied. The program makes them again, and they are moved to where they were; data
+that cannot be moved there are recognized before it is needed.
 """
 
 from __future__ import annotations

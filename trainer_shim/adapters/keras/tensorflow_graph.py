@@ -1,7 +1,6 @@
 """What a model compiles for its steps on TensorFlow, and what its graph touches.
 
-The wrapped step computes what the plain one does; the loss is one more output of the
-same graph.
+The wrapped step computes what the plain one does; the loss is one more output of the same graph.
 """
 
 from __future__ import annotations

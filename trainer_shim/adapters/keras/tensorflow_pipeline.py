@@ -1,11 +1,11 @@
 """What the order of a tf.data pipeline depends on beyond what a copied iterator holds.
 
 A dataset that shuffles anew each time has a generator of seeds, which lives as long as the dataset
-and gives a seed to each iterator over it. The copy of an iterator holds the generator's place only
-while the iterator over the shuffle itself is there: whatever has read a shuffle to its end forgets
-it. No interface tells or sets that place.
-A pipeline is moved by a copy only where the copy is known to hold all of it, and read again
-only where it is known how many seeds were drawn. Any other has no way back, and is said to.
+and gives a seed to each iterator over it. The copy of an iterator holds the generator's position
+only while the iterator over the shuffle itself exists: once a shuffle has been read to its end, it
+is forgotten. No interface tells or sets that position. So a pipeline is moved by a copy only if the
+copy is known to hold all of it, and is read again only if it is known how many seeds were drawn.
+Any other pipeline cannot be restored, and is reported as such.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tf.data iterators of a program: what steps take from them, and whether they repeat.
 
-When the program runs again, every element is read again, so that shuffles and random
-operations of a pipeline come out the same: by the program's own code as before, and in place of
-a step that is not run again, here.
+When the program runs again, every element is read again, so that shuffles and random operations of
+a pipeline give the same results: by the program's own code as before, and here in place of steps
+that are not run again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How true a resume of a TensorFlow loop is, as far as it is known by now.
+"""How exact a resume of a TensorFlow loop is, as far as is known by now.
 
-The worst that was found decides, and its first finder names the reason.
+The worst finding decides, and the first one of that kind is the reason.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Training loops of a program's own whose step is a `tf.function`: suspended and resumed.
 
-A program that seeds itself computes, bit for bit, what it computes without Hermes.
-Restored, it runs from its first line: its own code, its data pipelines and its operations run
-again, but what its traced functions did to its variables is not computed again. Their results
-are told from a journal until the boundary of the checkpoint, where the variables get their
-values back. So a replay takes a time linear in the steps, without their computation. The boundary
-is always that of the last training step, also once the program has ended: from there more steps
-would have gone on.
+A program that seeds itself computes, bit for bit, what it computes without Hermes. When it is
+restored, it runs from its first line: its own code, its data pipelines and its operations run
+again, but what its traced functions did to its variables is not computed again. Their results are
+read from a journal until the boundary of the checkpoint, where the variables get their values back.
+So a replay takes time in proportion to the steps, but without their computation. The boundary is
+always that of the last training step, even if the program has ended, since more steps would go on
+from there.
 """
 
 from __future__ import annotations

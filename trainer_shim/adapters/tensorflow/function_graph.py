@@ -1,7 +1,7 @@
 """What a traced function does to the resources it is given, read from its definition.
 
-An operation that is not known to only read may write; one whose state is neither in a
-variable nor in an iterator is named.
+An operation that is not known to be read-only may write. One whose state is neither in a variable
+nor in an iterator is named.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """TensorFlow without Keras' `fit`: everything that is hooked when the program imports it.
 
-A program trains by one of these; what it does by another one is found out and said.
+A program trains in one of these ways; if it also trains in another one, that is noticed and
+reported.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a program has learned from its framework, in order, so that it can be told again.
+"""What a program has been told by its framework, in order, so that it can be told again.
 
-Run again from its first line, a program does the same training steps in the same order; an
-answer is what a step returned, or a value that the program looked at between two steps. When it
-looks may depend on the clock: between two steps a look more or less changes no step. An answer
+When it is run again from its first line, a program does the same training steps in the same order.
+An answer is what a step returned, or a value that the program read between two steps. When it reads
+may depend on the clock, but one read more or less between two steps changes no step. An answer
 costs four bytes and its values; nothing is kept that the program was not given.
 """
 

@@ -1,7 +1,7 @@
-"""Keras' `fit` in a program that may also train by a loop of its own: who looks after it.
+"""Keras' `fit` in a program that may also train by a loop of its own: which adapter is in charge.
 
-A fit belongs to the adapter of Keras, and nothing here sees what it does, unless the
-program has already trained by a loop of its own. A program that does both is only parked.
+A fit belongs to Keras' adapter, and nothing here sees what it does, unless the program has already
+trained by a loop of its own. A program that does both can only be parked.
 """
 
 from __future__ import annotations

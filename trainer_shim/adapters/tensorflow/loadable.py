@@ -1,7 +1,7 @@
-"""What TensorFlow loads of an ended loop without Hermes: one `tf.train.Checkpoint` of the objects
-that hold what was trained, under the names that the program has for them.
+"""What TensorFlow can load of a finished loop without Hermes: one `tf.train.Checkpoint` of the
+objects that hold what was trained, under their names in the program.
 
-It holds what they are when the program ends: averages that it has put into its model, too.
+It holds what they are when the program ends, including averages that it has put into its model.
 """
 
 from __future__ import annotations

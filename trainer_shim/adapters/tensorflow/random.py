@@ -1,9 +1,9 @@
 """Random operations in a step, with their position where a checkpoint finds it: in a variable.
 
-The numbers are those of the plain operation, bit for bit. That one keeps a Philox
-generator in its kernel: the key is its seed, the upper half of the counter its second seed, and
-each execution moves the lower half on by 256 for each number. The stateless operations of
-TensorFlow take the same key and counter from outside.
+The numbers are those of the plain operation, bit for bit. That operation keeps a Philox generator
+in its kernel: the key is its seed, the upper half of the counter its second seed, and each
+execution moves the lower half on by 256 for each number. TensorFlow's stateless operations take the
+same key and counter as arguments.
 """
 
 from __future__ import annotations

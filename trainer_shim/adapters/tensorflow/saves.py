@@ -1,8 +1,8 @@
 """What a program saves itself while it trains, and what it finds of that when it starts.
 
-Run again, in the same folder, it must not find there what it wrote later than that: it is
-told of its own checkpoints what it was told then. What it saved is there already, and is not
-written again from variables that have not got their values back.
+When it is run again in the same folder, it must not find what it wrote there later. So it is told
+about its own checkpoints what it was told the first time. What it saved is there already, and is
+not written again from variables that have not got their values back yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The files of a checkpoint of TensorFlow's loops: one of JSON, one of the trained variables as raw
-arrays, and one of the other arrays, which two equal trainings need not share.
+"""The files of a checkpoint of TensorFlow loops: one of JSON, one of the trained variables as raw
+arrays, and one of the other arrays, which may differ between two equal trainings.
 
-Nothing in them is code. Arrays are bytes with the name of their type and their shape;
-strings come after their lengths.
+Nothing in them is code. Arrays are bytes with the name of their type and their shape; strings come
+after their lengths.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TensorFlow 1 programs, by tf.compat.v1: where a training step of a session ends, and its loss.
 
-Such a program is parked, or written down as an image of its processes; no checkpoint is made of it.
-Nothing is added to its graph, which may be finished already.
+Such a program is parked, or written to disk as an image of its processes; no checkpoint is made of
+it. Nothing is added to its graph, which may be finalized already.
 """
 
 from __future__ import annotations

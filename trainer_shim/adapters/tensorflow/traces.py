@@ -1,7 +1,7 @@
 """What is seen of a function while it is traced; above all its loss, which it differentiates.
 
-A step that returns its loss is left as it is. Only where no result can be the loss, it
-also assigns the loss to a variable of ours, in the same graph; nothing else is changed.
+A step that returns its loss is left as it is. Only if no result can be the loss, the step also
+assigns the loss to a variable of ours, in the same graph; nothing else is changed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The variables and iterators of a program, by the order in which it makes them.
 
-A variable that a step has written is *stale* when the program runs again and the step is
-not: its value is then not what it was. The first look at a stale variable between two steps is
-noticed, wherever it comes from (every access goes by the variable's handle), and the value seen
-belongs into the journal; then the variable is not stale any more, until the next step.
+A variable that a step has written is *stale* when the program runs again and the step does not: its
+value is then not what it was. The first read of a stale variable between two steps is noticed,
+wherever it comes from (every access goes through the variable's handle), and the value that was
+read belongs in the journal. After that the variable is not stale any more, until the next step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The classes of a PyTorch program's own objects: which are looked into, and how they are found.
+"""The classes of a PyTorch program's own objects: which of them are examined, and how they are
+found.
 
-A class is known by its name, and only what the program has defined by now is found under one.
+A class is known by its name, and only what the program has defined so far is found under a name.
 """
 
 from __future__ import annotations

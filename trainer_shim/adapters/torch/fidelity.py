@@ -1,6 +1,6 @@
-"""How true a resume of a PyTorch program is, as far as it is known by now.
+"""How exact a resume of a PyTorch program is, as far as is known by now.
 
-Never exact; and what is found out to stand in the way decides, the first of it by name.
+It is never exact. If something makes a resume impossible, the first such finding is the reason.
 """
 
 from __future__ import annotations

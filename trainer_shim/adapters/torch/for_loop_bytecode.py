@@ -1,8 +1,8 @@
 """The `for` statement that reads a DataLoader.
 
-Only a `for` statement can be begun in its middle, since its body is what a finished
-iteration leaves out. Batches that are taken in any other way are told apart here, by the
-instruction from which the iterator was called and by what stands between the two.
+Only a `for` statement can be begun in its middle, since its body is what a finished iteration
+leaves out. Batches that are taken in any other way are recognized here, by the instruction from
+which the iterator was called and by what stands between the two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The program's own variables: those of the functions it is in.
+"""The program's own variables: those of the functions that it is in.
 
-Plain values are copied and put back by name (see `program_state`); whatever else a variable
-holds is the program's to make again, and is left alone.
+Plain values are copied and restored by name (see `program_state`). Whatever else a variable holds
+is made again by the program, and is left alone.
 """
 
 from __future__ import annotations

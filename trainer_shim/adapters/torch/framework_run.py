@@ -1,9 +1,9 @@
-"""One call of a framework's own training loop: Lightning's `fit`, the Hugging Face `train`.
+"""One call of a framework's own training loop: Lightning's `fit`, or Hugging Face's `train`.
 
-The boundary of an iteration is where the framework has done all that follows a step of the
-optimizer. Run again, the program calls the same; before the first batch its loader is read up to
-the batch that comes next, without computing, and everything is put back. What the framework
-counts and keeps of its own is its `Driver`'s affair.
+An iteration ends where the framework has done everything that follows a step of the optimizer. A
+program that is run again makes the same call. Before the first batch, its loader is read up to the
+batch that comes next, without computing, and everything is restored. What the framework itself
+counts and keeps is handled by its `Driver`.
 """
 
 from __future__ import annotations

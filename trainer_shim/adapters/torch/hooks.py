@@ -1,6 +1,6 @@
 """Where PyTorch is hooked.
 
-A hook does what it replaces and tells the session; an iteration costs microseconds.
+A hook does what it replaces and tells the session; it costs an iteration microseconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Python's own iterators that variables and attributes of the program hold, and whether a pass over
-the data has taken from them.
+the data has taken items from them.
 
-Each is compared with what it was when the pass began: the lines between passes are run again
-and take from it as before, the lines in one are not.
+Each is compared with what it was when the pass began. The lines between passes are run again and
+take from it as before; the lines in a pass are not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""PyTorch Lightning: boundaries, logs and checkpoints of `fit`, script unchanged.
+"""PyTorch Lightning: boundaries, logs and checkpoints of `fit`, with the script unchanged.
 
-The boundary is after all that follows a batch in which an optimizer stepped: logging,
-validating, saving. Run again, `fit` begins its first epoch; before the first batch it becomes
-the checkpoint's epoch, its loops count as they did, and the loader is moved to its batch.
+An iteration ends after everything that follows a batch in which an optimizer stepped: logging,
+validating, saving. When the program is run again, `fit` begins its first epoch. Before the first
+batch, that becomes the checkpoint's epoch: its loops count as they did, and the loader is moved to
+its batch.
 """
 
 from __future__ import annotations

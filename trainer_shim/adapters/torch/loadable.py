@@ -1,9 +1,9 @@
-"""What PyTorch loads of an ended training without Hermes: plain state_dicts, and what a framework
-whose loop has trained makes of them.
+"""What PyTorch can load of a finished training without Hermes: plain state_dicts, and what a
+framework whose loop has trained makes of them.
 
-The values are the checkpoint's own copies, whatever has become of the models since; where no
-checkpoint is of the last step, those that were trained are as the program has left them. What
-cannot be written so has no such file, and is resumed all the same.
+The values are the checkpoint's own copies, whatever has become of the models since. If no
+checkpoint is of the last step, the models that were trained are written as the program has left
+them. What cannot be written in this form has no such file, and is resumed all the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the next pass over a DataLoader depends on.
 
-Of its samplers all is copied, for these say what is read next; of its data what a program
-counts there, and those arrays and long lists of before the first pass that the program has changed
-since: the others it makes again.
+All of its samplers is copied, since these say what is read next. Of its data, only what a program
+counts there is copied, and arrays and long lists from before the first pass that the program has
+changed since; it makes the others again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""PyTorch: boundaries, losses and checkpoints of training loops, script unchanged.
+"""PyTorch: boundaries, losses and checkpoints of training loops, with the script unchanged.
 
-A program that seeds itself computes, bit for bit, what it computes without Hermes.
-Restored, it runs from its first line; passes over its loaders that had ended are empty, and
-the one under way goes on after its last batch with the parameters, optimizers, schedulers and
-random numbers of then. What a loop keeps in Python objects is not known to be complete, so a
-resume is never called exact; what cannot be rebuilt at all is found out, and only parks.
+A program that seeds itself computes, bit for bit, what it computes without Hermes. When it is
+restored, it runs from its first line. Passes over its loaders that had ended are empty, and the one
+under way goes on after its last batch, with the parameters, optimizers, schedulers and random
+numbers of that moment. What a loop keeps in Python objects is not known to be complete, so a resume
+is never called exact. A program that cannot be rebuilt at all is recognized, and can only be
+parked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The models, optimizers, schedulers, scalers and loaders of a program: found, copied, set.
+"""The models, optimizers, schedulers, scalers and loaders of a program: found, copied, restored.
 
-They are found by their constructors and known by the order in which they were made. A
-program that is run again makes them again; before anything is set, every name, shape and type
-is compared, so a checkpoint fits whole or is refused whole.
+They are found by their constructors and known by the order in which they were made, since a program
+that is run again makes them again. Before anything is restored, every name, shape and type is
+compared, so a checkpoint fits as a whole or is refused as a whole.
 """
 
 from __future__ import annotations

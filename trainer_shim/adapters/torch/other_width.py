@@ -1,9 +1,9 @@
 """A program that goes on in more or fewer processes than its checkpoint is of.
 
-What depends on their number, such as its rank and its share of the data, a program computes again
-when it is run again; what it has learned is the checkpoint's. The two are told apart by what a
-value was when the program first came there. Where the checkpoint still has that, it stays what
-the program has made of it in as many processes as there are now.
+What depends on their number, such as a rank and its share of the data, is computed again when the
+program is run again; what was learned comes from the checkpoint. The two are distinguished by the
+value that a variable had when the program first came there. If the checkpoint still has that value,
+the variable keeps what the program has just given it for the current number of processes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Values as a checkpoint holds them: a tree of JSON, with raw bytes for what is large.
+"""Values as a checkpoint holds them: a tree of JSON, with raw bytes for large values.
 
-Nothing is pickled, and nothing that is read back can run code. A packed value shares no
-memory with the program's. A value that belongs to something else (a function, an open file)
-is not packed: `Unplain` says so, and whoever packs decides what that means. The way back is
-`pack`.
+Nothing is pickled, and nothing that is read back can run code. A packed value shares no memory with
+the program's. A value that belongs to something else (a function, an open file) is not packed:
+`Unplain` is raised, and the caller decides what that means. `Unpacker` is the way back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What passes that are over have left in variables, for the lines between them to find again.
+"""What finished passes have left in variables, for the lines between them to find again.
 
-A value that has not changed since the pass before is kept once. All values together may
-take `_MOST` bytes; beyond, only the newest value of each variable is kept and stands for those
-of earlier passes: what these lines made of them comes back with the checkpoint itself.
+A value that has not changed since the previous pass is kept once. All values together may take
+`_MOST` bytes. Beyond that, only the newest value of each variable is kept, and stands for those of
+earlier passes: what these lines made of them is restored with the checkpoint itself.
 """
 
 from __future__ import annotations

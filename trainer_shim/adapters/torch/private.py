@@ -1,8 +1,8 @@
-"""What the adapter relies on that no public interface of PyTorch, Python, Lightning or
-Transformers promises.
+"""What the adapter relies on that no public interface of PyTorch, Python, Lightning or Transformers
+promises.
 
-All of it is listed here. With a name missing nothing is hooked, and with an untested
-version nothing is saved; either way the reason names it.
+All of it is listed here. If a name is missing nothing is hooked, and with an untested version
+nothing is saved; in either case the reason names it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A PyTorch program as a whole at one moment: copied for a checkpoint, and put back.
+"""A PyTorch program as a whole at one moment: copied for a checkpoint, and restored.
 
-What makes a program another one than that of the checkpoint is found out before anything
-is set; what a class of the program's own raises while it is read never ends its training.
+If the program is not the one of the checkpoint, this is noticed before anything is restored. What
+one of the program's own classes raises while it is read never ends the training.
 """
 
 from __future__ import annotations

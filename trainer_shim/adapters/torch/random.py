@@ -1,6 +1,6 @@
-"""The global generators of random numbers: Python's, NumPy's and PyTorch's.
+"""The global random number generators: Python's, NumPy's and PyTorch's.
 
-NumPy's is copied if the program has imported NumPy, a device's if it has been used.
+NumPy's is copied if the program has imported NumPy, and a device's if it has been used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batches that the program takes from a loader by `next`, beside the loop that trains.
 
-Lines before the training and between its passes take them once more when the program is run
-again. Lines within a pass do not: a program in which these take batches of an iterator that is
-there afterward only parks.
+Lines before the training and between its passes take them once more when the program is run again.
+Lines within a pass do not: if these take batches of an iterator that still exists afterward, the
+program can only be parked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The files of a checkpoint of PyTorch's state.
 
-JSON and raw bytes, so reading a checkpoint from elsewhere runs none of its contents. What
-training has come to, the values of modules and optimizers, is a file of its own: two trainings are
-the same if that is, whatever else their programs had in hand. What a TorchSnapshot is given was
-copied already; it only writes.
+They are JSON and raw bytes, so reading a checkpoint from elsewhere executes nothing. What was
+trained, the values of modules and optimizers, is a file of its own: two trainings are the same if
+that file is, whatever else their programs held. What a TorchSnapshot is given was copied already;
+it only writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tensor's values as a checkpoint holds them: shared with nobody, and put back as they were."""
+"""A tensor's values as a checkpoint holds them: shared with nothing, and restored as they were."""
 
 from __future__ import annotations
 

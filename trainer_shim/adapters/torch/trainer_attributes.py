@@ -1,7 +1,7 @@
 """What the objects of a framework's trainer keep in attributes: callbacks, loops, loggers.
 
-Each is found again by its place in a list and its class; of its attributes those that are
-plain values are copied and put back, the others are the program's, or the framework's, to make.
+Each object is found again by its place in a list and its class. Its attributes that are plain
+values are copied and restored; the program, or the framework, makes the others again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The frameworks on PyTorch that have a training loop of their own.
 
-One that lacks a name that its adapter relies on is left as it is, and says so once it
+A framework that lacks a name which its adapter relies on is left as it is, and says so once it
 trains: a program may import it for something else.
 """
 

@@ -1,8 +1,8 @@
-"""The Hugging Face Trainer: boundaries, logs and checkpoints of `train`, script unchanged.
+"""The Hugging Face Trainer: boundaries, logs and checkpoints of `train`, with the script unchanged.
 
-The boundary is after all that follows a step of the optimizer: logging, evaluating, saving.
-Run again, `train` begins with the checkpoint's epoch, and that epoch with the batch that came
-next; what it counts in variables of its own is set in them.
+An iteration ends after everything that follows a step of the optimizer: logging, evaluating,
+saving. When the program is run again, `train` begins with the checkpoint's epoch, and that epoch
+with the batch that came next; what it counts in variables of its own is set in them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Values that a program makes before its first pass: large ones, its data as a rule, and
-collections.
+"""Values that a program makes before its first pass: large ones, usually its data, and collections.
 
-What is there before the first pass, and still the same at a checkpoint, the program makes
-again; it is compared then and not copied. Tensors and arrays are compared by their contents,
-collections by what they hold. So it is found out, too, that a collection which cannot be copied has
-changed since.
+What exists before the first pass, and is still the same at a checkpoint, is made again by the
+program, so it is only compared and not copied: tensors and arrays by their contents, collections by
+what they hold. This also shows if a collection that cannot be copied has changed since.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU slots: each a set of cores, or a share of one, that one trial at a time is bound to."""
+"""CPU slots: each is a set of cores, or a share of one, to which one trial at a time is bound."""
 
 from __future__ import annotations
 

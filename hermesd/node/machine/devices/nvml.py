@@ -1,8 +1,8 @@
 """NVIDIA GPUs, through the driver's management library.
 
-Every call goes to one thread of its own, which is waited for neither for ever nor at the end
-(a hung driver must not stop the daemon, nor keep it), and a machine without a driver simply has no
-GPU, and says so. A GPU is released when the driver lists none of our processes on it any more.
+All calls are made in one thread of its own, for which nobody waits forever, since a hung driver
+must neither stop the daemon nor keep it from ending. A machine without a driver simply has no GPU,
+and says so. A GPU counts as released when the driver lists none of our processes on it any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All devices of a machine, whatever kind they are of."""
+"""All devices of a machine, of whatever kind."""
 
 from __future__ import annotations
 
