@@ -82,7 +82,7 @@ class Spoilt:
 @dataclass(frozen=True, slots=True)
 class ImageGivenUp:
     """No node was fit for a trial's image of processes, or had as many devices as that is of, for
-    so long that it goes on from the checkpoint before."""
+    so long that it goes on from the checkpoint before, or from its beginning."""
 
     trial: TrialId
 

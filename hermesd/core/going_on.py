@@ -56,19 +56,24 @@ def image_misfit(state: Tables, trial: Trial, saved: Checkpoint, node: NodeId) -
 
 
 def hopeless_image(state: Tables, trial: Trial) -> bool:
-    """Whether the trial waits with an image that no node fits which will stay, and has a checkpoint
-    before it that can be had."""
+    """Whether the trial waits with an image that no node fits which will stay, though it could go
+    on there from the checkpoint before it, or from its beginning."""
     newest, older = trial.checkpoint, trial.before_image
-    if newest is None or older is None or trial.phase is not Phase.WAITING or not trial.candidate:
+    if newest is None or trial.phase is not Phase.WAITING or not trial.candidate:
         return False
-    if waits_parked(trial) or not (_is_there(state, newest) and _is_there(state, older)):
+    if not goes_on_from_image(trial) or (older is None and not _has_own_beginning(trial)):
         return False
-    pool = state.studies[trial.spec.study].pool
-    return all(
-        node.pool != pool or node.lost or node.left or node.leaving or _is_suspect(state, node)
-        or image_misfit(state, trial, newest, node.id) != ""
-        for node in state.nodes.values()
-    )  # fmt: skip
+    if waits_parked(trial) or not _is_there(state, newest):
+        return False
+    if older is not None and not _is_there(state, older):
+        return False
+    pool, one_stays = state.studies[trial.spec.study].pool, False
+    for node in state.nodes.values():
+        if node.pool == pool and not (node.lost or node.left or node.leaving):
+            one_stays = True
+            if not (_is_suspect(state, node) or image_misfit(state, trial, newest, node.id)):
+                return False
+    return one_stays
 
 
 def _is_suspect(state: Tables, node: Node) -> bool:
@@ -78,10 +83,12 @@ def _is_suspect(state: Tables, node: Node) -> bool:
 
 def image_given_up_at(trial: Trial) -> Time:
     """Until when a trial waits for a node that its image fits: for as long as it takes to train
-    again what it has trained since its checkpoint before."""
+    again what it has trained since its checkpoint before, or since its beginning."""
     newest, older = trial.checkpoint, trial.before_image
-    if newest is None or older is None:
+    if newest is None:
         return math.inf
+    if older is None:  # its steps may not be known
+        return trial.rested + max(PATIENCE_SECONDS, trial.use.busy_seconds)
     return trial.rested + _patience_seconds(trial, newest.step - older.step)
 
 
@@ -122,9 +129,17 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
         return back
     if trial.keeps_width and trial.checkpoint is not None:
         return replace(trial, freed=trial.checkpoint.id)
-    if trial.forked or trial.result or trial.spec.root:
-        return None
-    return replace(trial, checkpoint=None, copied=None, copying=None)
+    return without_checkpoints(trial) if _has_own_beginning(trial) else None
+
+
+def without_checkpoints(trial: Trial) -> Trial:
+    """The trial with nothing that it could go on from but its beginning."""
+    return replace(trial, checkpoint=None, copied=None, copying=None, before_image=None)
+
+
+def _has_own_beginning(trial: Trial) -> bool:
+    """Whether nothing of others or of a result is lost if it is begun anew."""
+    return not (trial.forked or trial.result or trial.spec.root)
 
 
 def _is_there(state: Tables, checkpoint: Checkpoint) -> bool:

@@ -464,8 +464,8 @@ class Tables:
         self.expired: dict[DeviceId, None] = {}
         #: The trials that wait and are kept by their process.
         self.parked: dict[TrialId, None] = {}
-        #: Those that wait with what maybe no node can use: an image of processes, and a checkpoint
-        #: before it that is none; or a checkpoint that is of one number of devices alone.
+        #: Those that wait with what maybe no node can use: an image of processes, or a checkpoint
+        #: that is of one number of devices alone.
         self.demanding: dict[TrialId, None] = {}
         #: The trials that a suspending run makes room for.
         self.reserved: dict[TrialId, DeviceId] = {}
@@ -674,8 +674,10 @@ class Tables:
             self.parked[trial_id] = None
         else:
             self.parked.pop(trial_id, None)
-        study = self.studies[trial.spec.study]
-        demands = trial.before_image is not None or (study.elastic and pinned(trial, study) > 0)
+        study, saved = self.studies[trial.spec.study], trial.checkpoint
+        is_image = saved is not None and saved.image_of != ""
+        on_image = trial.before_image is not None or (is_image and not waits_parked(trial))
+        demands = on_image or (study.elastic and pinned(trial, study) > 0)
         if demands and trial.phase is Phase.WAITING:
             self.demanding[trial_id] = None
         else:

@@ -17,7 +17,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.fold.checkpoints import loadable
-from hermesd.core.going_on import image_given_up_at
+from hermesd.core.going_on import hopeless_image, image_given_up_at
 from hermesd.core.model import Fidelity
 from tests.core.playbook import Playbook, checkpointed, joined, play, run, started, written
 
@@ -83,7 +83,8 @@ def older(book: Playbook) -> Playbook:
 
 def test_it_goes_on_from_the_checkpoint_before_once_no_node_fits_for_long(older: Playbook) -> None:
     older.tell(joined(1, node="m")).expect()
-    assert "if none fits it in 60 s, it goes on from its checkpoint of step 2" in _why(older)
+    expected = "if its image fits no node in 60 s, it goes on from its checkpoint of step 2"
+    assert expected in _why(older)
     older.at(59).expect().at(60).expect("launch s/0#2 on m/0 from s/0#1@2")
     assert "back at step 2: no node can bring back the image of its processes" in _why(older)
     assert older.trial().step == 2
@@ -141,8 +142,39 @@ def test_a_node_that_could_not_bring_it_back_is_asked_no_more(book: Playbook) ->
     book.tell(NodeUndrained("n", "r2")).expect("launch s/0#3 on n/0 from s/0#1@5")
 
 
-def test_one_without_a_checkpoint_before_waits(book: Playbook) -> None:
-    book.tell(joined(1, node="m")).expect().at(10_000).expect()
+def test_one_without_a_checkpoint_before_begins_anew_once_no_node_fits_for_long(
+    book: Playbook,
+) -> None:
+    book.tell(joined(1, node="m")).expect()
+    assert "if its image fits no node in 60 s, it goes on from its beginning" in _why(book)
+    book.at(59).expect().at(60).expect("launch s/0#2 on m/0", "drop s/0 on n")
+    trial = book.trial()
+    assert (trial.step, trial.checkpoint) == (0, None)
+    assert "from the beginning: no node can bring back the image of its processes" in _why(book)
+    book.tell(started("s/0#2"), checkpointed("s/0#2", 1)).expect()
+    known = book.trial().checkpoint
+    assert known is not None
+    assert (known.step, known.image_of) == (1, "")
+
+
+def test_one_without_a_checkpoint_before_waits_as_long_as_it_has_trained(book: Playbook) -> None:
+    trial = book.trial()
+    longer = replace(trial, use=replace(trial.use, busy_seconds=7_200.0))
+    assert image_given_up_at(longer) == 7_200.0
+
+
+def test_an_image_is_not_given_up_while_no_node_could_take_the_trial(older: Playbook) -> None:
+    older.at(10_000).expect()
+    older.tell(NodeUndrained("n", "r2")).expect("launch s/0#2 on n/0 from s/0#1@5")
+
+
+def test_what_began_from_a_checkpoint_of_another_waits_for_a_node_that_its_image_fits(
+    book: Playbook,
+) -> None:
+    book.tell(joined(1, node="m"))
+    trial = book.trial()
+    assert hopeless_image(book.state, trial)
+    assert not hopeless_image(book.state, replace(trial, forked=trial.checkpoint))
 
 
 def test_people_are_given_what_they_can_load(book: Playbook) -> None:

@@ -370,15 +370,15 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
 
 def _form(state: State, trial: Trial, now: Time) -> str:
     """In which form it is kept if it is not in memory, and why."""
-    kept, saved = trial.kept, trial.checkpoint
-    if kept is None or kept.tier is not Tier.CHECKPOINT or saved is None or not saved.why:
-        return ""
-    form = "an image of its processes" if saved.image_of else "a checkpoint"
-    words, older = f"; it is kept as {form}: {saved.why}", trial.before_image
-    if older is not None and hopeless_image(state, trial):
+    kept, saved, older = trial.kept, trial.checkpoint, trial.before_image
+    words = ""
+    if kept is not None and kept.tier is Tier.CHECKPOINT and saved is not None and saved.why:
+        form = "an image of its processes" if saved.image_of else "a checkpoint"
+        words = f"; it is kept as {form}: {saved.why}"
+    if hopeless_image(state, trial):
         left = max(0.0, image_given_up_at(trial) - now)
-        words += f"; if none fits it in {left:.0f} s, it goes on from its checkpoint of step"
-        words += f" {older.step}"
+        place = f"its checkpoint of step {older.step}" if older is not None else "its beginning"
+        words += f"; if its image fits no node in {left:.0f} s, it goes on from {place}"
     return words
 
 

@@ -21,7 +21,12 @@ from hermesd.core.events import (
     WidthGivenUp,
 )
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import IMAGE_GIVEN_UP, goes_on_from_image, without_width
+from hermesd.core.going_on import (
+    IMAGE_GIVEN_UP,
+    goes_on_from_image,
+    without_checkpoints,
+    without_width,
+)
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Copying, Ending, Trial, remembered
@@ -163,11 +168,19 @@ def dispensable(state: Tables, trial: Trial, node: NodeId) -> bool:
 
 def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
     trial = state.trial(event.trial)
-    older = trial.before_image
-    if older is None or trial.phase is not Phase.WAITING or trial.run is not None:
-        raise Rejected(f"{trial.id} has no checkpoint before an image, or does not wait")
-    back = gone_back(state, trial, older.id)
-    state.put(replace(back, reason=f"back at step {older.step}: {IMAGE_GIVEN_UP}"))
+    older, images = trial.before_image, (trial.checkpoint, trial.copied)
+    if trial.phase is not Phase.WAITING or trial.run is not None:
+        raise Rejected(f"{trial.id} does not wait")
+    if older is not None:
+        back = gone_back(state, trial, older.id)
+        state.put(replace(back, reason=f"back at step {older.step}: {IMAGE_GIVEN_UP}"))
+        return
+    if not goes_on_from_image(trial):
+        raise Rejected(f"{trial.id} goes on from no image")
+    back = progress.rewound(without_checkpoints(trial))
+    for each in images:
+        _leave_over(state, back, each)
+    state.put(replace(back, reason=f"from the beginning: {IMAGE_GIVEN_UP}"))
 
 
 def fold_width_given_up(state: Tables, event: WidthGivenUp) -> None:
