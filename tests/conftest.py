@@ -72,6 +72,7 @@ ALLOWED_SKIPS = (
     r"no process images here: .*",  # a container may forbid namespaces
     r"no (Rscript|awk|bash|cc|node|perl|/usr/bin/python3) here",  # programs for images
     r"no packages of Node.js here",  # nor a registry to have them from
+    r"no io_uring here",
     r"no libfaketime here",
     r"no (ip|nsenter|ip and no nsenter) here",
     r"no network namespaces here.*",

@@ -139,6 +139,18 @@ with open("data") as file:
     for step in range(70):
         print(file.readline().strip(), flush=True); rest()
 """),
+    "shared memory as a folder": python("""
+import os, shutil
+folder = "/dev/shm/cache-of-images"
+shutil.rmtree(folder, ignore_errors=True)
+os.makedirs(folder + "/empty")
+open(folder + "/n", "w").write("0")
+for step in range(70):
+    n = int(open(folder + "/n").read()) + 1
+    open(folder + "/n", "w").write(str(n))
+    print(n, os.listdir(folder + "/empty"), flush=True); rest()
+shutil.rmtree(folder)
+"""),
     "mmap": python("""
 import mmap
 open("map", "wb").write(bytes(4096))

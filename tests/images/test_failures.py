@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -139,6 +141,60 @@ def test_what_cannot_be_imaged_is_parked_and_goes_on(
     assert reason in told["reason"]
     trial.resume()
     _ends_as_undisturbed(trial, tmp_path)
+
+
+_TCP = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname()); end, _ = server.accept()
+"""
+_IO_URING = """
+import ctypes
+setup, entries, parameters = 425, 4, (ctypes.c_char * 256)()
+if ctypes.CDLL(None).syscall(setup, entries, parameters) < 0: print("refused", flush=True)
+"""
+_PEER = """
+import socket
+client = socket.socket(socket.AF_UNIX); client.connect("../../peer")
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (_TCP, "it has an open network connection (TCP)"),
+        (_IO_URING, "it uses io_uring"),
+        (_PEER, "it is connected to a program outside of the trial"),
+    ],
+    ids=["tcp", "io_uring", "peer"],
+)
+def test_what_an_image_cannot_hold_is_named_and_the_program_goes_on(
+    tmp_path: Path, tool: str, source: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if subprocess.check_output([sys.executable, "-c", source.partition("client")[0]]):
+        pytest.skip("no io_uring here")
+    monkeypatch.chdir(tmp_path)  # paths of sockets are short
+    loop = "for step in range(70): print(step, flush=True); rest()"
+    program = python(source + loop)
+    trial = WorldTrial(tmp_path / "t", [sys.executable, "main.py"], criu=tool)
+    lay_out(program, trial.directory / "work")
+    with socket.socket(socket.AF_UNIX) as peer, ExitStack() as ends:
+        peer.bind("peer")
+        peer.listen()
+        trial.launch()
+        try:
+            begun(trial)
+            if source is _PEER:
+                ends.enter_context(peer.accept()[0])
+            trial.suspend("checkpoint")
+            assert reason in trial.until("checkpoint_failed")["reason"]
+            trial.until("parked")
+            trial.resume()
+            trial.until("completed")
+            trial.quit()
+        finally:
+            trial.end()
+    assert trial.output == "".join(f"{step}\n" for step in range(70))
 
 
 @pytest.mark.root

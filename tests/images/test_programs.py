@@ -18,9 +18,16 @@ from tests.images.driving import (
     undisturbed,
     wait_for_more,
 )
-from tests.images.programs import PROGRAMS
+from tests.images.programs import PROGRAMS, Program, python
 
 pytestmark = pytest.mark.image
+
+ELSEWHERE = """
+written, added = open("../../elsewhere/written", "w"), open("../../elsewhere/added", "a")
+for step in range(70):
+    for file in (written, added): print(step, file=file, flush=True)
+    print(step, flush=True); rest()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,7 @@ def test_a_program_that_is_suspended_as_an_image_comes_to_the_same(
         "fifo",
         "unix server",
         "deleted open file",
+        "shared memory as a folder",
     ],
 )
 def test_a_program_that_goes_back_to_an_image_comes_to_the_same(
@@ -69,14 +77,36 @@ def test_a_program_that_goes_back_to_an_image_comes_to_the_same(
 ) -> None:
     program = PROGRAMS[name]
     output, files = undisturbed(program, tmp_path / "plain")
-    trial, path = WorldTrial(tmp_path / "t", argv(program), criu=tool), None
+    trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
+    assert _gone_back(trial, program, len(output) // 4) == output
+    assert files_in(trial.directory / "work") == files
+
+
+def test_files_elsewhere_are_cut_if_a_program_that_goes_back_writes_them_and_not_if_it_adds_to_them(
+    tmp_path: Path, tool: str
+) -> None:
+    program, elsewhere = python(ELSEWHERE), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    output = "".join(f"{step}\n" for step in range(70))
+    trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
+    assert _gone_back(trial, program, len(output) // 4) == output
+    assert (elsewhere / "written").read_text() == output
+    added = (elsewhere / "added").read_text()
+    assert added != output
+    assert list(dict.fromkeys(added.split())) == output.split()
+
+
+def _gone_back(trial: WorldTrial, program: Program, letters: int) -> str:
+    """What the program prints if it is killed after it has printed so many letters more than when
+    an image of it was made, and goes on from that."""
     lay_out(program, trial.directory / "work")
+    path = None
     try:
         for is_saved in (True, False):
             trial.launch()
             trial.start(restore=path)
             trial.until("started")
-            wait_for_more(trial, len(output) // 4)
+            wait_for_more(trial, letters)
             if is_saved:
                 trial.suspend("checkpoint")
                 path = trial.until("suspended")["checkpoint"]["path"]
@@ -87,5 +117,4 @@ def test_a_program_that_goes_back_to_an_image_comes_to_the_same(
         trial.quit()
     finally:
         trial.end()
-    assert trial.output == output
-    assert files_in(trial.directory / "work") == files
+    return trial.output

@@ -27,6 +27,9 @@ SOUND: dict[str, Any] = {
     "kept": {"there": ["a", "b", "b/c"], "links": {"a": "b/c"}},
     "laid_out": {"b/c": [1, 2]},
     "outside": {"/usr/bin/python3": 7},
+    "written": {"/var/log/of-it": 7},
+    "appended": ["/var/log/of-all"],
+    "shared_folders": ["cache"],
     "parameters": {},
     "step": 5,
 }

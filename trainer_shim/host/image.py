@@ -19,7 +19,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
@@ -56,7 +56,11 @@ _SAID: Mapping[str, type] = {
     **dict.fromkeys(("clocks", "host", "kept", "laid_out", "parameters"), dict),
     **{"directory": str, "features": list, "step": int},
 }
+# What it says of files elsewhere, each by a number.
+_OUTSIDE = ("outside", "written", "databases")
 TAKEN = "the number of a process of it is taken here"
+_IO_URING = "anon_inode:[io_uring]"
+_PEER = "it is connected to a program outside of the trial"
 # What CRIU says of what it cannot hold, in other words.
 _REASONS = (
     ("Connected TCP socket", "it has an open network connection (TCP)"),
@@ -67,11 +71,11 @@ _REASONS = (
         "a filter of system calls (seccomp) is on it, as in a container or a service of systemd",
     ),
     ("SysVIPC", "it has shared memory of System V"),
-    ("io_uring", "it uses io_uring"),
     ("tty", "it has a terminal open"),
     ("/dev/nvidia", "it uses a GPU"),
     ("ptrace", "it is being debugged, or debugs another process"),
-    ("Can't dump half of stream unix", "it is connected to a program outside of the trial"),
+    ("Can't dump half of stream unix", _PEER),
+    ("External socket is used", _PEER),
     ("Can't fork for", TAKEN),
     ("Unsupported", "it uses something that CRIU does not know"),
 )
@@ -128,14 +132,21 @@ def misfit(manifest: Mapping[str, Any], directory: str, gpu: str) -> str:
         here = path if inside.startswith(os.pardir) else os.path.join(directory, inside)
         if not os.path.exists(here) or os.stat(here).st_ino != number:
             lacking.append(f"{inside} itself (SQLite holds it open, and takes no copy for it)")
-    for path, size in manifest.get("outside", {}).items():
-        try:
-            found = f"has {os.path.getsize(path)}" if os.path.getsize(path) != size else ""
-        except OSError as error:
-            found = f"says: {error.strerror}"
-        if found:
-            lacking.append(f"{path} of {size} bytes (it {found})")
+    lacking += _lacking_files(manifest.get("outside", {}), may_have_grown=False)
+    lacking += _lacking_files(manifest.get("written", {}), may_have_grown=True)
+    lacking += _lacking_files(dict.fromkeys(manifest.get("appended", ()), 0), may_have_grown=True)
     return f"this machine lacks {', '.join(lacking[:5])}" if lacking else ""
+
+
+def _lacking_files(sizes: Mapping[str, int], may_have_grown: bool) -> Iterator[str]:
+    for path, size in sizes.items():
+        try:
+            found = os.path.getsize(path)
+        except OSError as error:
+            yield f"{path} of {size} bytes (it says: {error.strerror})"
+            continue
+        if found < size or (found > size and not may_have_grown):
+            yield f"{path} of {size} bytes (it has {found})"
 
 
 def read(path: str) -> dict[str, Any]:
@@ -160,15 +171,15 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
         if not isinstance(manifest.get(name), kind):
             raise ImageError(f"its manifest does not say {name}")
     clocks, kept = manifest["clocks"], manifest["kept"]
-    there, links, outside = kept.get("there"), kept.get("links"), manifest.get("outside", {})
-    stamps = list(manifest["laid_out"].values())
+    there, links = kept.get("there"), kept.get("links")
+    stamps, folders = list(manifest["laid_out"].values()), manifest.get("shared_folders", [])
     if not (
         _are(str, there, list)
         and _are(str, links, dict)
         and all(_are(str, kept.get(name, []), list) for name in ("folders", "fifos"))
         and _are(str, manifest["features"], list)
-        and _are(int, outside, dict)
-        and _are(int, manifest.get("databases", {}), dict)
+        and all(_are(int, manifest.get(name, {}), dict) for name in _OUTSIDE)
+        and all(_are(str, names, list) for names in (folders, manifest.get("appended", [])))
         and _are(int, manifest.get("away", []), list)
         and isinstance(manifest.get("gpu", ""), str)
         and all(_are(int, stamp, list) for stamp in stamps)
@@ -177,9 +188,9 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
         and _is_plain(manifest["directory"].lstrip(os.sep))
     ):
         raise ImageError("its manifest says what no host has written")
-    folders = {folder for name in there for folder in _above(name)}
-    wrong = [name for name in (*there, *links) if not _is_plain(name)]
-    if wrong or not folders.isdisjoint(links):
+    above = {folder for name in there for folder in _above(name)}
+    wrong = [name for name in (*there, *links, *folders) if not _is_plain(name)]
+    if wrong or not above.isdisjoint(links):
         raise ImageError(f"it has files outside of its folder: {(wrong or sorted(links))[0][:80]}")
 
 
@@ -234,16 +245,18 @@ def take(
         os.mkdir(processes, 0o700)
         clocks = world.enter_clocks(source.pid)  # CRIU, too
         with _named(source.pid):
-            _dump([criu, "dump", "-t", str(source.pid), "-D", processes, *_DUMP_ONLY], scratch)
+            _dump(criu, source.pid, processes, scratch)
             outside = _outside(source.pid, str(fields.get("directory", source.folder)))
             databases = _databases(source.pid)
             files = _keep_files(source, os.path.join(builder.partial, _FILES))
-            _keep_segments(source.pid, os.path.join(builder.partial, _SEGMENTS))
+            segments = os.path.join(builder.partial, _SEGMENTS)
+            folders = _keep_segments(source.pid, segments, is_own=os.path.ismount(scratch))
         dumped()
         _compress(builder, processes)
         builder.adopt()
-        said = {"form": FORM, "features": features(), "clocks": clocks, "outside": outside}
+        said = {"form": FORM, "features": features(), "clocks": clocks, **outside}
         said |= {"kept": files, "laid_out": source.laid_out, "databases": databases}
+        said |= {"shared_folders": folders}
         return builder.finish({**fields, **said})
 
 
@@ -259,7 +272,10 @@ def bring_back(
     serving.begin(os.path.join(path, _PROCESSES))  # it is ready when all is verified
     manifest = checkpoint_dir.verify(path)
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
-    _return_segments(os.path.join(path, _SEGMENTS))
+    _return_segments(os.path.join(path, _SEGMENTS), manifest.get("shared_folders", []))
+    for written, size in manifest.get("written", {}).items():
+        if os.path.getsize(written) > size:  # it goes on writing from there
+            os.truncate(written, size)
     inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
     command = _command([criu, "restore", "-d", "-S", "--stream", "-D", ".", *inherited], scratch)
     for fd in ends.values():
@@ -297,8 +313,11 @@ def _named(root: int) -> Iterator[None]:
         raise ImageBroken(str(error)) from error
 
 
-def _dump(words: list[str], scratch: str) -> None:
+def _dump(criu: str, pid: int, processes: str, scratch: str) -> None:
+    words = [criu, "dump", "-t", str(pid), "-D", processes, *_DUMP_ONLY]
     command = _command(words, scratch)
+    if any(_IO_URING in {*_mapped(each), *dict(_opened(each))} for each in _tree(pid)):
+        raise ImageError("it uses io_uring")  # CRIU fails without a word of it
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -390,12 +409,27 @@ def _is_same(path: str, other: str) -> bool:
 # Shared memory that has a name: files that are gone after a reboot, and on other machines.
 
 
-def _keep_segments(root: int, kept: str) -> None:
-    """Copy the segments that the processes of a tree have mapped."""
-    segments = {path for pid in _tree(root) for path in _mapped(pid) if os.path.isfile(path)}
-    for path in segments:
-        os.makedirs(kept, exist_ok=True)
-        shutil.copy2(path, kept)
+def _keep_segments(root: int, kept: str, is_own: bool) -> list[str]:
+    """Copy the files there; what folders there are. Of a world that has its own all are kept but
+    what others use, of trials that came from the same zygote; of the machine's, those that the
+    processes of the tree have mapped."""
+    tree, folders = _tree(root), []
+    if is_own:
+        there = scan(SHARED_MEMORY)
+        folders = [name for name, stamp in there.items() if not stamp]
+        others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - tree
+        used = {path for pid in others for path in (*_mapped(pid), *dict(_opened(pid)))}
+        files = {os.path.join(SHARED_MEMORY, name) for name, stamp in there.items() if stamp} - used
+    else:
+        mapped = {path for pid in tree for path in _mapped(pid)}
+        files = {path for path in mapped if path.startswith(SHARED_MEMORY + os.sep)}
+    for path in files:
+        target = os.path.join(kept, os.path.relpath(path, SHARED_MEMORY))
+        with contextlib.suppress(FileNotFoundError):  # it was another trial's, and is gone
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copy2(path, target)
+    return folders
 
 
 def forget_names(path: str) -> None:
@@ -405,25 +439,44 @@ def forget_names(path: str) -> None:
     deleted_files.forget(os.listdir(kept) if os.path.isdir(kept) else ())
 
 
-def _return_segments(kept: str) -> None:
-    for name in os.listdir(kept) if os.path.isdir(kept) else ():
-        shutil.copy2(os.path.join(kept, name), os.path.join(SHARED_MEMORY, name))
+def _return_segments(kept: str, folders: Iterable[str]) -> None:
+    for name in folders:
+        os.makedirs(os.path.join(SHARED_MEMORY, name), exist_ok=True)
+    for name, stamp in scan(kept).items():
+        if stamp:
+            shutil.copy2(os.path.join(kept, name), os.path.join(SHARED_MEMORY, name))
 
 
-def _outside(root: int, directory: str) -> dict[str, int]:
-    """The sizes of the files that the processes of a tree have mapped or open, which it finds again
-    only if they are the same: its interpreter, libraries, data. Not those in the trial's own
-    directory, nor in shared memory."""
-    paths: set[str] = set()
+def _outside(root: int, directory: str) -> dict[str, Any]:
+    """The files that the processes of a tree have mapped or open, by how it finds them again: those
+    of `outside` only with the same size, such as its interpreter, libraries and data; those of
+    `written`, which it only writes to, cut to it; those of `appended`, where others may write, too,
+    as they are. Not those in the trial's own directory, nor in shared memory."""
+    same: set[str] = set()
+    written: set[str] = set()
+    appended: set[str] = set()
     for pid in _tree(root):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
-            paths.update(line.split(maxsplit=5)[-1].rstrip("\n") for line in file)
-        with contextlib.suppress(OSError):
-            for fd in os.scandir(f"/proc/{pid}/fd"):
-                paths.add(os.readlink(fd.path))
+        same |= _mapped(pid)
+        for path, flags in _opened(pid):
+            if flags & os.O_ACCMODE != os.O_WRONLY:
+                same.add(path)
+            else:
+                (appended if flags & os.O_APPEND else written).add(path)
     own = (directory + os.sep, SHARED_MEMORY + os.sep, "/proc/", "/sys/", "/dev/")
-    outside = (path for path in paths if path.startswith("/") and not path.startswith(own))
-    return {path: os.path.getsize(path) for path in sorted(outside) if os.path.isfile(path)}
+
+    def sizes(paths: Iterable[str]) -> dict[str, int]:
+        return {
+            path: os.path.getsize(path)
+            for path in sorted(paths)
+            if path.startswith("/") and not path.startswith(own) and os.path.isfile(path)
+        }
+
+    cut = written - appended
+    return {
+        "outside": sizes((same | written) - cut),
+        "written": sizes(cut),
+        "appended": list(sizes(appended - same - written)),
+    }
 
 
 def _databases(root: int) -> dict[str, int]:
@@ -447,7 +500,18 @@ def _tree(root: int) -> set[int]:
 
 
 def _mapped(pid: int) -> set[str]:
-    """The files in shared memory that a process has mapped and that are still there."""
-    with open(f"/proc/{pid}/maps") as file:
-        paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in file if SHARED_MEMORY in line}
-    return {path for path in paths if os.path.dirname(path) == SHARED_MEMORY}
+    """What a process has mapped: paths of files, and other things' names."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+        return {line.split(maxsplit=5)[-1].rstrip("\n") for line in file}
+    return set()
+
+
+def _opened(pid: int) -> Iterator[tuple[str, int]]:
+    """What a process has open, as `_mapped` gives it, and how."""
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # closed, or not to be read
+                path = os.readlink(f"/proc/{pid}/fd/{number}")
+                with open(f"/proc/{pid}/fdinfo/{number}") as file:
+                    flags = next(line for line in file if line.startswith("flags:"))
+                yield path, int(flags.split()[1], 8)
