@@ -80,6 +80,7 @@ from hermesd.core.model import (
     Searcher,
     Slot,
     StopRule,
+    StudyId,
     Tier,
     TrialId,
 )
@@ -99,6 +100,7 @@ from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.tables import wants_copy
 from hermesd.core.trial import USAGE, Result, Trial, remembered
+from hermesd.head.journal import outcomes
 from tests.core.machine_choices import (
     FULL,
     PLACEMENTS,
@@ -160,12 +162,18 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def observe(self, event: Event) -> None:
         before, found = snapshot(self.state), ahead(self.state, event, self.now)
+        ending, were_over = outcomes.unfinished(self.state, event), self.over()
+        active = {trial for its in self.state.active.values() for trial in its}
         try:
             self.scheduler.observe(event, self.now)
         except Rejected:
             assert snapshot(self.state) == before
             return
         assert found is None or tables(found) == tables(self.state)
+        told = {each.subject for each in outcomes.ended(self.state, event, ending)}
+        known = {each for each in active if each in self.state.trials}
+        assert {each for each in known if self.state.trials[each].phase.final} <= told
+        assert self.over() - were_over <= told, "who follows a study is told of its end"
         self.record(event)
         if isinstance(event, RunEvent):
             self.doubled(event)
@@ -177,6 +185,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             for trial in [t for t in self.ended if t.startswith(f"{event.study}/")]:
                 del self.ended[trial]
                 self.won.pop(trial, None)
+
+    def over(self) -> set[StudyId]:
+        return {study for study in self.state.studies if self.state.is_over(study)}
 
     def doubled(self, event: RunEvent) -> None:
         """A node that does not know whether it was heard says it again."""

@@ -21,8 +21,10 @@ from hermesd.core.events import (
     NodeLost,
     NodeSilent,
     NodeUndrained,
+    NotCopied,
     OutcomeTold,
     ParkLost,
+    PopulationEnded,
     Reclaimed,
     Reported,
     RunCompleted,
@@ -107,8 +109,10 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
     match entry:
         case Cancelled(chosen):
             touched = list(chosen)
-        case OutcomeTold(trial):
+        case OutcomeTold(trial) | NotCopied(trial=trial):
             touched = [trial]
+        case PopulationEnded(study):
+            touched = _active_of(state, [study])
         case Extended():
             touched = [trial for trial, _ in entry.ended]
         case NodeJoined(node) | NodeLost(node):
@@ -145,7 +149,7 @@ def ended(
     """What the entry ended, after it was applied; `before` comes from `unfinished`."""
     trials = [state.trials[name] for name in before if state.trials[name].phase.final]
     studies = dict.fromkeys(trial.spec.study for trial in trials)
-    if isinstance(entry, SearchLimited) and entry.run_cap is None:
+    if isinstance(entry, SearchLimited):
         studies[entry.study] = None
     return (
         *(JournalOutcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
