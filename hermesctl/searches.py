@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import operator
 import os
 import shutil
 import sys
@@ -77,7 +78,7 @@ class Results:
             count: how many at the most.
 
         Returns:
-            Trials that have a value of the metric.
+            Those that have no value of the metric come last, without a rank.
         """
         return self.client.best(self.study, count)
 
@@ -86,9 +87,15 @@ class Results:
         """The best trial so far, with its `params` and its `metric`.
 
         Raises:
-            UsageError: none has reported the metric yet.
+            UsageError: none has come to a value of the metric yet.
         """
-        return self.leaderboard(1)[0]
+        (first,) = board = self.leaderboard(1)
+        if first.rank is None:
+            raise UsageError(
+                f"no trial of {self.study} has a value of {board.metric}; `hermesctl best"
+                f" {self.study}` shows what became of them"
+            )
+        return first
 
     def frame(self) -> Any:
         """The leaderboard as a pandas DataFrame.
@@ -228,6 +235,11 @@ def _notebook_display() -> Callable[..., Any] | None:
 
 def _see_that_it_takes(function: Function, parameters: Mapping[str, object]) -> None:
     """Raises UsageError, with the nearest argument."""
+    if not callable(function):
+        raise UsageError(f"function: {function!r}: expected a function, not what it returns")
+    if not isinstance(parameters, Mapping):
+        told = 'expected a dict of its arguments, such as {"learning_rate": [0.1, 0.01]}'
+        raise UsageError(f"parameters: {parameters!r}: {told}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -242,7 +254,8 @@ def _see_that_it_takes(function: Function, parameters: Mapping[str, object]) -> 
         near = nearest(unknown, takes) if unknown else ""
         hint = f"; did you mean {near}?" if near else ""
         name = getattr(function, "__name__", "the function")
-        raise UsageError(f"{name}{signature}: {error}{hint}") from None
+        what = f"takes no {unknown}" if unknown else str(error)
+        raise UsageError(f"{name}{signature}: {what}{hint}") from None
 
 
 def _axis(value: Axis) -> Mapping[str, object]:
@@ -278,11 +291,17 @@ def _sent(function: Function) -> Iterator[tuple[Path, str]]:
 def _in_a_file(function: Function) -> tuple[Path, str] | None:
     """The folder of its code and what names the function there, if a file has it by its name.
 
-    Of a package that is the folder above it. What is installed is there for the trials as well.
+    The name of a method of an object, or of what was defined anew, is that of another function. Of
+    a package that is the folder above it. What is installed is there for the trials as well.
     """
     name, module = getattr(function, "__qualname__", "<none>"), inspect.getmodule(function)
     file = Path(getattr(module, "__file__", None) or "<none>").absolute()
     if module is None or "<" in name or not file.is_file() or _is_installed(file):
+        return None
+    try:
+        if operator.attrgetter(name)(module) != function:
+            return None
+    except AttributeError:
         return None
     package = module.__package__ or ""
     if not package:

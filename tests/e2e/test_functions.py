@@ -71,6 +71,24 @@ CASES = {
             "lab/helper.py": HELPER,
         },
     ),
+    "method": (
+        "search.py",
+        SEARCH.format(
+            setup="class Net:\n    def __init__(self, factor):\n        self.factor = factor\n\n"
+            "    def train(self, rate, dropout):\n        return self.factor * rate - dropout\n",
+            function="Net(2).train",
+        ),
+        {},
+    ),
+    "defined anew": (
+        "search.py",
+        SEARCH.format(
+            setup="def train(rate, dropout):\n    return 2 * rate - dropout\n"
+            "\nkept = train\ndef train(): pass\n",
+            function="kept",
+        ),
+        {},
+    ),
     "closure": (
         "search.py",
         SEARCH.format(
@@ -142,6 +160,8 @@ def test_several_metrics_are_drawn_and_what_is_none_is_a_failure(local: Client) 
     ended = results.wait(progress=False).trials
     assert [str(trial.state) for trial in ended] == ["completed", "failed"]
     assert "expected a number, a dict of numbers or None" in ended[1].reason
+    with pytest.raises(UsageError, match="no trial of wrong has a value of result; `hermesctl"):
+        _ = results.best
 
 
 @pytest.mark.timeout(180)
@@ -196,8 +216,14 @@ def test_arguments_that_the_function_does_not_take_are_found_before_anything_is_
 
     with pytest.raises(UsageError, match=r"did you mean dropout_rate\?"):
         experiment.grid_search(train, {"learning_rate": [1.0], "dropout": [0.1]})
+    with pytest.raises(UsageError, match=r"takes no dropout; did you mean dropout_rate\?"):
+        experiment.grid_search(train, {"dropout": [0.1]})
     with pytest.raises(UsageError, match="missing a required argument: 'learning_rate'"):
         experiment.grid_search(train, {"dropout_rate": [0.1]})
+    with pytest.raises(UsageError, match=r"0\.5: expected a function, not what it returns"):
+        experiment.grid_search(cast(Any, 0.5), {"dropout_rate": [0.1]})
+    with pytest.raises(UsageError, match=r"\[0\.1\]: expected a dict of its arguments"):
+        experiment.grid_search(train, cast(Any, [0.1]))
 
 
 def test_a_search_inside_of_a_trial_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
