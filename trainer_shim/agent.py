@@ -63,8 +63,8 @@ _NOT_IN_EFFECT = (
 _NOT_TAKEN = "no optimizer of the program has it"
 _WHAT_IS_SET = (
     ". What Hermes sets by itself are the learning rate of Keras, its optimizer's other settings,"
-    " dropout, and batch_size on TensorFlow; and what the param_groups of PyTorch have, where the"
-    " program has no schedule of its own; for another the program says how:"
+    " dropout and the batch_size; and what the param_groups of PyTorch have, where the program has"
+    " no schedule of its own; for another the program says how:"
     ' trainer_shim.on_change("{}", function)'
 )
 _NO_BOUNDARY = "the program has no boundary there, as its iterations come several at a time"
@@ -582,13 +582,13 @@ class Agent:
         values = self._stages.at(step)
         missed = self._stages.ended(self._turn, step) if self._turn else None
         if missed is not None and self._stages.at(missed) != self._in_force:
-            self._cannot_put(f"{self._stages.names[0]} at step {missed}", _NO_BOUNDARY)
+            self.cannot_put(f"{self._stages.names[0]} at step {missed}", _NO_BOUNDARY)
         for name, value in values.items() if values != self._in_force else ():
             if name in self.setters:
                 self.setters[name](value)
             elif (why := self._why_not_put(name, value)) is not None:
                 why += _WHAT_IS_SET.format(name)
-                self._cannot_put(f"{name} to {value} at step {step}", why)
+                self.cannot_put(f"{name} to {value} at step {step}", why)
         self._in_force = values
         turn = self._stages.turn(step)
         self._turn = NO_LIMIT if turn is None else turn
@@ -607,7 +607,8 @@ class Agent:
         except CannotPut as error:
             return str(error)
 
-    def _cannot_put(self, what: str, why: str) -> None:
+    def cannot_put(self, what: str, why: str) -> None:
+        """End the process, which would train on under another value."""
         detail = f"a sequence cannot set {what}: {why}"
         self.failed("exception", detail, f"a sequence cannot be put into effect: {why}")
         os._exit(1)

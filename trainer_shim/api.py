@@ -25,6 +25,10 @@ Save = Callable[[str], object]
 # What a node takes from a host, and the head from a node.
 _LARGEST_STEP = 2**53
 _SHOWN = 60  # characters of a value
+_UNREAD = (
+    "the program has never read trial.params, which have the new value after a report; or it says"
+    ' how to set it: trainer_shim.on_change("{}", function)'
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,10 @@ class Trial:
     """The trial that this program is; see `attach`."""
 
     def __init__(self, agent: Agent | None, params: Mapping[str, Any]) -> None:
-        self.params = dict(params)
+        self._params = dict(params)
+        self._first = {} if agent is None else agent.first_values()
+        self._reads_params = False
+        self._unread: tuple[str, Any] | None = None  # what a sequence has set in them last
         self.resume: Resume | None = None
         self._agent = agent
         self._save: Save | None = None
@@ -61,8 +68,16 @@ class Trial:
         if agent.restore is not None:
             agent.restored()
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its hyper-parameters. After a `report`, those that change have their new values."""
+        self._reads_params = True
+        return self._params
+
     def _put(self, name: str, value: Any) -> bool:
-        self.params[name] = value
+        if self._first.get(name) != value:
+            self._unread = name, value
+        self._params[name] = value
         return True
 
     def report(self, step: int, loss: Any = None, save: Save | None = None, **metrics: Any) -> None:
@@ -98,6 +113,9 @@ class Trial:
         agent = self._agent
         if agent is None:
             return
+        if self._unread is not None and not self._reads_params:
+            name, value = self._unread
+            agent.cannot_put(f"{name} to {value} before step {given}", _UNREAD.format(name))
         agent.record(given, metrics)
         if is_further:
             if save is not None:

@@ -350,6 +350,26 @@ def test_a_program_of_the_explicit_interface_finds_the_values_among_its_params(
     assert again.losses() == {5: 0.3, 6: 0.3}
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_program_that_never_reads_its_params_trains_under_no_other_value(
+    make_trial: MakeTrial, resumed: bool
+) -> None:
+    """As one that has parsed its arguments once, also where it begins in the later stage."""
+    given = {"stages": CHANGING, "parameters": {"rate": 0.1}, "env": environment()}
+    reading = make_trial(EXPLICIT, **given).launch()
+    reading.start(limit=3)
+    reading.until("parked")
+    reading.send("checkpoint", id="at-3")
+    path = reading.until("checkpointed")["path"] if resumed else None
+    script = EXPLICIT.replace('trial.params["rate"]', "0.1")
+    trial = make_trial(script, **given).launch()
+    trial.start(**({"restore": path} if path else {}))
+    detail = trial.until("failed")["detail"]
+    step = 4 if resumed else 3
+    assert f"cannot set rate to 0.2 before step {step}: the program has never read" in detail
+    assert 'trainer_shim.on_change("rate", function)' in detail
+
+
 SETTING = """
 import trainer_shim
 rate = None
