@@ -17,7 +17,13 @@ from tests.trainer_shim import keras_backend_programs as own
 from tests.trainer_shim import keras_programs as programs
 from tests.trainer_shim.driving import Zygote
 from tests.trainer_shim.suspending import Runs, fidelity, outcome, warm_zygote
-from tests.trainer_shim.test_stages import KERAS_SETTINGS, constants_change
+from tests.trainer_shim.test_stages import (
+    KERAS_BATCHES,
+    KERAS_SETTINGS,
+    batches_change,
+    changed_batches,
+    constants_change,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -132,13 +138,26 @@ def test_constants_of_a_step_change_as_if_the_program_changed_them(
 
 
 @each_backend
+def test_other_batches_are_read_from_the_next_epoch_on(
+    warm: tuple[Zygote, str], tmp_path: Path
+) -> None:
+    batches_change(runs_of(warm, tmp_path, KERAS_BATCHES, seeded=True))
+
+
+@each_backend
+def test_the_order_of_other_batches_is_drawn(warm: tuple[Zygote, str], tmp_path: Path) -> None:
+    runs = runs_of(warm, tmp_path, KERAS_BATCHES, seeded=True)
+    assert list(changed_batches(runs, shuffle=1)[0]) == [*range(1, 17)]
+
+
+@each_backend
 def test_why_a_value_cannot_be_taken_is_said(warm: tuple[Zygote, str], tmp_path: Path) -> None:
     runs = runs_of(warm, tmp_path, KERAS_SETTINGS)
     without = failed(runs, "momentum", 0.0, 0.9, momentum=0.0)
     assert "sequence cannot set momentum to 0.9 at step 3: made without momentum" in without
     other = failed(runs, "momentum", 0.9, 0.5, momentum=0.0)
     assert "sequence cannot set momentum to 0.9 at step 1: made without momentum" in other
-    assert "on another backend than TensorFlow" in failed(runs, "batch_size", 20, 40)
+    assert "a whole number of examples, not 0.5" in failed(runs, "batch_size", 20, 0.5)
 
 
 def failed(runs: Runs, name: str, first: float, then: float, **given: object) -> str:

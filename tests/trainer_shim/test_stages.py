@@ -253,10 +253,11 @@ KERAS_BATCHES = (
     + """
 parser.add_argument("--batch_size", type=int, default=20)
 parser.add_argument("--own", type=int, default=0)
+parser.add_argument("--shuffle", type=int, default=0)
 args, _ = parser.parse_known_args()
 model = keras.Sequential([layers.Input((6,)), layers.Dense(5, activation="tanh"), layers.Dense(1)])
 model.compile(keras.optimizers.Adam(0.01), "mse")
-given = dict(shuffle=False, verbose=0, validation_split=0.1)
+given = dict(shuffle=bool(args.shuffle), verbose=0, validation_split=0.1)
 if args.own:
     model.fit(x, y, batch_size=20, epochs=2, **given)
     model.fit(x, y, batch_size=args.own, initial_epoch=2, epochs=args.epochs, **given)
@@ -269,30 +270,46 @@ final(model)
 
 @pytest.mark.tensorflow
 def test_keras_reads_other_batches_from_the_next_epoch_on(zygote: Zygote, tmp_path: Path) -> None:
+    batches_change(Runs(zygote, tmp_path, keras_programs.program(KERAS_BATCHES, seeded=True)))
+
+
+def batches_change(runs: Runs) -> None:
     """5 batches of 20 examples in each of two epochs, then 3 of 40; what is due amid an epoch waits
     for the next one, also after a resume. Progress is counted with what is read."""
-    runs = Runs(zygote, tmp_path, keras_programs.program(KERAS_BATCHES, seeded=True))
-    changing = [(7, {"batch_size": 20}), (None, {"batch_size": 40})]
     with runs.trial("own", "4", own=40) as own:
         own.start()
         own.until("completed")
         expected = outcome(own)
     assert list(expected[0]) == [*range(1, 17)]
+    assert changed_batches(runs) == expected
+
+
+@pytest.mark.tensorflow
+def test_keras_draws_the_order_of_other_batches(zygote: Zygote, tmp_path: Path) -> None:
+    runs = Runs(zygote, tmp_path, keras_programs.program(KERAS_BATCHES, seeded=True))
+    assert list(changed_batches(runs, shuffle=1)[0]) == [*range(1, 17)]
+
+
+def changed_batches(runs: Runs, **given: int) -> Outcome:
+    """What such a trial comes to, from its beginning and from three of its steps."""
+    changing = [(7, {"batch_size": 20}), (None, {"batch_size": 40})]
+    name = "-".join(["first", *given])
     amid = {}
-    with runs.trial("first", "4", stages=changing, batch_size=20) as first:
+    with runs.trial(name, "4", stages=changing, batch_size=20, **given) as first:
         first.start(limit=8)
         for step, following in ((8, 10), (10, 12), (12, None)):
             amid[step] = saved_at(first, step, following)
         first.until("completed")
-        assert outcome(first) == expected
+        expected = outcome(first)
         assert [one["steps"] for one in first.events if one["kind"] == "planned"] == [20, 16]
     for step, path in amid.items():
-        with runs.trial(f"from-{step}", "4", stages=changing, batch_size=20) as second:
+        with runs.trial(f"{name}-{step}", "4", stages=changing, batch_size=20, **given) as second:
             second.start(restore=path)
             second.until("completed")
             losses, final = outcome(second)
         assert final == expected[1]
         assert losses == {at: loss for at, loss in expected[0].items() if at > step}
+    return expected
 
 
 def failed(runs: Runs, name: str, **parameters: object) -> Event:

@@ -11,12 +11,48 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
+from trainer_shim.adapters.keras import private
 from trainer_shim.file_moves import opening
+
+if TYPE_CHECKING:
+    from trainer_shim.adapters.keras.backend import DataSource
 
 _SAMPLED_ROWS = 64
 Files = dict[str, bytes]
+
+
+def is_of_arrays(iterator: Any) -> bool:
+    """Whether an iterator of Keras' over epochs makes batches of arrays."""
+    return isinstance(iterator.data_adapter, private.find(private.ARRAYS, "ArrayDataAdapter"))
+
+
+def is_batched(iterator: Any) -> bool:
+    """Whether it makes them anew in each epoch, of all there is."""
+    return is_of_arrays(iterator) and iterator.steps_per_epoch is None
+
+
+def batch_again(source: DataSource, size: int, **given: Any) -> None:
+    """Have Keras' iterator of a source be, between two epochs, one that was asked for this batch
+    size; `given` is what else its kind is made with."""
+    import keras
+
+    iterator = source.iterator
+    adapter = iterator.data_adapter
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(adapter._inputs)
+    source.iterator = None  # until it is there: what is made now is what this fit reads
+    made = type(iterator)(
+        x=x,
+        y=y,
+        sample_weight=sample_weight,
+        batch_size=size,
+        shuffle=adapter._shuffle,
+        steps_per_execution=iterator.steps_per_execution,
+        **given,
+    )
+    vars(iterator).update(vars(made))
+    source.iterator = iterator
 
 
 def fingerprint(arrays: Iterable[Any]) -> list[Any]:

@@ -182,9 +182,7 @@ class Validation:
 
 _OWN_FUNCTION = "the model makes its train function itself"
 _DRAWS = "its step draws random numbers while it is compiled, and would have to be compiled again"
-_NOT_BATCHED = (
-    "the fit is on another backend than TensorFlow, or over no arrays or with steps_per_epoch"
-)
+_NOT_BATCHED = "the fit is over something else than arrays, or with steps_per_epoch"
 _NO_LOSS = {"loss": float("nan")}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.keras import private
-from trainer_shim.adapters.keras.data import fingerprint
+from trainer_shim.adapters.keras.data import batch_again, fingerprint, is_batched, is_of_arrays
 from trainer_shim.adapters.keras.python_data import PROMISE, PythonData, is_python
 from trainer_shim.adapters.keras.random import copy_random, set_random
 from trainer_shim.adapters.keras.state import State
@@ -78,7 +78,6 @@ class Iterated:
     def __init__(self, session: FitSession) -> None:
         self.iterator: Any = None
         self.is_read_on = False
-        self.is_batched = False
         self._session = session
         self._batches: Any = None
         self._then: State | None = None  # how the next iterator is to be begun
@@ -91,8 +90,14 @@ class Iterated:
         """Nothing is read ahead."""
         return None
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether they are arrays, of which each epoch makes batches anew."""
+        return is_batched(self.iterator)
+
     def batch_again(self, size: int, model: Any) -> None:
-        """It never is."""
+        """Have Keras' iterator be, between two epochs, one that was asked for this batch size."""
+        batch_again(self, size)
 
     def adopt(self, iterator: Any, steps_per_execution: int, epochs: int) -> None:
         """This is the iterator over the training data."""
@@ -100,7 +105,7 @@ class Iterated:
 
         self.iterator = iterator
         session, adapter = self._session, iterator.data_adapter
-        if isinstance(adapter, private.find(private.ARRAYS, "ArrayDataAdapter")):
+        if is_of_arrays(iterator):
             self._prints = fingerprint(keras.tree.flatten(adapter._inputs))
             if adapter._shuffle == "batch":
                 session.doubt(_PER_BATCH)
@@ -166,7 +171,12 @@ class Iterated:
     def copy_read(self) -> State:
         """What it has given so far."""
         reading = None if self._reading is None else self._reading.copy()
-        return {"seen": self.iterator._steps_seen, "reading": reading, "drawn": self._drawn()}
+        return {
+            "seen": self.iterator._steps_seen,
+            "batch_size": self.iterator.data_adapter.batch_size if self.is_batched else None,
+            "reading": reading,
+            "drawn": self._drawn(),
+        }
 
     def check(self, position: State) -> None:
         """Raises OtherProgram if these are not the data of then."""

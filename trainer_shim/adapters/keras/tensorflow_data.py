@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 from trainer_shim.adapters.keras import private, state
 from trainer_shim.adapters.keras.data import (
     Files,
+    batch_again,
     check_counted,
     copy_iterator,
     fingerprint,
+    is_batched,
+    is_of_arrays,
     is_pipeline,
     move_iterator,
     shuffled_by,
@@ -67,7 +70,7 @@ class TensorFlowData:
 
         self.iterator = iterator
         adapter = iterator.data_adapter
-        if isinstance(adapter, private.find(private.ARRAYS, "ArrayDataAdapter")):
+        if is_of_arrays(iterator):
             self._is_array = True
             self._prints = fingerprint(tf.nest.flatten(adapter._inputs))
         elif isinstance(adapter, private.find(private.DATASETS, "TFDatasetAdapter")):
@@ -87,27 +90,11 @@ class TensorFlowData:
     @property
     def is_batched(self) -> bool:
         """Whether they are arrays, of which each epoch makes batches anew."""
-        return self._is_array and self.iterator.steps_per_epoch is None
+        return is_batched(self.iterator)
 
     def batch_again(self, size: int, model: Any) -> None:
         """Have Keras' iterator be, between two epochs, one that was asked for this batch size."""
-        import keras
-
-        iterator = self.iterator
-        adapter = iterator.data_adapter
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(adapter._inputs)
-        self.iterator = None  # until it is there: what is made now is what this fit reads
-        made = type(iterator)(
-            distribute_strategy=model.distribute_strategy,
-            x=x,
-            y=y,
-            sample_weight=sample_weight,
-            batch_size=size,
-            shuffle=adapter._shuffle,
-            steps_per_execution=iterator.steps_per_execution,
-        )
-        vars(iterator).update(vars(made))
-        self.iterator = iterator
+        batch_again(self, size, distribute_strategy=model.distribute_strategy)
 
     def _look_at(self, dataset: Any, iterator: Any, epochs: int) -> None:
         """Whether the order of a pipeline could be had again."""
