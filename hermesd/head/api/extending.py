@@ -59,8 +59,9 @@ def extended(
     redrawn = tuple(each for each in change.redrawn if _is_open(state.trials[each.id]))
     surplus = [each for each in change.surplus if _is_untouched(state.trials[each])]
     ended = dict.fromkeys(surplus, f"{_CUT}{request.run_cap}")
+    ruled = replace(study, stop=rule)
     for trial in members if runs_on else ():
-        if reason := _why_it_ends(trial, study, rule):
+        if reason := _why_it_ends(trial, ruled):
             ended[trial.id] = reason
     event = Extended(
         study=study_id,
@@ -100,7 +101,8 @@ def _by_new_rules(
         rule = studies.extension(study, (), request.stop, ())[0]
     if rule == study.stop and not of_all:
         raise Refused(FieldError("stop", "", "a limit that differs from the study's"))
-    stopped = [trial for trial in chosen if _was_stopped_by(study, rule, trial)]
+    ruled = replace(study, stop=rule)
+    stopped = [trial for trial in chosen if _was_stopped_by(study, ruled, trial)]
     return _GoingOn(stopped, rule, (), tuple(trial.spec.argv for trial in stopped))
 
 
@@ -184,13 +186,14 @@ class Found(NamedTuple):
         """Whether that is still right: of the trials that the event changes none has begun or ended
         since, nor is any to end by the new rule, or to go on by it, that was not to be, or the
         other way round."""
-        study, rule = self.which.study, self.event.stop
+        study = self.which.study
+        ruled = replace(study, stop=self.event.stop)
         if not state.is_still(study, self.which.members):
             return False
         pairs = ((old, state.trials[old.id]) for old in self.trials)
         changed = [(old, new) for old, new in pairs if old is not new]
         return not any(
-            _by_rule(old, study, rule) != _by_rule(new, study, rule)
+            _by_rule(old, study, ruled) != _by_rule(new, study, ruled)
             or (new.id in self.meant and _stage(old) != _stage(new))
             for old, new in changed
         )
@@ -202,16 +205,16 @@ def _stage(trial: Trial) -> tuple[object, ...]:
     return over, not trial.attempt, trial.ending is None
 
 
-def _by_rule(trial: Trial, study: Study, rule: StopRule) -> tuple[str | None, bool]:
+def _by_rule(trial: Trial, study: Study, ruled: Study) -> tuple[str | None, bool]:
     """Why the new rule ends the trial, and whether it goes on by it."""
-    return _why_it_ends(trial, study, rule), _was_stopped_by(study, rule, trial)
+    return _why_it_ends(trial, ruled), _was_stopped_by(study, ruled, trial)
 
 
-def _why_it_ends(trial: Trial, study: Study, rule: StopRule) -> str | None:
+def _why_it_ends(trial: Trial, ruled: Study) -> str | None:
     """Why an unfinished trial ends by the new rule at once; None if it does not."""
     if trial.phase.final or trial.ending is not None:
         return None
-    return stop_reason(trial, replace(study, stop=rule))
+    return stop_reason(trial, ruled)
 
 
 def found_ahead(
@@ -248,14 +251,14 @@ def _was_cut(trial: Trial) -> bool:
     return trial.phase is Phase.STOPPED and not trial.attempt and trial.reason.startswith(_CUT)
 
 
-def _was_stopped_by(study: Study, rule: StopRule, trial: Trial) -> bool:
-    """Whether the study's own rule has stopped the trial, this one would not have, and it has
+def _was_stopped_by(study: Study, ruled: Study, trial: Trial) -> bool:
+    """Whether the study's own rule has stopped the trial, the new one would not have, and it has
     something to go on from."""
     return (
         trial.phase is Phase.STOPPED
         and trial.checkpoint is not None
         and stop_reason(trial, study) is not None
-        and stop_reason(trial, replace(study, stop=rule)) is None
+        and stop_reason(trial, ruled) is None
     )
 
 

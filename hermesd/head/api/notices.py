@@ -91,19 +91,25 @@ def unread(state: State, study: Study) -> list[str]:
     return [words] if words else []
 
 
-def foretold(state: State, study: Study, user: UserId) -> list[str]:
-    """What to say of a study to come, going by what earlier trials of the user's with the very same
-    program, which were trained to their ends, have reported."""
-    if not study.program_sha256:
-        return []
-    alike = [
+def alike(state: State, study: Study, user: UserId) -> list[StudyId]:
+    """The user's studies with the very same program as this one."""
+    program = study.program_sha256
+    return [
         other.id
         for other in state.studies.values()
-        if other.owner == user and other.program_sha256 == study.program_sha256
+        if program and other.owner == user and other.program_sha256 == program
     ]
-    trials = [state.trials[trial] for other in alike for trial in state.members[other]]
-    trials = [trial for trial in trials if trial.phase is Phase.COMPLETED]
-    names = reported(trials)
+
+
+def foretold(state: State, study: Study, alike: Sequence[StudyId]) -> Pieces[list[str]]:
+    """What to say of a study to come, going by what trials of those `alike` that were trained to
+    their ends have reported."""
+    trials: list[Trial] = []
+    for other in alike:
+        if other in state.studies:  # not removed just now
+            known = yield from trials_of(state, state.studies[other])
+            trials += [trial for trial in known if trial.phase is Phase.COMPLETED]
+    names = yield from all_reported(trials)
     if not names:
         return []
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"

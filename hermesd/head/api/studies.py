@@ -28,7 +28,7 @@ from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.api import names, submission_checks, views
 from hermesd.head.api.extending import changed, extended, found_ahead, is_of_all, to_change
-from hermesd.head.api.notices import all_notices, foretold, unread
+from hermesd.head.api.notices import alike, all_notices, foretold, unread
 from hermesd.head.api.occupied import waits_for
 from hermesd.head.api.paging import page
 from hermesd.head.api.ranking import (
@@ -55,7 +55,7 @@ from hermesd.head.security.access import Asker, asker
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue
-from hermesd.pieces import AT_ONCE, Pieces, emptied, gathered, in_one, parts, whole
+from hermesd.pieces import AT_ONCE, LOOKED_AT, Pieces, emptied, gathered, in_one, parts, whole
 from hermesd.refusal import FieldError, Refused, shown
 from hermesd.wire import GOALS
 
@@ -122,7 +122,7 @@ class StudiesService:
         warmth: list[str] = []
         if draft.study.searcher is not None:
             submission_checks.see_that_it_is_installed(draft.study.searcher.name)
-            draft, warmth = self._warmed(draft, draft.study.searcher, who)
+            draft, warmth = await self._warmed(draft, draft.study.searcher, who)
         draft = replace(draft, study=submission_checks.of_owner(who.user, draft.study))
         notes = [*draft.notes, *warmth, *submission_checks.notes(self.head.state, draft.study)]
         notes += await wanting(self.head, self.sessions, draft.study, briefly=request.validate_only)
@@ -131,7 +131,7 @@ class StudiesService:
         identical = self._identical(self.head.state, draft.study.fingerprint, who)
         if not identical and not request.again:
             notes += self._alike(draft.study, given, who)
-        notes += foretold(self.head.state, draft.study, who.user)
+        notes += await self._foretold(draft.study, who)
         if request.validate_only:
             return await self._preview(request, draft, identical, notes, suited)
 
@@ -198,7 +198,14 @@ class StudiesService:
 
         return await self.head.read(who.user, len(trials), begin)
 
-    def _warmed(
+    async def _foretold(self, study: Study, who: Asker) -> list[str]:
+        """What to say of a study to come by what earlier ones have shown."""
+        state = self.head.state
+        others = alike(state, study, who.user)
+        count = sum(len(state.members[other]) for other in others)
+        return await self.head.read(who.user, count, lambda state: foretold(state, study, others))
+
+    async def _warmed(
         self, draft: studies.Draft, searcher: Searcher, who: Asker
     ) -> tuple[studies.Draft, list[str]]:
         """The draft with the ids of the studies that its searcher is to know, and what those tell.
@@ -206,11 +213,18 @@ class StudiesService:
         state = self.head.state
         ids = tuple(names.study_id(state, name, who) for name in searcher.warm_start)
         by = measure(draft.study, ())
-        notes = []
-        for each in ids:
-            trials = [state.trials[trial] for trial in state.members[each]]
-            valued = sum(by.standing(trial)[0] == 0 for trial in trials)
-            notes.append(f"warm start: {valued} trials of {each} have a {by.metric}")
+
+        def told(state: State) -> Pieces[list[str]]:
+            said = []
+            for each in ids:
+                trials = yield from trials_of(state, names.there(state, each))
+                ranked = (by.standing(trial)[0] == 0 for trial in trials)
+                count = sum((yield from gathered(ranked, LOOKED_AT)))
+                said.append(f"warm start: {count} trials of {each} have a {by.metric}")
+            return said
+
+        count = sum(len(state.members[each]) for each in ids)
+        notes = await self.head.read(who.user, count, told)
         searcher = replace(searcher, warm_start=ids)
         return replace(draft, study=replace(draft.study, searcher=searcher)), notes
 
