@@ -204,6 +204,11 @@ def test_a_node_that_has_as_many_again_before_that_gets_the_trial() -> None:
     book.tell(NodeUndrained("n", "r2")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
 
 
+def test_as_many_as_its_checkpoint_is_of_are_preferred_if_they_are_free_when_it_goes_on() -> None:
+    book = pinned().tell(submitted(1, "t")).expect("launch t/0#1 on m/0").at(150).expect()
+    book.tell(NodeUndrained("n", "r2")).expect("launch s/0#4 on n/0, n/1 for 30 s from s/0#2@90")
+
+
 def test_a_long_training_is_not_begun_anew_for_a_short_absence() -> None:
     slow = replace(pinned().trial(), step_seconds={"cpu": 1000.0})
     assert width_patience_seconds(slow) == slow.step * 1000.0

@@ -169,9 +169,12 @@ class Resizing:
 
     def width(self, trial: Trial, free: Collection[DeviceId]) -> int:
         """How many of the free devices a waiting trial takes."""
-        least = self._state.fewest(trial)
-        most = self._state.studies[trial.spec.study].widest
-        wanted = min(self._wanted.get(trial.id, least), most)
+        least, study = self._state.fewest(trial), self._state.studies[trial.spec.study]
+        if (known := trial.checkpoint) is not None and known.id == trial.freed:
+            # As it was made on so many, it can be used on so many, though they are not awaited.
+            made_on = study.as_own(known).devices
+            return made_on if least < made_on <= self._room(trial, free) else least
+        wanted = min(self._wanted.get(trial.id, least), study.widest)
         if not is_of_any_width(trial) or trial.has_outgrown:
             return least
         if wanted <= least or self._crowd or self._state.made_for(trial):
