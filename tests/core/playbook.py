@@ -274,7 +274,9 @@ class Playbook:
     def at(self, now: Time) -> Playbook:
         """It is that time; what time itself causes is told."""
         self.now = now
-        return self.tell(*self.scheduler.due(now))
+        while due := self.scheduler.due(now):
+            self.tell(*due)
+        return self.tell()
 
     def tell(self, *events: Event) -> Playbook:
         """One batch: every event, then one decision."""

@@ -12,14 +12,24 @@ from hermesd.core.events import (
     FidelityKnown,
     NodeDrained,
     NodeJoined,
+    NodeSilent,
     NodeUndrained,
     RunFailed,
     RunSuspended,
 )
 from hermesd.core.fold.checkpoints import loadable
 from hermesd.core.going_on import hopeless_image, image_given_up_at
-from hermesd.core.model import Fidelity
-from tests.core.playbook import Playbook, checkpointed, joined, play, run, started, written
+from hermesd.core.model import Fidelity, OnThirdFailure, Phase, RetryAction, RetryRule
+from tests.core.playbook import (
+    LEASE,
+    Playbook,
+    checkpointed,
+    joined,
+    play,
+    run,
+    started,
+    written,
+)
 
 FEATURES = ("x86_64", "libc", "avx")
 
@@ -108,6 +118,18 @@ def test_one_that_a_busy_node_fits_waits_for_it() -> None:
     book.tell(started("s/0#1"), known, started("s/1#1"), checkpointed("s/0#1", 2)).expect()
     book.tell(NodeDrained("n", "r1")).expect("suspend s/0#1 by checkpoint")
     book.tell(_suspended(), joined(1, node="m")).expect().at(1000).expect()
+
+
+def test_what_is_due_is_not_refused_as_a_node_is_lost_that_ends_the_study_with_it() -> None:
+    rules = (RetryRule("node o was lost", RetryAction.NO_RETRY),)
+    book = play(2, None, retry_rules=rules, on_third_failure=OnThirdFailure.STUDY)
+    book.tell(having("n", *FEATURES), joined(1, node="o"))
+    book.expect("launch s/0#1 on n/0", "launch s/1#1 on o/0")
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, started("s/1#1"), checkpointed("s/0#1", 2))
+    book.tell(NodeDrained("n", "r1"), _suspended(), NodeSilent("o", "cut"))
+    book.at(LEASE.silence_seconds)
+    assert (book.trial().phase, book.trial("s/1").phase) == (Phase.STOPPED, Phase.FAILED)
 
 
 @pytest.mark.parametrize("place", ["o", "o/0"])

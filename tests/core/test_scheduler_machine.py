@@ -462,7 +462,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             kept.until <= self.now for kept in self.state.quarantined.values()
         ):
             assert deadline is None or deadline > self.now
-        self.tell(*due)
+        while due:
+            self.tell(*due)
+            due = self.scheduler.due(self.now)
+        self.tell()
         assert self.scheduler.deadline is None or self.scheduler.deadline > self.now
 
     def copies_at(self) -> list[float]:

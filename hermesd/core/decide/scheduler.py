@@ -357,14 +357,16 @@ class Scheduler:
         )
 
     def due(self, now: Time) -> list[Event]:
-        """Events that time alone causes; to be observed and journaled like any other."""
-        lost: list[Event] = [NodeLost(node) for node, at in self._losses() if at <= now]
+        """Events that time alone causes; to be observed and journaled like any other. There may be
+        more once these are: what a lost node leaves decides what else is."""
+        if lost := [NodeLost(node) for node, at in self._losses() if at <= now]:
+            return [*lost]
         images = {trial: None for trial, at in self._hopeless() if at <= now}
         narrower = self._lack_width(trial for trial, at in self._too_wide() if at <= now)
         trials = self.state.trials
         images |= {trial: None for trial in narrower if goes_on_from_image(trials[trial])}
         widths = [WidthGivenUp(trial) for trial in narrower if trial not in images]
-        return [*lost, *map(ImageGivenUp, images), *widths]
+        return [*map(ImageGivenUp, images), *widths]
 
     def take_failures(self) -> list[PolicyError]:
         """Policies that raised since the last call: folded in already, to be journaled."""
