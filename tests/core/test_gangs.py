@@ -177,6 +177,28 @@ def test_within_a_quota_its_users_own_trials_make_room() -> None:
     )
 
 
+def equals(trials: int) -> Playbook:
+    """Trials of two devices, which go before no others."""
+    return Playbook().tell(submitted(trials, "g", devices=2, policy=TURNS))
+
+
+def test_no_devices_are_gathered_before_one_of_them_is_open_to_who_deserves_it_more() -> None:
+    """A device elsewhere that is free, and of use to nobody, had gangs take turns for ever."""
+    small = 1 << 29
+    book = equals(2).tell(joined(2), joined(1, "m", memory=[small]))
+    book.expect("launch g/0#1 on n/0, n/1 for 30 s").tell(started("g/0#1"))
+    book.tell(submitted(1, "t", memory_bytes=2 * small, policy=TURNS)).expect()
+    book.at(30).tell(quantum_ended("g/0#1")).expect("suspend g/0#1 for t/0")
+    book.tell(parked("g/0#1")).expect("launch t/0#1 on n/0 for 30 s", "gather n/0, n/1 for g/1")
+
+
+def test_whoever_fits_only_a_later_one_of_its_devices_gets_that() -> None:
+    book = equals(1).tell(joined(2, memory=[1 << 30, 1 << 31]))
+    book.tell(started("g/0#1"), submitted(1, "t", memory_bytes=1 << 31, policy=TURNS)).heard()
+    book.at(30).tell(quantum_ended("g/0#1")).expect("gather n/1 for t/0", "suspend g/0#1")
+    book.tell(parked("g/0#1")).expect("launch t/0#1 on n/1 for 30 s", "gather n/0, n/1 for g/0")
+
+
 def test_one_that_is_parked_goes_on_where_it_is() -> None:
     book = Playbook().tell(gang(1, 2), joined(2)).tell(started("g/0#1"))
     book.tell(Paused(("g/0",), "r")).tell(parked("g/0#1"), joined(2, node="m")).heard()

@@ -257,7 +257,9 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; {policy} does not rank it"
         summary += _speed(state, trial) + _widths(state, trial, asked)
         if trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
-            summary += f"; {', '.join(kept)} are kept for it until all of them are free"
+            several = "are kept for it until all of them are free"
+            one = "is kept for it until its trial has left it"
+            summary += f"; {', '.join(kept)} {several if len(kept) > 1 else one}"
         elif trial.phase is Phase.WAITING and _over_quota(state, trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)}"
         elif trial.phase is Phase.WAITING:

@@ -309,7 +309,7 @@ class Gangs:
     def _words(self, occupant: Trial, trial: Trial, width: int) -> str:
         if self.state.owner_of(occupant) != self.state.owner_of(trial):
             return "a trial of another user goes first"
-        return f"{trial.id}, which needs {width} devices, goes first"
+        return f"{trial.id}{f', which needs {width} devices,' if width > 1 else ''} goes first"
 
     def _complete(self, devices: Sequence[DeviceId], now: Time) -> Time:
         """When all of the devices can be had, if nothing ends before its time; infinite if nobody
@@ -369,7 +369,10 @@ class Gangs:
         nodes: Iterable[NodeId] | None = None,
     ) -> tuple[DeviceId, ...] | None:
         """The devices of one node and kind that the trial does best to have: so many, or more of
-        those of which it needs more."""
+        those of which it needs more.
+
+        One of them is open now: about others nobody has been asked, who may deserve them more.
+        """
         groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
         kept = gathered(self.state)
         for place, device in enumerate(fitting(self.state, self.queues, trial, nodes)):
@@ -379,12 +382,18 @@ class Gangs:
             if found is not None:
                 groups.setdefault((device.node, device.kind), []).append(found)
         left = quotas.left(trial)
+
+        def is_open(device: DeviceId) -> bool:
+            run = self.state.slots[device].run
+            return device in free or (run is not None and run.trial in occupants)
+
         best = min(
             (
                 window
                 for group in groups.values()
                 for needed in {max(each.needed, width) for each in group}
                 for window in _windows([e for e in group if e.needed <= needed], needed, left)
+                if any(map(is_open, window.devices))
             ),
             key=lambda w: (w.waits, not set(w.devices).isdisjoint(trial.shunned), w),
             default=None,

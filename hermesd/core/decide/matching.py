@@ -360,6 +360,11 @@ class Matching:
             for t, device in occupants.items()
             if quotas.shares(trial, trials[t]) and self.queues.fits(trial, device)
         ]
+        others = (d for t in occupants for d in self._devices(t)[1:]) if not victims else ()
+        if any(self.queues.fits(trial, device) for device in others):
+            # One of several devices of an occupant, not that by which it is known.
+            self._gangs.claim(trial, 1, free, occupants, quotas, issue, now)
+            return trial.id in self.state.gathering
         if not victims and (victims := away.victims(trial, occupants)):
             away.write_down(trial, issue)
         if victims:
