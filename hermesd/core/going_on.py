@@ -19,6 +19,7 @@ from hermesd.core.widths import pinned
 # For so long at least a trial waits for a node that can use its checkpoint.
 PATIENCE_SECONDS = 60.0
 IMAGE_GIVEN_UP = "no node can bring back the image of its processes"
+WIDTH_GIVEN_UP = "is of more devices than it could have"
 
 
 def to_restore(state: Tables, trial: Trial) -> Checkpoint | None:
@@ -61,7 +62,7 @@ def hopeless_image(state: Tables, trial: Trial) -> bool:
     newest, older = trial.checkpoint, trial.before_image
     if newest is None or trial.phase is not Phase.WAITING or not trial.candidate:
         return False
-    if not goes_on_from_image(trial) or (older is None and not _has_own_beginning(trial)):
+    if not goes_on_from_image(trial) or (older is None and not has_own_beginning(trial)):
         return False
     if waits_parked(trial) or not _is_there(state, newest):
         return False
@@ -116,7 +117,7 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
     An image of processes is given up for the checkpoint before it, unless that could only be given
     up for the beginning. What could not be used on another number may have failed for another
     reason, and is tried on any. What nobody has tried so could seem to work and be wrong: it is
-    begun anew, if nothing of others or of a result is lost.
+    begun anew.
     """
     if goes_on_from_image(trial):
         older = trial.before_image
@@ -129,7 +130,7 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
         return back
     if trial.keeps_width and trial.checkpoint is not None:
         return replace(trial, freed=trial.checkpoint.id)
-    return without_checkpoints(trial) if _has_own_beginning(trial) else None
+    return without_checkpoints(trial)
 
 
 def without_checkpoints(trial: Trial) -> Trial:
@@ -137,7 +138,7 @@ def without_checkpoints(trial: Trial) -> Trial:
     return replace(trial, checkpoint=None, copied=None, copying=None, before_image=None)
 
 
-def _has_own_beginning(trial: Trial) -> bool:
+def has_own_beginning(trial: Trial) -> bool:
     """Whether nothing of others or of a result is lost if it is begun anew."""
     return not (trial.forked or trial.result or trial.spec.root)
 

@@ -103,7 +103,7 @@ class State(Tables):
             case ImageGivenUp():
                 fold_image_given_up(self, event)
             case WidthGivenUp():
-                fold_width_given_up(self, event)
+                fold_width_given_up(self, event, now)
             case Looked():
                 fold_look(self, event)
             case (

@@ -16,11 +16,16 @@ from hermesd.core.decide.gangs import lacks_width, rooms
 from hermesd.core.decide.queue import Queues
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
+    Added,
+    Copied,
     Event,
+    Extended,
     FidelityKnown,
     NodeDrained,
     NodeUndrained,
+    Paused,
     QuantumEnded,
+    Retried,
     RunCompleted,
     RunFailed,
     RunStarted,
@@ -36,6 +41,7 @@ from hermesd.core.model import (
     RetryRule,
     RunId,
     Stage,
+    StopRule,
     Tier,
     TrialId,
 )
@@ -44,6 +50,7 @@ from hermesd.core.sharing import Terms
 from hermesd.core.state import State
 from hermesd.core.trial import RESTORE, Trial
 from hermesd.core.widths import pinned
+from hermesd.head.journal import outcomes
 from hermesd.policy import make_policy
 from hermesd.sim.agenda import Agenda
 from tests.core.playbook import (
@@ -279,6 +286,36 @@ def test_what_nobody_has_tried_on_another_number_begins_anew_in_the_end() -> Non
     assert told in book.scheduler.explain("s/0", 30).summary
     book.at(89).expect().at(90).expect("launch s/0#3 on m/0 for 30 s", "drop s/0 on n")
     assert (book.trial().step, book.trial().checkpoint) == (0, None)
+
+
+def test_a_fork_that_cannot_begin_on_another_number_fails_after_that_time() -> None:
+    book = grown_then_alone("torch 2.13.0")
+    saved = book.trial().checkpoint
+    book.tell(Added("s", (trial_spec("s/1"),), "fork", (saved,)))
+    book.tell(Paused(("s/0",), "r1"), Copied("n", "s/1", saved.id)).heard()
+    told = "its checkpoint is of 2 devices: if no node has so many for it, or its user may not have"
+    assert f"{told} them, in 60 s, it fails" in book.scheduler.explain("s/1", book.now).summary
+    (due,) = book.scheduler.due(book.now + 60)
+    assert outcomes.unfinished(book.state, due) == ("s/1",), "so that its end is told"
+    book.at(book.now + 60).expect()
+    assert book.trial("s/1").phase is Phase.FAILED
+    told = "its checkpoint of step 90 is of more devices than it could have"
+    assert book.trial("s/1").reason == told
+    book.tell(NodeUndrained("n", "r3"), Retried(("s/1",), "r4"))
+    book.expect("launch s/1#1 on n/0, n/1 for 30 s from s/1@90")
+
+
+def test_one_that_was_extended_has_its_result_again_after_that_time() -> None:
+    book = grown_then_alone("torch 2.13.0")
+    saved = book.trial().checkpoint
+    book.tell(NodeUndrained("n", "r1")).expect("launch s/0#3 on n/1, n/2 for 30 s from s/0#2@90")
+    book.tell(started("s/0#3", 90), RunCompleted(run("s/0#3"), 90, replace(saved, attempt=3)))
+    book.tell(NodeDrained("n", "r2"), Extended("s", ("s/0",), StopRule(), (), (("x",),), "r3"))
+    told = "them, in 60 s, it ends with what it came to before"
+    assert told in book.scheduler.explain("s/0", book.now).summary
+    book.at(book.now + 60).heard()
+    assert (book.trial().phase, book.trial().step) == (Phase.COMPLETED, 90)
+    assert book.trial().not_extended.endswith("is of more devices than it could have")
 
 
 def test_the_number_that_a_node_tells_is_not_believed() -> None:

@@ -22,7 +22,7 @@ from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialId
 from hermesd.core.policy import Exploit, View
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.head.journal import replay
+from hermesd.head.journal import outcomes, replay
 from hermesd.head.populations import Populations, _NothingToDo, forks, generation, is_over
 from hermesd.pieces import whole
 from hermesd.policy.published.pbt import Pbt
@@ -129,6 +129,7 @@ def test_the_losers_end_with_the_population_and_can_still_be_had_back() -> None:
             book.tell(started(str(run_id), 10))
         book.tell(completed(str(run_id), 20))
     assert is_over(book.state, "s")
+    assert outcomes.unfinished(book.state, PopulationEnded("s")) == ("s/1",), "its end is told"
     book.tell(PopulationEnded("s"))
     loser = book.trial("s/1")
     assert (loser.phase, loser.reason) == (Phase.STOPPED, "s/3 went on in its place")
@@ -139,7 +140,9 @@ def test_the_losers_end_with_the_population_and_can_still_be_had_back() -> None:
 
 def test_the_place_of_a_fork_that_cannot_begin_is_filled_in_the_next_round() -> None:
     book = ready()
-    book.tell(bred(book)).tell(NotCopied("n", "s/3", "s/2#1@10", "it is damaged", False))
+    refused = NotCopied("n", "s/3", "s/2#1@10", "it is damaged", False)
+    assert outcomes.unfinished(book.tell(bred(book)).state, refused) == ("s/3",), "its end is told"
+    book.tell(refused)
     assert book.trial("s/3").phase is Phase.FAILED
     book.tell(reported("s/2#1", 20, [0.25] * 10), quantum_ended("s/2#1", 1, 20))
     book.tell(checkpointed("s/2#1", 20))

@@ -263,6 +263,8 @@ def test_an_image_of_more_devices_than_there_are_is_given_up_for_the_checkpoint_
     assert told in book.scheduler.explain("s/0", book.now).summary
     book.at(179).expect().at(180).expect()
     assert (book.trial().step, book.trial().before_image) == (150, None)
+    why = "back at step 150: the image of its processes is of more devices than it could have"
+    assert book.trial().reason == why
     # It waits with that, too, and has done so for a minute.
     book.at(194).expect().at(195).expect("launch s/0#7 on n/0 for 30 s from s/0#4@150")
 

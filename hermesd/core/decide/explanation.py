@@ -10,7 +10,12 @@ from hermesd.core.decide.gangs import has_room, widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
-from hermesd.core.going_on import goes_on_from_image, hopeless_image, image_given_up_at
+from hermesd.core.going_on import (
+    goes_on_from_image,
+    has_own_beginning,
+    hopeless_image,
+    image_given_up_at,
+)
 from hermesd.core.model import (
     DEFAULT_POOL,
     Device,
@@ -347,10 +352,12 @@ def _until_narrower(trial: Trial, seconds: float) -> str:
     words += f" {max(0.0, seconds):.0f} s, it "
     if goes_on_from_image(trial) and trial.before_image is not None:
         return f"{words}goes on from its checkpoint of step {trial.before_image.step}"
-    if not trial.keeps_width:
-        return f"{words}goes on from the beginning"
-    words += "continues on as few as it may, if need be from an earlier checkpoint or from the"
-    return f"{words} beginning"
+    if trial.keeps_width:
+        words += "continues on as few as it may, if need be from an earlier checkpoint or from the"
+        return f"{words} beginning"
+    if not has_own_beginning(trial):
+        return f"{words}ends with what it came to before" if trial.result else f"{words}fails"
+    return f"{words}goes on from the beginning"
 
 
 def _where_parked(state: State, queues: Queues, trial: Trial) -> str:

@@ -17,7 +17,7 @@ from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.decide.resizing import Resize, Resizing
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import IMAGE_GIVEN_UP, to_restore
+from hermesd.core.going_on import IMAGE_GIVEN_UP, WIDTH_GIVEN_UP, to_restore
 from hermesd.core.model import (
     DeviceId,
     Phase,
@@ -411,7 +411,7 @@ class Matching:
         parked = kept.run if kept and kept.tier.in_process else None
         found = to_restore(self.state, trial) if parked is None else None
         checkpoint, words = found.id if found else None, choice.words
-        if trial.reason.endswith(IMAGE_GIVEN_UP):
+        if trial.reason.endswith((IMAGE_GIVEN_UP, WIDTH_GIVEN_UP)):
             words += f"; {trial.reason}"
         quantum = looked_at(choice.quantum, self._study(trial.id))
         issue(Launch(trial.next_run, devices, quantum, words, parked, checkpoint))

@@ -23,7 +23,10 @@ from hermesd.core.events import (
 from hermesd.core.fast_replace import replace
 from hermesd.core.going_on import (
     IMAGE_GIVEN_UP,
+    WIDTH_GIVEN_UP,
     goes_on_from_image,
+    has_own_beginning,
+    hopeless_image,
     without_checkpoints,
     without_width,
 )
@@ -172,8 +175,10 @@ def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
     if trial.phase is not Phase.WAITING or trial.run is not None:
         raise Rejected(f"{trial.id} does not wait")
     if older is not None:
+        is_unfit = hopeless_image(state, trial)
+        why = IMAGE_GIVEN_UP if is_unfit else f"the image of its processes {WIDTH_GIVEN_UP}"
         back = gone_back(state, trial, older.id)
-        state.put(replace(back, reason=f"back at step {older.step}: {IMAGE_GIVEN_UP}"))
+        state.put(replace(back, reason=f"back at step {older.step}: {why}"))
         return
     if not goes_on_from_image(trial):
         raise Rejected(f"{trial.id} goes on from no image")
@@ -183,8 +188,9 @@ def fold_image_given_up(state: Tables, event: ImageGivenUp) -> None:
     state.put(replace(back, reason=f"from the beginning: {IMAGE_GIVEN_UP}"))
 
 
-def fold_width_given_up(state: Tables, event: WidthGivenUp) -> None:
-    """The checkpoint is like any other from now on: one that fails twice more is set aside."""
+def fold_width_given_up(state: Tables, event: WidthGivenUp, now: Time) -> None:
+    """The checkpoint is like any other from now on: one that fails twice more is set aside. If it
+    cannot be used at all, the trial begins anew, or ends where that would not be its beginning."""
     trial = state.trial(event.trial)
     if trial.checkpoint is None or trial.phase is not Phase.WAITING:
         raise Rejected(f"{trial.id} does not wait with a checkpoint")
@@ -192,7 +198,10 @@ def fold_width_given_up(state: Tables, event: WidthGivenUp) -> None:
     if free is None or goes_on_from_image(trial):
         return  # earlier journals have it of images as well, on which it has no effect
     if free.checkpoint is None:
-        words = f"no node had as many devices as its checkpoint of step {trial.step} is of"
+        words = f"its checkpoint of step {trial.step} {WIDTH_GIVEN_UP}"
+        if not has_own_beginning(trial):
+            state.put(progress.ended(trial, now, Ending(Phase.FAILED, words)))
+            return
         free = replace(progress.rewound(free), reason=f"from the beginning: {words}")
         for each in (trial.checkpoint, trial.copied):
             _leave_over(state, free, each)

@@ -169,7 +169,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             return
         case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return
-        case ImageGivenUp() | WidthGivenUp():  # its next launch is told
+        case ImageGivenUp() | WidthGivenUp():  # its next launch is told, or its end
             return
         case PopulationEnded():  # each of its trials is told
             return

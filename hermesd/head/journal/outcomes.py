@@ -32,6 +32,7 @@ from hermesd.core.events import (
     RunStarted,
     RunSuspended,
     SearchLimited,
+    WidthGivenUp,
     Yielded,
 )
 from hermesd.core.failure_effects import may_end
@@ -109,7 +110,7 @@ def unfinished(state: State, entry: Event | Command) -> tuple[TrialId, ...]:
     match entry:
         case Cancelled(chosen):
             touched = list(chosen)
-        case OutcomeTold(trial) | NotCopied(trial=trial):
+        case OutcomeTold(trial) | NotCopied(trial=trial) | WidthGivenUp(trial):
             touched = [trial]
         case PopulationEnded(study):
             touched = _active_of(state, [study])
