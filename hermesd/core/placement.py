@@ -14,11 +14,11 @@ from typing import ClassVar, Literal, Protocol
 from hermesd.core.events import RunFailed
 from hermesd.core.failures import Prospects
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import image_misfit, to_restore
 from hermesd.core.homes import Homes, Homesteads, Rebinding, Swap, transfer_seconds
 from hermesd.core.model import Device, DeviceId, NodeId, Plugin, RetryAction, Study
 from hermesd.core.policy import Facts, build
 from hermesd.core.requirements import lacking
+from hermesd.core.resume_points import image_misfit, to_restore
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
 from hermesd.core.trial import OUT_OF_MEMORY, RESTORE, Failure, Trial

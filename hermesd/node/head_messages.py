@@ -24,7 +24,7 @@ from hermesd.node.runner.departure import Departure
 from hermesd.node.runner.trial_runners import TrialRunners
 from hermesd.node.storage.checkpoints import disk_fact, furthest
 from hermesd.node.storage.client_files import FileRequests
-from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.transfer_service import TransferService
 from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
@@ -39,7 +39,7 @@ class HeadMessages:
     runners: TrialRunners
     departure: Departure
     availability: Availability
-    giving: Giving
+    transfer_service: TransferService
     file_requests: FileRequests
     #: Tells this machine's disk from others.
     disk: str
@@ -71,8 +71,8 @@ class HeadMessages:
             )
         )
         context.driver.say(Attached())
-        hello.hello.transfer_address = self.giving.address
-        hello.hello.transfer_key = self.giving.key
+        hello.hello.transfer_address = self.transfer_service.address
+        hello.hello.transfer_key = self.transfer_service.key
         return hello
 
     def hear(self, response: pb.AttachResponse) -> None:

@@ -30,8 +30,8 @@ from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage.client_files import FileRequests
 from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
-from hermesd.node.storage.giving import Giving
 from hermesd.node.storage.replicas import Replicas
+from hermesd.node.storage.transfer_service import TransferService
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2
 
@@ -139,7 +139,7 @@ class NodeLoop:
             config.name, tasks, driver, fetching, disk, provisions.shared, provisions.accounts
         )
         driver.owners = (self._requirements, replicas, runners)
-        giving = Giving(disk.folders, replicas, provisions.shared)
+        transfer_service = TransferService(disk.folders, replicas, provisions.shared)
         departure = Departure(config.stops_by, self._availability, driver, runners)
         file_requests = FileRequests(tasks, driver, disk.folders)
         head = HeadMessages(
@@ -147,13 +147,13 @@ class NodeLoop:
             runners,
             departure,
             self._availability,
-            giving,
+            transfer_service,
             file_requests,
             disk_of(config.state_dir),
         )
-        closing.push_async_callback(giving.stop)
+        closing.push_async_callback(transfer_service.stop)
         closing.callback(driver.stop)
-        await giving.start(config)
+        await transfer_service.start(config)
         await runners.adopt()
         provisions.sweep(runners.cgroups)
         # Twice: who is on a GPU is believed when seen again.

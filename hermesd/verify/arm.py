@@ -182,8 +182,8 @@ class Arm:
         return "".join(f"\n  {line}" for line in lines[-_OUTPUT_LINES:])
 
 
-# What trainer_shim.host.forms goes by: of two exact forms the framework's checkpoint is what is to
-# be proven. An image has all that there is by the way it is made.
+# For trainer_shim.host.checkpoint_forms, which chooses by cost: of two exact forms, the framework's
+# checkpoint is to be proven. An image is exact by the way it is made.
 _COSTLY_IMAGES = {"image": {"away": 1e9, "back": 1e9}}
 
 

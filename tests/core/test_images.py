@@ -18,8 +18,8 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.fold.checkpoints import loadable
-from hermesd.core.going_on import hopeless_image, image_given_up_at
 from hermesd.core.model import Fidelity, OnThirdFailure, Phase, RetryAction, RetryRule
+from hermesd.core.resume_points import hopeless_image, image_given_up_at
 from tests.core.playbook import (
     LEASE,
     Playbook,

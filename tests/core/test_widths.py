@@ -32,7 +32,6 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.failures import kept_parked
-from hermesd.core.going_on import width_patience_seconds
 from hermesd.core.model import (
     Fidelity,
     LiveRun,
@@ -48,6 +47,7 @@ from hermesd.core.model import (
 from hermesd.core.node.messages import assignment
 from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
+from hermesd.core.resume_points import width_patience_seconds
 from hermesd.core.sharing import Terms
 from hermesd.core.trial import RESTORE, Run, Trial
 from hermesd.core.widths import learned, narrowed, speed_of

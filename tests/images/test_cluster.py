@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.core import going_on
+from hermesd.core import resume_points
 from hermesd.core.model import Checkpoint, Fidelity
 from hermesd.core.trial import Trial
 from hermesd.pb.hermes.v1 import control_pb2 as control
@@ -117,7 +117,7 @@ async def test_an_image_that_no_node_fits_gives_way_to_the_checkpoint_before_it(
 ) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("no tensorflow here")
-    monkeypatch.setattr(going_on, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(resume_points, "PATIENCE_SECONDS", 2.0)
     root = tmp_path_factory.mktemp("g")
     (root / "head").mkdir()
     async with AsyncExitStack() as stack:

@@ -19,9 +19,9 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.model import Checkpoint, RunId, Tier
 from hermesd.core.node.messages import CheckpointSource
-from hermesd.node.storage import checkpoints, fetching, giving
+from hermesd.node.storage import checkpoints, fetching, transfer_service
 from hermesd.node.storage.fetching import Fetching, NotFetched
-from hermesd.node.storage.giving import Giving
+from hermesd.node.storage.transfer_service import TransferService
 from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import enroll_pb2, transfer_pb2_grpc
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
@@ -50,24 +50,24 @@ class Giver:
         self.checkpoint = Checkpoint(
             identifier, TRIAL, 1, 5, found.sha256, found.size_bytes, ("a",)
         )
-        self.giving = Giving(self.folders, self)
+        self.server = TransferService(self.folders, self)
         self.doubted: list[str] = []
 
     async def doubt(self, trial: str, name: str) -> None:
         self.doubted.append(name)
 
     def source(self, node: str = "a") -> CheckpointSource:
-        word = ticket(self.giving.key, TRIAL, self.checkpoint.id)
-        return CheckpointSource(node, self.giving.address, word)
+        word = ticket(self.server.key, TRIAL, self.checkpoint.id)
+        return CheckpointSource(node, self.server.address, word)
 
 
 @pytest.fixture
 async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
     giver = Giver(tmp_path / "a")
     (tmp_path / "a" / "run").mkdir()
-    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
     yield giver
-    await giver.giving.stop()
+    await giver.server.stop()
 
 
 async def bring(giver: Giver, target: Path, *sources: CheckpointSource) -> None:
@@ -78,7 +78,7 @@ async def test_it_is_what_the_other_node_has(giver: Giver, tmp_path: Path) -> No
     await bring(giver, tmp_path / "b")
     assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["s5"]
-    await giver.giving.stop()
+    await giver.server.stop()
     await bring(giver, tmp_path / "b")  # it is there: nobody is asked
 
 
@@ -86,7 +86,7 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a trial that has written two more before the second file is asked for."""
-    folder, read = giver.folder.checkpoints, giving.client_files.rest
+    folder, read = giver.folder.checkpoints, transfer_service.client_files.rest
 
     async def slowly(path: Path, offset: int, home: Path) -> AsyncIterator[bytes]:
         async for data in read(path, offset, home):
@@ -96,7 +96,7 @@ async def test_a_checkpoint_stays_for_as_long_as_it_takes_to_bring_it(
                 build(folder, f"s{step}", step)
         checkpoints.prune(folder)
 
-    monkeypatch.setattr(giving.client_files, "rest", slowly)
+    monkeypatch.setattr(transfer_service.client_files, "rest", slowly)
     await bring(giver, tmp_path / "b")
     assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == giver.checkpoint.sha256
     assert (folder / "s7").exists()
@@ -106,27 +106,27 @@ async def test_a_disk_that_hangs_holds_up_nothing_but_the_file(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of shared files may belong to a machine that is gone."""
-    within = giving.client_files.within
+    within = transfer_service.client_files.within
     looked: list[threading.Thread] = []
 
     def looking(root: Path, name: str) -> Path:
         looked.append(threading.current_thread())
         return within(root, name)
 
-    monkeypatch.setattr(giving.client_files, "within", looking)
+    monkeypatch.setattr(transfer_service.client_files, "within", looking)
     await bring(giver, tmp_path / "b")
     assert looked
     assert threading.main_thread() not in looked
 
 
 async def test_an_address_that_has_no_effect_is_told(tmp_path: Path) -> None:
-    giving = Giver(tmp_path / "a").giving
+    server = Giver(tmp_path / "a").server
     (tmp_path / "a" / "run").mkdir()
     with structlog.testing.capture_logs() as said:
-        await giving.start(NodeConfig(name="a", state_dir=tmp_path / "a", transfer="10.0.0.2:7413"))
-        await giving.stop()
+        await server.start(NodeConfig(name="a", state_dir=tmp_path / "a", transfer="10.0.0.2:7413"))
+        await server.stop()
     assert said[0]["event"] == "transfer has no effect before this node has joined its head"
-    assert giving.address.startswith("unix:")
+    assert server.address.startswith("unix:")
 
 
 async def test_what_was_cut_off_goes_on_where_it_was(giver: Giver, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ async def test_no_checkpoint_lies_outside_of_its_trial(
 
 def stalling(giver: Giver, here: Path, limit: int) -> Way:
     """The way to a giver, on which everything stops after so many bytes from there."""
-    return Way(str(here), giver.giving.address.removeprefix("unix:"), limit)
+    return Way(str(here), giver.server.address.removeprefix("unix:"), limit)
 
 
 @pytest.mark.parametrize("limit", [0, 1000])
@@ -304,7 +304,7 @@ async def test_a_node_that_has_stalled_is_given_up(
 @pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
 async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: str) -> None:
     async def fetch(checkpoint: str, file: str) -> Any:
-        async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+        async with grpc.aio.insecure_channel(giver.server.address) as channel:
             stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
             word = giver.source().ticket
             request = pb.FetchRequest(trial=TRIAL, checkpoint=checkpoint, ticket=word, file=file)
@@ -312,7 +312,7 @@ async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: s
 
     assert await fetch(giver.checkpoint.id, file) is grpc.StatusCode.NOT_FOUND
     assert await fetch(f"{TRIAL}@s6", "manifest.json") is grpc.StatusCode.PERMISSION_DENIED
-    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+    async with grpc.aio.insecure_channel(giver.server.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         other = pb.DoubtRequest(trial=TRIAL, checkpoint=f"{TRIAL}@s6", ticket=giver.source().ticket)
         assert await stub.Doubt(other).code() is grpc.StatusCode.PERMISSION_DENIED
@@ -330,8 +330,8 @@ async def test_between_machines_each_side_must_be_a_node_of_the_head(
     await joined("a")
     mine = await joined("b")
     giver = Giver(tmp_path / "a")
-    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
-    assert giver.giving.address.startswith("127.0.0.1:")
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    assert giver.server.address.startswith("127.0.0.1:")
     try:
         await Fetching(mine).bring(giver.checkpoint, (giver.source(),), tmp_path / "x")
         assert (tmp_path / "x" / "s5").is_dir()
@@ -341,7 +341,7 @@ async def test_between_machines_each_side_must_be_a_node_of_the_head(
         with pytest.raises(NotFetched):
             await Fetching(None).bring(giver.checkpoint, (giver.source(),), tmp_path / "y")
     finally:
-        await giver.giving.stop()
+        await giver.server.stop()
 
 
 async def test_a_trial_goes_on_at_another_node_where_it_was(
@@ -394,21 +394,23 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
 async def test_who_has_stalled_keeps_no_turn(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    impatient = [(name, value // 20 if value >= 1000 else value) for name, value in giving._OPTIONS]
-    monkeypatch.setattr(giving, "_OPTIONS", impatient)
-    await giver.giving.stop()
-    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    impatient = [
+        (name, value // 20 if value >= 1000 else value) for name, value in transfer_service._OPTIONS
+    ]
+    monkeypatch.setattr(transfer_service, "_OPTIONS", impatient)
+    await giver.server.stop()
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 10_000_000)
     wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": giver.source().ticket}
     way = tmp_path / "way.sock"
     with stalling(giver, way, 1000).serve():
         async with (
             grpc.aio.insecure_channel(f"unix:{way}") as stalled,
-            grpc.aio.insecure_channel(giver.giving.address) as channel,
+            grpc.aio.insecure_channel(giver.server.address) as channel,
         ):
             stub: Any = transfer_pb2_grpc.TransferServiceStub(stalled)
             calls = [stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted)) for _ in range(2)]
-            await becomes(giver.giving._turns.locked)
+            await becomes(giver.server._turns.locked)
             third: Any = transfer_pb2_grpc.TransferServiceStub(channel)
             manifest = pb.FetchRequest(file="manifest.json", **wanted)
             assert [piece.data async for piece in third.Fetch(manifest)]
@@ -419,17 +421,17 @@ async def test_who_has_stalled_keeps_no_turn(
 async def test_who_does_not_read_keeps_no_turn(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giver.giving, "_turns", asyncio.Semaphore(1))
+    monkeypatch.setattr(giver.server, "_turns", asyncio.Semaphore(1))
     (giver.folder.checkpoints / "s5" / "weights.bin").write_bytes(b"w" * 20_000_000)
-    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+    async with grpc.aio.insecure_channel(giver.server.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         word = giver.source().ticket
         wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": word}
         with monkeypatch.context() as impatient:
-            impatient.setattr(giving, "PATIENCE_SECONDS", 0.1)
+            impatient.setattr(transfer_service, "PATIENCE_SECONDS", 0.1)
             unread = stub.Fetch(pb.FetchRequest(file="weights.bin", **wanted))
-            await becomes(giver.giving._turns.locked)
-            await becomes(lambda: not giver.giving._turns.locked())
+            await becomes(giver.server._turns.locked)
+            await becomes(lambda: not giver.server._turns.locked())
         manifest = pb.FetchRequest(file="manifest.json", **wanted)
         assert [piece.data async for piece in stub.Fetch(manifest)]
         unread.cancel()
@@ -438,8 +440,8 @@ async def test_who_does_not_read_keeps_no_turn(
 async def test_who_has_not_taken_even_the_first_piece_is_told(
     giver: Giver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(giving, "PATIENCE_SECONDS", 0.0)
-    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+    monkeypatch.setattr(transfer_service, "PATIENCE_SECONDS", 0.0)
+    async with grpc.aio.insecure_channel(giver.server.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         word = giver.source().ticket
         wanted = {"trial": TRIAL, "checkpoint": giver.checkpoint.id, "ticket": word}
@@ -451,7 +453,7 @@ async def test_who_has_not_taken_even_the_first_piece_is_told(
 
 
 async def test_doubts_need_a_ticket_too(giver: Giver) -> None:
-    async with grpc.aio.insecure_channel(giver.giving.address) as channel:
+    async with grpc.aio.insecure_channel(giver.server.address) as channel:
         stub: Any = transfer_pb2_grpc.TransferServiceStub(channel)
         word = giver.source().ticket
         request = pb.DoubtRequest(trial=TRIAL, checkpoint=f"{TRIAL}@s6", ticket=word)

@@ -33,9 +33,9 @@ IDENTITY = "one study"
 async def giver(tmp_path: Path) -> AsyncIterator[Giver]:
     giver = Giver(tmp_path / "a")
     (tmp_path / "a" / "run").mkdir()
-    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
     yield giver
-    await giver.giving.stop()
+    await giver.server.stop()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_copy_is_fetched_and_told(
     assert await head.hears(Copied) == Copied("n1", TRIAL, giver.checkpoint.id)
     assert checkpoints.verified(folder.checkpoints / "s5").sha256 == giver.checkpoint.sha256
     assert folder.identity == IDENTITY
-    await giver.giving.stop()
+    await giver.server.stop()
     head.send(fetch(giver))  # asked again, since the answer was not heard
     await head.hears(Copied, count=2)
 
@@ -182,7 +182,7 @@ trial.report(6, loss=0.5)
 """
     head.send(fetch(giver))
     await head.hears(Copied)
-    await giver.giving.stop()
+    await giver.server.stop()
     run = launch(
         attempt=2,
         program=program,

@@ -18,8 +18,8 @@ from hermesd.core.node.messages import Fetch
 from hermesd.node.daemon import run_node
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.fetching import Fetching, NotFetched
-from hermesd.node.storage.giving import Giving
 from hermesd.node.storage.shared_directory import MARK, Shared, SharedAway
+from hermesd.node.storage.transfer_service import TransferService
 from hermesd.node.storage.trial_folder import TrialFolder
 from tests.node.conftest import Head, Node, becomes
 from tests.node.test_checkpoints import build
@@ -146,14 +146,14 @@ async def test_a_node_gives_others_what_lies_in_its_shared_directory(
     (tmp_path / "g" / "run").mkdir(parents=True)
     giver = Giver(tmp_path / "g")
     shutil.rmtree(giver.folder.checkpoints)
-    giver.giving = Giving(giver.folders, giver, shared)
-    await giver.giving.start(NodeConfig(name="a", state_dir=tmp_path / "g"))
+    giver.server = TransferService(giver.folders, giver, shared)
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "g"))
     try:
         with pytest.raises(NotFetched, match="no such checkpoint"):
             await Fetching(None).bring(five, (giver.source(),), tmp_path / "b", "../" + IDENTITY)
         await Fetching(None).bring(five, (giver.source(),), tmp_path / "b", IDENTITY)
     finally:
-        await giver.giving.stop()
+        await giver.server.stop()
     assert checkpoints.verified(tmp_path / "b" / "s5").sha256 == five.sha256
 
 

@@ -25,7 +25,7 @@ from typing import Any, Callable, NoReturn
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.channel.frames import Message
-from trainer_shim.host import deleted_files, serving, world, zstd
+from trainer_shim.host import deleted_files, image_stream, world, zstd
 from trainer_shim.host.deleted_files import SHARED_MEMORY
 from trainer_shim.host.freeze import descendants
 from trainer_shim.rerun.workdir_baseline import scan
@@ -269,7 +269,7 @@ def bring_back(
     When that has failed, `why_not` tells why. Raises ImageError, OSError.
     """
     os.chdir(scratch)
-    serving.begin(os.path.join(path, _PROCESSES))  # it is ready when all is verified
+    image_stream.begin(os.path.join(path, _PROCESSES))  # it is ready when all is verified
     manifest = checkpoint_dir.verify(path)
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
     _return_segments(os.path.join(path, _SEGMENTS), manifest.get("shared_folders", []))

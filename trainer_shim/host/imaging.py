@@ -17,7 +17,7 @@ from typing import Any, Callable
 from trainer_shim.channel.frames import FrameConnection, Message
 from trainer_shim.channel.page import ControlPage
 from trainer_shim.channel.pipes import pipe_pair
-from trainer_shim.host import forms, image, world
+from trainer_shim.host import checkpoint_forms, image, world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import enter_cgroup
 from trainer_shim.host.image import ImageBroken, ImageError, NotHere, Source
@@ -104,7 +104,7 @@ class Images:
 
     def serve(self, level: str) -> bool:
         """Whether a program of which a checkpoint promises `level` is kept better by an image."""
-        return self.work and level not in forms.AS_GOOD
+        return self.work and level not in checkpoint_forms.AS_GOOD
 
     def serve_others(self, level: str) -> bool:
         """Whether another trial could go on from such an image, too: in the machine's own
@@ -113,7 +113,7 @@ class Images:
 
     def keep(self, level: str) -> bool:
         """Whether an image is as good as a checkpoint that promises `level`."""
-        return self.work and level != forms.AUTHOR
+        return self.work and level != checkpoint_forms.AUTHOR
 
     def promise(self, said: Message) -> Message:
         """What is promised of a resume, where the agent alone would promise this."""

@@ -8,9 +8,9 @@ from typing import Any, Callable
 
 from trainer_shim.channel.frames import Message
 from trainer_shim.host import image
+from trainer_shim.host.checkpoint_forms import CHECKPOINT, IMAGE, Forms
 from trainer_shim.host.device_memory import DeviceMemory, Moved
 from trainer_shim.host.event_log import EventLog
-from trainer_shim.host.forms import CHECKPOINT, IMAGE, Forms
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.imaging import Images
 from trainer_shim.host.output import Output

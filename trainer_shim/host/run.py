@@ -13,10 +13,10 @@ from typing import Any, Callable
 
 from trainer_shim.agent import NOT_RETURNED
 from trainer_shim.channel.frames import Message, number
+from trainer_shim.host.agentless_metrics import AgentlessMetrics
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.output import Output
-from trainer_shim.host.unseen import UnseenMetrics
 from trainer_shim.host.usage import UsageMeter
 from trainer_shim.host.worker import Worker, outcome_of_status
 from trainer_shim.reporting import summarize
@@ -124,7 +124,7 @@ class ProgramRun:
         self._life = Liveness(group, output)
         self._spec = spec
         self._hung_seconds = spec.hung_seconds
-        self._unseen: UnseenMetrics | None = None
+        self._unseen: AgentlessMetrics | None = None
         self._born_at = boottime()
 
     @property
@@ -179,7 +179,7 @@ class ProgramRun:
     def _look_for_itself(self) -> None:
         """No agent speaks for this program: what it tells is read from outside."""
         began_at = boottime() if self.worker is None else self.worker.started_at
-        self._unseen = UnseenMetrics(
+        self._unseen = AgentlessMetrics(
             self._spec, self._output, began_at, self.step, self._heard_unseen
         )
 

@@ -14,8 +14,8 @@ from typing import Callable, Optional
 from trainer_shim import checkpoint_dir
 from trainer_shim.agent import FORK
 from trainer_shim.channel.frames import Message
+from trainer_shim.host.checkpoint_forms import CHECKPOINT, IMAGE
 from trainer_shim.host.event_log import boottime
-from trainer_shim.host.forms import CHECKPOINT, IMAGE
 from trainer_shim.host.live_trial import LiveTrial
 
 _POLL_SECONDS = 0.001

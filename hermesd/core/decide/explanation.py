@@ -10,12 +10,6 @@ from hermesd.core.decide.gangs import has_room, widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
 from hermesd.core.failures import one_line
-from hermesd.core.going_on import (
-    goes_on_from_image,
-    has_own_beginning,
-    hopeless_image,
-    image_given_up_at,
-)
 from hermesd.core.model import (
     DEFAULT_POOL,
     Device,
@@ -45,6 +39,12 @@ from hermesd.core.placement import (
 )
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
+from hermesd.core.resume_points import (
+    goes_on_from_image,
+    has_own_beginning,
+    hopeless_image,
+    image_given_up_at,
+)
 from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.trial import Trial

@@ -22,10 +22,10 @@ from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import OVERHEAD_SHARE, expected
 from hermesd.core.decide.resizing import WORTH, Resize
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import without_width
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, Time, TrialId
 from hermesd.core.placement import are_enough, fewest_on, switch_seconds
 from hermesd.core.quotas import DeviceQuotas
+from hermesd.core.resume_points import without_width
 from hermesd.core.speeds import batch
 from hermesd.core.state import State
 from hermesd.core.tables import Tables, waits_parked

@@ -17,7 +17,6 @@ from hermesd.core.decide.queue import Choice, Queues
 from hermesd.core.decide.relocation import Moves, Relocation, arriving, expected
 from hermesd.core.decide.resizing import Resize, Resizing
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import IMAGE_GIVEN_UP, WIDTH_GIVEN_UP, to_restore
 from hermesd.core.model import (
     DeviceId,
     Phase,
@@ -32,6 +31,7 @@ from hermesd.core.model import (
 )
 from hermesd.core.placement import fewest_on, takes_one
 from hermesd.core.quotas import DeviceQuotas
+from hermesd.core.resume_points import IMAGE_GIVEN_UP, WIDTH_GIVEN_UP, to_restore
 from hermesd.core.state import State
 from hermesd.core.tables import Tables
 from hermesd.core.trial import Run, Trial

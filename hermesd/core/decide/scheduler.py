@@ -50,12 +50,6 @@ from hermesd.core.events import (
     WidthGivenUp,
 )
 from hermesd.core.failures import HALF_LIFE_SECONDS, SUSPECT, against, lasting, met, struck, weight
-from hermesd.core.going_on import (
-    goes_on_from_image,
-    hopeless_image,
-    image_given_up_at,
-    width_patience_seconds,
-)
 from hermesd.core.invariants import check_trials
 from hermesd.core.model import (
     DeviceId,
@@ -74,6 +68,12 @@ from hermesd.core.node.messages import Upcoming
 from hermesd.core.placement import Placement
 from hermesd.core.policy import Exploit, Exploration, Policy
 from hermesd.core.requirements import look
+from hermesd.core.resume_points import (
+    goes_on_from_image,
+    hopeless_image,
+    image_given_up_at,
+    width_patience_seconds,
+)
 from hermesd.core.state import State
 from hermesd.core.tables import NOTHING, Ahead
 from hermesd.core.trial import Strike, Trial

@@ -21,7 +21,8 @@ from hermesd.core.events import (
     WidthGivenUp,
 )
 from hermesd.core.fast_replace import replace
-from hermesd.core.going_on import (
+from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
+from hermesd.core.resume_points import (
     IMAGE_GIVEN_UP,
     WIDTH_GIVEN_UP,
     goes_on_from_image,
@@ -30,7 +31,6 @@ from hermesd.core.going_on import (
     without_checkpoints,
     without_width,
 )
-from hermesd.core.model import Checkpoint, CheckpointId, NodeId, Phase, Time
 from hermesd.core.tables import Rejected, Tables
 from hermesd.core.trial import Copying, Ending, Trial, remembered
 

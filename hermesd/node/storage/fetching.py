@@ -26,8 +26,8 @@ from hermesd.node.clock import boottime
 from hermesd.node.machine.accounts import as_owner, owned
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import MANIFEST, MANIFEST_LIMIT_BYTES, DamagedCheckpoint
-from hermesd.node.storage.giving import AT_ONCE, PATIENCE_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
+from hermesd.node.storage.transfer_service import AT_ONCE, PATIENCE_SECONDS
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
 from hermesd.security.enrollment import Membership, channel_options

@@ -30,7 +30,7 @@ _MOST_STEPS = 10_000  # that are kept until they are reported
 _CLOCK_SECONDS = 0.02
 
 
-class UnseenMetrics:
+class AgentlessMetrics:
     """What one program has told since `began_at`, in boot-time seconds, when it was at `step`.
 
     `tell` is given each report, without what the program has used.

@@ -10,9 +10,9 @@ from tests.trainer_shim.driving import Trial
 from tests.trainer_shim.test_bad_moments import is_there
 from tests.trainer_shim.test_side_metrics import points
 from trainer_shim.channel.frames import Message
+from trainer_shim.host.agentless_metrics import AgentlessMetrics
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.output import Output
-from trainer_shim.host.unseen import UnseenMetrics
 from trainer_shim.spec import Spec
 
 PRINTED = r"""
@@ -75,7 +75,7 @@ def test_rows_of_its_first_seconds_count_though_nothing_is_reported_yet(
     spec = Spec.load(str(make_trial("").spec))
     told: list[Message] = []
     output = Output(spec.output, spec.output_limit_bytes)
-    unseen = UnseenMetrics(spec, output, boottime(), 0, told.append)
+    unseen = AgentlessMetrics(spec, output, boottime(), 0, told.append)
     with open(f"{spec.cwd}/log.csv", "a", buffering=1) as log:
         log.write("epoch,acc\n")
         for epoch in range(1, 21):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_shim.host.forms import CHECKPOINT, IMAGE, Forms
+from trainer_shim.host.checkpoint_forms import CHECKPOINT, IMAGE, Forms
 
 LITTLE, MUCH = 10_000_000, 10_000_000_000
 

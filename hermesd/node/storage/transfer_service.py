@@ -51,7 +51,7 @@ class Doubter(Protocol):
     async def doubt(self, trial: TrialId, name: CheckpointId) -> None: ...
 
 
-class Giving(transfer_pb2_grpc.TransferServiceServicer):
+class TransferService(transfer_pb2_grpc.TransferServiceServicer):
     """The servicer and its server.
 
     The `doubter` looks at a checkpoint that another node did not get.
