@@ -7,6 +7,7 @@ from hermesd.core.model import Pool
 from hermesd.core.sharing import Terms
 from hermesd.head.api.occupied import taken, waits_for
 from hermesd.head.security.access import Asker
+from hermesd.pieces import whole
 from tests.core.playbook import Playbook, joined, started, submitted
 
 ANN = Asker("ann", everything=False)
@@ -21,7 +22,7 @@ def busy(*nodes: str) -> Playbook:
 
 
 def told(book: Playbook, study: str = "s", who: Asker = ANN) -> str:
-    return waits_for(book.state, book.state.studies[study], book.now, who)
+    return whole(waits_for(book.state, book.state.studies[study], book.now, who))
 
 
 def test_a_study_is_told_who_has_its_devices_until_it_has_one() -> None:

@@ -11,6 +11,7 @@ from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.head.security.access import Asker
+from hermesd.pieces import LOOKED_AT, Pieces, gathered
 
 NAMED = 4
 
@@ -40,9 +41,10 @@ def taken(state: State, trial: Trial, now: Time, who: Asker) -> str:
     return ", ".join(words) + (f" and {more} more are taken" if more > 0 else "")
 
 
-def waits_for(state: State, study: Study, now: Time, who: Asker) -> str:
+def waits_for(state: State, study: Study, now: Time, who: Asker) -> Pieces[str]:
     """The same of the first trial of a study that waits for a device; empty while any is on one."""
-    active = [state.trials[trial] for trial in state.active[study.id]]
+    known = (state.trials[trial] for trial in state.active[study.id])
+    active = yield from gathered(known, LOOKED_AT)
     if any(trial.run is not None for trial in active):
         return ""
     first = next((trial for trial in active if _ready(trial, now)), None)

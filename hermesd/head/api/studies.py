@@ -369,8 +369,7 @@ class StudiesService:
         who: Asker,
     ) -> Pieces[pb.Study]:
         now = self.head.clock()
-        waits = waits_for(state, study, now, who)
-        yield
+        waits = yield from waits_for(state, study, now, who)
         told = yield from all_notices(state, study, now, aside.idle)
         told += aside.setback
         return (yield from views.study_view(state, study, board, waits, told))

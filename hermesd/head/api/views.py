@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -37,6 +37,7 @@ from hermesd.pieces import AT_ONCE, LOOKED_AT, Pieces, gathered, parts
 from hermesd.study import spec_of
 from hermesd.wire import FIDELITIES, GOALS, TIERS, plugin_to_proto
 
+Number = TypeVar("Number", int, float)
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,
     Phase.STARTING: types.TRIAL_STATE_STARTING,
@@ -264,17 +265,19 @@ def study_view(
     yield
     left = None if finished else (yield from remaining_seconds(state, study, board))
     names = yield from all_reported(trials)
+    saved = (t.checkpoint.size_bytes for t in trials if t.checkpoint)
+    own = (trial.step - trial.carried_steps for trial in trials if trial.carrier is None)
     view = pb.Study(
         id=study.id,
         spec=_effective_spec(study),
         owner=study.owner,
         submitted_unix_seconds=study.submitted,
         counts=[pb.StateCount(state=STATES[p], count=counts[p]) for p in Phase if counts[p]],
-        busy_seconds=sum(trial.use.busy_seconds for trial in trials),
-        overhead_seconds=sum(trial.use.overhead_seconds for trial in trials),
-        preemptions=sum(trial.preemptions for trial in trials),
+        busy_seconds=(yield from _sum(trial.use.busy_seconds for trial in trials)),
+        overhead_seconds=(yield from _sum(trial.use.overhead_seconds for trial in trials)),
+        preemptions=(yield from _sum(trial.preemptions for trial in trials)),
         finished=finished,
-        checkpoint_bytes=sum(t.checkpoint.size_bytes for t in trials if t.checkpoint),
+        checkpoint_bytes=(yield from _sum(saved)),
         code_sha256=study.program.code_sha256,
         submit_directory=study.program.submit_directory,
         remaining_seconds=left and left.usual,
@@ -290,10 +293,8 @@ def study_view(
         program_sha256=study.program_sha256,
         trials_wanted=state.searching.get(study.id, 0),
         notices=notices,
-        steps=sum(trial.step for trial in trials),
-        trained_steps=sum(
-            trial.step - trial.carried_steps for trial in trials if trial.carrier is None
-        ),
+        steps=(yield from _sum(trial.step for trial in trials)),
+        trained_steps=(yield from _sum(own)),
     )
     if study.id in state.fallen:
         view.deciding.CopyFrom(plugin_to_proto(state.policy_of(study.id)))
@@ -303,6 +304,10 @@ def study_view(
     if finished and trials:
         view.finished_unix_seconds = max(trial.finished or 0.0 for trial in trials)
     return view
+
+
+def _sum(values: Iterable[Number]) -> Pieces[Number | int]:
+    return sum((yield from gathered(values, LOOKED_AT)))
 
 
 def _effective_spec(study: Study) -> types.StudySpec:
