@@ -233,7 +233,7 @@ MISFORTUNES_PER_FAILURE = 10
 # A node keeps two checkpoints, tries each twice and begins anew without: so much, and what it then
 # trained was lost in the same way once more. The same error twice is not tried that often.
 MOST_RESTORES = 12
-_KEPT_PARKED = "kept parked rather than checkpointed: restores of it failed twice alike"
+_KEPT_PARKED = "kept parked rather than checkpointed: it failed to restore twice in the same way"
 
 
 def set_back(trial: Trial, run: Run, step: int, now: Time) -> Trial:
@@ -365,7 +365,7 @@ def blamed(trial: Trial, event: RunFailed, study: Study, left: Prospects, now: T
     if failure.machines and not repeated:
         trial = replace(trial, misfortunes=trial.misfortunes + 1)
         last = trial.misfortunes >= MISFORTUNES_PER_FAILURE * study.max_failures
-        words = f"{trial.misfortunes} times without getting on"
+        words = f"{trial.misfortunes} times without progress"
     elif failure.restores:
         return _ended_if(trial, _restores(trial) >= MOST_RESTORES, event.detail, "too often")
     else:

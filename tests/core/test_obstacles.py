@@ -110,8 +110,8 @@ def test_what_can_only_be_parked_says_so_when_it_exceeds_the_memory_for_it() -> 
         book.at(book.now + 5).tell(quantum_ended(name))
         book.tell(replace(parked(name, 9), memory_bytes=1 << 30))
     words = (
-        "; what can only be parked on n, this trial among it, holds 2.0 GiB of its memory;"
-        " parked trials are to have 1.5 GiB there"
+        "; trials on n that can only be parked, this one among them, hold 2.0 GiB of its memory;"
+        " parked trials may hold 1.5 GiB there"
     )
     assert [summary(book, f"s/{number}").endswith(words) for number in range(4)] == [
         True,

@@ -178,7 +178,7 @@ def test_the_machines_faults_are_not_the_trials() -> None:
     assert book.trial().phase is Phase.STARTING
     book.tell(RunFailed(run("s/0#19"), "lost", "no host", "", 4))
     assert book.trial().phase is Phase.FAILED
-    assert book.trial().reason == "no host (10 times without getting on)"
+    assert book.trial().reason == "no host (10 times without progress)"
     book.tell(Retried(("s/0",), "r1"))
     book.tell(RunFailed(run("s/0#20"), "lost", "no host", "", 4))
     assert book.trial().phase is Phase.STARTING

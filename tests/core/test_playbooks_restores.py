@@ -93,7 +93,7 @@ def test_a_trial_whose_restores_fail_alike_is_kept_parked_from_then_on() -> None
     book.tell(killed("s/0#1", 80)).tell(unrestored("s/0#2"))
     assert kept_parked(book.trial()) == ""
     book.tell(unrestored("s/0#3"))
-    why = "kept parked rather than checkpointed: restores of it failed twice alike"
+    why = "kept parked rather than checkpointed: it failed to restore twice in the same way"
     assert kept_parked(book.trial()) == f"{why}: other functions are run"
     (launch,) = book.scheduler.outstanding("n")
     assert isinstance(launch, Launch)

@@ -190,7 +190,7 @@ async def test_a_trial_whose_restores_fail_alike_begins_anew_and_stays_parked(st
         assert trial.fidelity == types_pb2.FIDELITY_PARK_ONLY
         answer = await cluster.stub.GetTrial(control.GetTrialRequest(trial=trial.id))
         assert answer.trial.fidelity_reason == (
-            "kept parked rather than checkpointed: restores of it failed twice alike: "
+            "kept parked rather than checkpointed: it failed to restore twice in the same way: "
             "the program ran other functions"
         )
         restores = [

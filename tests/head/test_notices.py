@@ -42,7 +42,7 @@ async def test_a_signal_that_nobody_reports_is_told_and_what_is_reported(
     await node.settle()
     study = await shown(head)
     reported = "; reported: acc, loss (did you mean loss?)"
-    assert study.notices == [f"signal losss was not reported so far{reported}"]
+    assert study.notices == [f"signal losss has not been reported so far{reported}"]
     assert study.reported == ["acc", "loss"]
     await node.complete(launch, 2)
     await node.settle()
@@ -62,7 +62,7 @@ async def test_the_metric_of_the_study_is_offered_where_no_loss_is_reported(
     await node.settle()
     (notice,) = (await shown(head)).notices
     command = "hermesctl study signal digits acc --goal maximize"
-    assert notice.startswith(f"signal loss was not reported so far: `{command}` has policies")
+    assert notice.startswith(f"signal loss has not been reported so far: `{command}` has policies")
     assert "reported: acc, auc" in notice
 
 
@@ -112,7 +112,7 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
     (notice,) = (await shown(head)).notices
     choose = "`hermesctl study metric digits loss` ranks by that one; "
     reported = f"reported: loss (did you mean loss?): {choose}"
-    assert notice.startswith(f"metric val_loss was not reported so far; {reported}")
+    assert notice.startswith(f"metric val_loss has not been reported so far; {reported}")
     assert "trainer_shim.log(val_loss=...), or by `metrics:` in the study file" in notice
     assert list((await why(head)).notices) == [notice]
     await node.report(launch, 3, [2.0], val_loss=1.0)
@@ -134,7 +134,7 @@ async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(
     await node.settle()
     (notice,) = (await shown(head)).notices
     assert notice == (
-        "metric val_acc was not reported so far; reported: Val_Acc, loss"
+        "metric val_acc has not been reported so far; reported: Val_Acc, loss"
         " (did you mean Val_Acc?): `hermesctl study metric digits Val_Acc --goal maximize`"
         " ranks by that one"
     )
@@ -204,8 +204,8 @@ async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
     await node.settle()
     (notice,) = (await shown(head)).notices
     assert notice.startswith(
-        "metric val_acuracy was not reported so far; reported: loss, val_accuracy (did you mean"
-        " val_accuracy?): `hermesctl study metric digits val_accuracy --goal maximize` ranks"
+        "metric val_acuracy has not been reported so far; reported: loss, val_accuracy (did you"
+        " mean val_accuracy?): `hermesctl study metric digits val_accuracy --goal maximize` ranks"
     )
     await node.report(launch, 4, [2.0], val_accuracy=0.6)
     await node.settle()

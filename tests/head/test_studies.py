@@ -142,12 +142,12 @@ async def test_a_study_that_differs_by_its_code_alone_is_told_of_the_other(head:
     made = await head.submit(**changed)
     (note,) = made.notes
     assert made.study == "digits-2"
-    assert note.startswith("as digits, but for the files of its directory: ")
+    assert note.startswith("the same as digits, except for files of its directory: ")
     assert ".hermesignore" in note
     assert not (await head.submit(**changed, again=True)).notes
     third = {**changed, "code_sha256": await stored(head, b"three")}
     (note,) = (await head.submit(**third)).notes
-    assert note.startswith("as digits-3, "), "the newest"
+    assert note.startswith("the same as digits-3, "), "the newest"
     assert not (await head.submit(**third | {"given_environment": variables(FOO="2")})).notes
     assert not (await head.submit(spec(seed=1), **third)).notes
 

@@ -291,7 +291,7 @@ def test_of_a_long_output_the_last_lines_are_shown_and_how_to_see_the_others() -
 
 
 def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:
-    words = "what can only be parked on box, this trial among it, holds 2.0 GiB of its memory"
+    words = "trials on box that can only be parked, this one among them, hold 2.0 GiB of its memory"
     answer = pb.GetTrialResponse(trial=trial(1, attempt=1), parked_memory=words)
     assert f"\nparked       {words}\n" in shown(trial_view(record(TrialDetail, answer))) + "\n"
 

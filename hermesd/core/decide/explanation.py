@@ -155,8 +155,9 @@ def crowded(state: State, trial: Trial) -> str:
     if not 0 < budget < held:
         return ""
     return (
-        f"what can only be parked on {place}, this trial among it, holds {held / _GIB:.1f} GiB of"
-        f" its memory; parked trials are to have {budget / _GIB:.1f} GiB there"
+        f"trials on {place} that can only be parked, this one among them, hold"
+        f" {held / _GIB:.1f} GiB of its memory; parked trials may hold"
+        f" {budget / _GIB:.1f} GiB there"
     )
 
 

@@ -73,7 +73,7 @@ class AskingService:
         def compose(state: State, now: Time) -> Event:
             trial = state.trials[names.trial_id(state, request.trial, who)]
             if not state.studies[trial.spec.study].outside:
-                raise NotNow(f"{trial.id} runs here, and reports what it comes to by itself")
+                raise NotNow(f"{trial.id} runs here and reports its results by itself")
             if trial.phase.final:
                 raise NotNow(f"{trial.id} is {trial.phase} already")
             return OutcomeTold(trial.id, _metrics(request), request.failure, key)

@@ -202,7 +202,7 @@ def _silent_signal(study: Study, trials: Sequence[Trial], names: Sequence[str]) 
     if not names or study.signal in names or any(trial.curve for trial in trials):
         return ""
     ended = any(trial.phase is Phase.COMPLETED for trial in trials)
-    when = "was never reported" if ended else "was not reported so far"
+    when = "was never reported" if ended else "has not been reported so far"
     said, instead = f"signal {study.signal} {when}", _instead(study.signal, names)
     wanted = measure(study, names)
     if wanted.metric == study.signal:  # nothing has a rank, then
@@ -229,7 +229,7 @@ def _silent_metric(
     epoch = epoch or (yield from any_of(trials, lambda trial: bool(trial.passes)))
     if not (trained or epoch or ended or (over and names)):
         return ""
-    when = "was never reported" if over else "was not reported so far"
+    when = "was never reported" if over else "has not been reported so far"
     others = f"; {_instead(wanted, names)}: {_choice(study, wanted, names)}" if names else ""
     said = f"metric {wanted} {when}{others}"
     if set(names) - {study.signal}:

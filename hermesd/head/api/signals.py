@@ -66,7 +66,7 @@ async def read_instead(
         made: Event | PreparedEvent, is_last: bool, state: State, now: Time
     ) -> Event | PreparedEvent:
         if choose(state) != signal:
-            raise NotNow(f"what {study_id} is to be judged by was changed meanwhile: ask again")
+            raise NotNow(f"the signal of {study_id} was changed meanwhile: try again")
         if not is_last and _behind(state, study_id, metric, seen):
             raise _Behind
         return made

@@ -280,9 +280,9 @@ class StudiesService:
                 and set(given) <= set(other.program.environment)
             ):
                 return [
-                    f"as {other.id}, but for the files of its directory: something there has"
-                    " changed or is new, which makes another study (.hermesignore names what"
-                    " is no part of the program)"
+                    f"the same as {other.id}, except for files of its directory: something there"
+                    " has changed or is new, which makes it another study (.hermesignore names"
+                    " what is not part of the program)"
                 ]
         return []
 

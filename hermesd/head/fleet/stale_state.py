@@ -64,8 +64,8 @@ class StaleState:
         write_private(self._path, str(self._silent_until).encode())
         self._hold(self._silent_until)
         log.warning(
-            "this head was restored from an older copy: what it knew is launched when no lease of"
-            " the head before can hold any more",
+            "this head was restored from an older copy: the trials that it knows are launched once"
+            " all leases of the earlier head are over",
             node=hello.node,
             journal=self._begun,
             heard=heard,
