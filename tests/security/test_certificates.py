@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hermesd.expecting import StateAway
 from hermesd.head.security import authority
 from hermesd.head.security.authority import Authority, Stolen
+from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enroll_pb2_grpc, node_pb2
 from hermesd.pb.hermes.v1 import enroll_pb2 as pb
-from hermesd.pb.hermes.v1 import node_pb2
 from hermesd.security import pem
 from hermesd.security.enrollment import Membership, channel_options
 from hermesd.security.identity import Identity, Role
@@ -165,6 +165,26 @@ async def test_a_connection_ends_with_its_certificate(
         assert (await info(channel)).version
         with pytest.raises(grpc.aio.AioRpcError, match="certificate of user alice ended 20"):
             await always(channel)
+
+
+async def test_an_upload_ends_with_the_certificate_that_it_was_begun_with(
+    head: Open, tmp_path: Path
+) -> None:
+    alice = await head.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    enrolling: Any = enroll_pb2_grpc.EnrollServiceStub(head.channel)
+    async with connected(alice) as channel:
+        stub: Any = control_pb2_grpc.ControlServiceStub(channel)
+        upload = stub.PutBlob()
+        await upload.write(control_pb2.PutBlobRequest(data=b"first"))
+        while not list((head.directory / "blobs").iterdir()):
+            await info(channel)
+        gone = pb.RevokeRequest(role=pb.IDENTITY_ROLE_USER, name="alice")
+        await enrolling.Revoke(gone, metadata=head.admin)
+        await upload.write(control_pb2.PutBlobRequest(data=b"second"))
+        await upload.done_writing()
+        code, words = await status(upload)
+    assert (code, "user alice is no longer valid" in words) == (CODE.UNAUTHENTICATED, True)
+    assert not list((head.directory / "blobs").iterdir())
 
 
 def signing_request() -> x509.CertificateSigningRequest:

@@ -578,7 +578,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                     here = copy_context()
                     beside.set(note)
                     try:
-                        answer = await inner(request, context)
+                        answer = await inner(_counting(handler, request), context)
                     finally:  # a change was made, whatever came of the call
                         if noted:
                             await asyncio.shield(noted[0])
@@ -609,9 +609,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                 else:
                     await door.done(context, request)
                 shown = credential.get()
-                if shown is not None and handler.request_streaming:
-                    request = _while_it_counts(shown, request)
-                answers = inner(request, context)
+                answers = inner(_counting(handler, request), context)
                 if isinstance(answers, AsyncGenerator):
                     async with aclosing(answers):
                         async for answer in answers:
@@ -634,6 +632,14 @@ def _guarded(handler: Any, door: _Door) -> Handler:
 def _as_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     """How an answer is serialized, unless it was already: a long one is, beside the loop."""
     return lambda answer: answer if isinstance(answer, bytes) else serialize(answer)
+
+
+def _counting(handler: Any, request: Any) -> Any:
+    """What a method is given: the request, or the stream of requests, while its caller counts."""
+    shown = credential.get()
+    if shown is None or not handler.request_streaming:
+        return request
+    return _while_it_counts(shown, request)
 
 
 async def _while_it_counts(
