@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 from hermesctl.errors import HermesError, UsageError
-from hermesctl.render.output import Format
+from hermesctl.render.output import Format, harmless
 from hermesctl.text import printable
 
 _COLUMNS = ("trial", "attempt", "metric", "step", "value")
@@ -23,7 +23,7 @@ async def points_as_csv(export: AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
             entry = json.loads(line)
             if entry["type"] != "points":
                 continue
-            about = (entry["trial"], entry["attempt"], entry["metric"])
+            about = (entry["trial"], entry["attempt"], harmless(entry["metric"]))
             pairs = zip(entry["steps"], entry["values"], strict=True)
             yield _csv([(*about, step, value) for step, value in pairs])
         except (ValueError, LookupError, TypeError):

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
@@ -64,12 +65,22 @@ def write(console: Console, text: str) -> None:
 
 def json_text(document: Row) -> str:
     """The document as one JSON object with its version."""
-    return json.dumps(_versioned(document), indent=2, ensure_ascii=False) + "\n"
+    return harmless(json.dumps(_versioned(document), indent=2, ensure_ascii=False)) + "\n"
 
 
 def json_line(row: Row) -> str:
     """The row as one line of JSON Lines."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    return harmless(json.dumps(row, ensure_ascii=False)) + "\n"
+
+
+# All that a terminal would obey, of what anybody may have said. JSON escapes the first by itself.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def harmless(text: str) -> str:
+    """Text for programs that may come to a terminal all the same: its control characters are
+    written as JSON does, where it means the same."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def csv_text(rows: Sequence[Row]) -> str:
@@ -88,7 +99,7 @@ def csv_text(rows: Sequence[Row]) -> str:
     parts = {name[:dot] for name in names for dot, c in enumerate(name) if c == "."}
     shown = [n for n in names if n not in parts or any(_cell(row.get(n)) != "" for row in spread)]
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(shown)
+    writer.writerow(map(harmless, shown))
     for row in spread:
         writer.writerow([_cell(row.get(name)) for name in shown])
     return stream.getvalue()
@@ -157,7 +168,9 @@ def _cell(value: Data) -> str | int | float:
             return ""
         case bool():
             return "true" if value else "false"
-        case str() | int() | float():
+        case str():
+            return harmless(value)
+        case int() | float():
             return value
         case Mapping():
             named = value.get("id") or value.get("name")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from typer.testing import CliRunner, Result
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
 from hermesctl.render import live
-from hermesctl.render.output import csv_text
-from hermesctl.yaml_text import Data
+from hermesctl.render.output import csv_text, json_line, json_text
+from hermesctl.yaml_text import Data, to_yaml
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.study import Submission, draft
@@ -460,6 +461,19 @@ def test_csv_has_a_column_for_each_value_and_no_json(head: FakeHead) -> None:
         ",,,,seconds=3 loss=",
     ]
     assert csv_text([]) == ""
+
+
+def test_what_is_printed_for_programs_harms_no_terminal() -> None:
+    """The audit has words of whoever was refused, a stranger's as well."""
+    said = "\x1b]0;owned\x07\x9b2J \u2028é\nline"
+    rows: list[dict[str, Data]] = [{"subject": said, said: [said], "params": {said: said}}]
+    harmful = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+    document = {"entries": rows}
+    for text in (csv_text(rows), json_text(document), json_line(rows[0]), to_yaml(document)):
+        assert not harmful.search(text)
+    assert json.loads(json_line(rows[0])) == rows[0]
+    told = next(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert told["subject"] == "\\u001b]0;owned\\u0007\\u009b2J \u2028é\nline"
 
 
 @pytest.mark.parametrize("words", [[], ["local"], ["cluster"]], ids=str)
