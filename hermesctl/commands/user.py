@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +23,7 @@ from hermesctl.sdk.records import Invited
 from hermesctl.terminal import say, stdout
 from hermesctl.text import printable
 from hermesctl.yaml_text import Data
+from hermesd.security.accounts import current_user
 from hermesd.security.identity import NotEnrolled, Role, said_token
 
 DAY_SECONDS = 86_400.0
@@ -116,7 +116,7 @@ def _myself(head: str | None) -> str:
     """Who the caller is at the head that is meant: by the login, else by the account."""
     known = {one.name: one for one in contexts.contexts(os.environ)}
     current = contexts.current(os.environ) if head is None else known.get(head)
-    return getpass.getuser() if current is None else current.user
+    return current_user() if current is None else current.user
 
 
 @app.command("token")
@@ -214,7 +214,7 @@ def login(
         form = f"{printable(head)}: expected HOST:PORT, for example gpu1.example.org:7411"
         raise UsageError(form)
     called = name or head.rpartition(":")[0].strip("[]")
-    user = user or getpass.getuser()
+    user = user or current_user()
     context = contexts.login(os.environ, head, word, called, user)
     words = f"logged in; --head {context.name} means this head, and so do commands without --head"
     show_change(output, words, {"name": context.name, "head": head, "user": user})

@@ -17,13 +17,12 @@ REFUSED = 2
 def expand() -> None:
     """List the trials of a study for `hermesctl` when no head answers."""
     # Most of a head, which the other commands are not to wait for.
-    import getpass
-
     from hermesd.core.state import State
     from hermesd.head.api import studies
     from hermesd.head.security.guard import field_errors
     from hermesd.pb.hermes.v1 import control_pb2 as pb
     from hermesd.refusal import Refused
+    from hermesd.security.accounts import current_user
     from hermesd.study import draft, proposed_id
 
     request = pb.SubmitStudyRequest.FromString(sys.stdin.buffer.read())
@@ -33,5 +32,5 @@ def expand() -> None:
         sys.stdout.buffer.write(field_errors(refused).SerializeToString())
         raise typer.Exit(REFUSED) from None
     id, notes = proposed_id(request.spec), list(drafted.notes)
-    response = studies.unstored(State(), drafted, id, getpass.getuser(), 0.0, notes)
+    response = studies.unstored(State(), drafted, id, current_user(), 0.0, notes)
     sys.stdout.buffer.write(response.SerializeToString())

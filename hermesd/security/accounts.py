@@ -3,6 +3,7 @@ permitted."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import pwd
 import stat
@@ -15,6 +16,15 @@ def account(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
+
+
+def current_user() -> str:
+    """Who runs this process, by the environment, else the name of its account, or the id where it
+    has none, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def close(path: Path, passable: bool = False) -> None:

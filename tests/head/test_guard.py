@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import re
 import socket
@@ -23,6 +24,7 @@ from hermesd.head.statedir import StateBusy, StateRefused
 from hermesd.pb.hermes import v1
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import control_pb2_grpc
+from hermesd.security.accounts import current_user
 from hermesd.security.identity import Role
 from tests.head.heads import World, request_id, status, world
 from tests.study_specs import spec
@@ -273,3 +275,12 @@ def test_the_tests_that_the_security_guide_names_are_there() -> None:
     named = set(re.findall(r"`((?:\w+/)+test_\w+\.py)`", guide))
     assert len(named) > 10
     assert [name for name in named if not (tests / name.removeprefix("tests/")).is_file()] == []
+
+
+def test_who_runs_a_head_and_has_no_name_is_known_by_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_011)  # as a container may make one up
+    assert current_user() == "2000000011"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
-import getpass
 import hmac
 import secrets
 from collections import Counter
@@ -40,6 +39,7 @@ from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enroll_pb2, node_pb2
 from hermesd.refusal import Refused
+from hermesd.security.accounts import current_user
 from hermesd.security.enrollment import write_private
 from hermesd.security.identity import MARK_KEY, Identity, Role, identity_of
 from hermesd.security.token import Token
@@ -212,7 +212,7 @@ TEXT_LIMIT = 3_000
 
 
 # Who comes by the socket of an embedded head, or with the head's own token: the account it runs as.
-LOCAL = Identity(Role.ADMIN, getpass.getuser())
+LOCAL = Identity(Role.ADMIN, current_user())
 # Who calls; None for one who only redeems an invitation.
 caller: ContextVar[Identity | None] = ContextVar("caller", default=None)
 # What the method that is answered has to say about it for the audit.
