@@ -6,6 +6,7 @@ import pytest
 
 from hermesd.core.events import FidelityKnown, Forgiven, Removed, RunFailed
 from hermesd.core.model import FailureRule, Fidelity, OnThirdFailure, Phase
+from hermesd.head.api.notices import notices
 from hermesd.refusal import Refused
 from hermesd.study.submission import Submission, draft
 from tests.core.playbook import Playbook, completed, crashed, joined, play, run, started
@@ -51,6 +52,21 @@ def test_what_one_trial_failed_on_no_other_of_the_study_gets() -> None:
     book.tell(Forgiven("n", "release"))
     assert not book.state.excluded
     assert book.busy("n/0") is not None
+
+
+def test_the_author_is_told_when_no_place_is_left() -> None:
+    book = play(2, 1, failure_rule=FailureRule.HOPS)
+
+    def told() -> list[str]:
+        return notices(book.scheduler, book.state.studies["s"], book.now)
+
+    assert not told()
+    book.tell(started("s/0#1"), crashed("s/0#1", 1, "a"))
+    (words,) = told()
+    assert words.startswith("no device is left that the study may have: on n/0, s/0 failed there")
+    assert "`hermesctl node release n` gives it back" in words
+    book.tell(joined(1, node="m"))
+    assert not told()
 
 
 def test_failures_of_several_trials_do_not_add_up_and_a_third_of_one_stops_all() -> None:

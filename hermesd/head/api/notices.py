@@ -58,6 +58,7 @@ def all_notices(
     found.append(_silent_trials(trials, names))
     yield
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
+    found.append(_excluded(state, study))
     found += [_unsearched(state, study), proposing(state, study.id)]
     yield
     found.append(_stalled(trials, now))
@@ -308,6 +309,19 @@ def _idle(state: State, study: Study, devices: Sequence[DeviceId]) -> str:
     named = ", ".join(devices[:NAMED]) + (" …" if len(devices) > NAMED else "")
     claims = f"policy {state.policy_of(study.id).name} claims none of the {waiting} waiting trials"
     return f"{claims}, though {named} could take them"
+
+
+def _excluded(state: State, study: Study) -> str:
+    """That its rules keep the study from all devices, and how to go on; empty if one is left."""
+    places = {place: why for (its, place), why in state.excluded.items() if its == study.id}
+    if not places or not state.active[study.id]:
+        return ""
+    devices = [slot.device for slot in state.slots.values() if state.serves(slot.device, study)]
+    if any(each.id not in places and each.node not in places for each in devices):
+        return ""
+    place, why = next(iter(places.items()))
+    on = f"`hermesctl node release {place.partition('/')[0]}` gives it back"
+    return f"no device is left that the study may have: on {place}, {why.reason}; {on}"
 
 
 def _choice(study: Study, wanted: str, names: Sequence[str]) -> str:
