@@ -486,8 +486,8 @@ def of_nni(path: Path, whole: Mapping[str, Any]) -> StudyDraft:
     if name := whole.get("experimentName"):
         draft.data["name"] = str(name)
     tuner = whole.get("tuner") or whole.get("advisor") or {}
-    named = tuner.get("name") or tuner.get("builtinTunerName") or tuner.get("builtinAdvisorName")
-    draft.search_by(named or "random")
+    names = ("name", "builtinTunerName", "builtinAdvisorName", "className")
+    draft.search_by(next((tuner[name] for name in names if tuner.get(name)), "random"))
     mode = (tuner.get("classArgs") or {}).get("optimize_mode")
     draft.rank_by("default", mode, "maximize")
     draft.note("metric: NNI's has no name; the program has to print or log default=VALUE")
@@ -670,9 +670,11 @@ def from_hydra(path: Path) -> StudyDraft:
     by_default = next((method for word, method in _HYDRA_SWEEPERS.items() if word in kind), "")
     if chosen or by_default:
         draft.search_by(str(chosen).rpartition(".")[2] if chosen else by_default)
+    taken = ["_target_"]
     if isinstance(seed := sampler.get("seed"), int) and seed >= 0:
         draft.data["seed"] = seed
-    draft.leave_out(sampler, ("_target_", "seed"), "hydra.sweeper.sampler.")
+        taken.append("seed")
+    draft.leave_out(sampler, taken, "hydra.sweeper.sampler.")
     of_ax, optim = sweeper.get("ax_config") or {}, sweeper.get("optim") or {}
     draft.run_up_to(sweeper.get("n_trials", of_ax.get("max_trials", optim.get("budget"))))
     direction = sweeper.get("direction")

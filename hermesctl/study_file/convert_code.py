@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import operator as op
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -244,8 +245,15 @@ def from_optuna(path: Path) -> StudyDraft:
     source, draft = PythonSource(path), StudyDraft(path)
     _suggested(source, draft, source.tree, {}, {})
     for name, call in source.calls():
-        if name == "create_study":
+        if name in ("create_study", "load_study"):
             _optuna_study(source, draft, given(call))
+        elif name == "hyperparameter_search":  # of Hugging Face's Trainer
+            about = given(call, "hp_space", "compute_objective", "n_trials", "direction")
+            draft.run_up_to(_or_noted(source, draft, about, "n_trials"))
+            goals = _or_noted(source, draft, about, "direction") or "minimize"
+            draft.rank_by_values([goals] if isinstance(goals, str) else goals)
+            known = ("hp_space", "n_trials", "direction", "backend")
+            draft.leave_out(dict.fromkeys(about, 0), known)
         elif name == "optimize":
             about = given(call, "func", "n_trials")
             draft.run_up_to(_or_noted(source, draft, about, "n_trials"))
@@ -274,6 +282,9 @@ def _optuna_study(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
         draft.leave_out(settings, ("search_space",), f"{sampler} ")
     if pruner := _called_or_noted(source, draft, about, "pruner"):
         draft.schedule_by(pruner)
+    if name := _or_noted(source, draft, about, "study_name"):
+        draft.data["name"] = str(name)
+    draft.leave_out(about, ("direction", "directions", "sampler", "pruner", "study_name"))
 
 
 def _grid_of_optuna(source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr]) -> None:
@@ -488,7 +499,9 @@ def from_ray(path: Path) -> StudyDraft:
             draft.note(f"left out: {what} (line {one.lineno}), which is in no dict")
     for name, call in source.calls():
         if name in ("TuneConfig", "RunConfig", "run", "Tuner"):
-            _ray_settings(source, draft, given(call))
+            _ray_settings(source, draft, about := given(call))
+            if isinstance(own := _or_none(source, about.get("name")), str):
+                draft.data["name"] = own
         elif name == "with_resources":
             _ray_resources(source, draft, given(call, "trainable", "resources").get("resources"))
     kinds = {called(one) for _, space in spaces for one in space.values}
@@ -497,12 +510,22 @@ def from_ray(path: Path) -> StudyDraft:
         draft.data.pop("run_cap", None)
     elif "grid_search" in kinds:
         draft.note("grid_search beside what is drawn: its values are drawn, too")
+        if draft.data["method"] == "random":
+            _as_often_as_ray(source, draft)
     draft.data["program"] = path.name
     draft.note(
         "the program has to take its hyper-parameters as arguments, and print or log its metrics"
         " where it calls tune.report; or keep the function: hermesctl.search(train, {...})"
     )
     return draft
+
+
+def _as_often_as_ray(source: PythonSource, draft: StudyDraft) -> None:
+    """As many trials as there are in Ray, which draws `num_samples` times at each grid point."""
+    found = [given(call, "values") for name, call in source.calls() if name == "grid_search"]
+    grids = [_or_none(source, each.get("values")) for each in found]
+    points = math.prod(len(each) for each in grids if isinstance(each, (list, tuple)))
+    draft.run_up_to(draft.data.get("run_cap", 1) * points)
 
 
 def _is_drawn(node: ast.expr | None) -> bool:
@@ -691,6 +714,9 @@ def from_wandb(path: Path) -> StudyDraft:
         whole.data["command"] = [word.strip(" -") for word in command.split("\n") if word.strip()]
     draft = of_wandb(path, whole.data)
     draft.notes += whole.notes
+    for name, call in source.calls():
+        if name == "agent" and "count" in (about := given(call)):
+            draft.run_up_to(_or_noted(source, draft, about, "count"))
     if not {"program", "command"} & draft.data.keys():
         draft.data["program"] = path.name
     draft.note("the program has to take arguments, where it reads wandb.config")

@@ -670,7 +670,7 @@ def test_values_that_are_calculated_from_numbers_of_the_file_are_carried_over(
         "heads": [1, 2, 3],
         "cell": ["gru", "lstm"],
     }
-    assert (study["run_cap"], study["resources"]) == (30, {"devices": 2, "processes": "one"})
+    assert (study["run_cap"], study["resources"]) == (90, {"devices": 2, "processes": "one"})
     for name in ("both", "huge", "none", "some", "step"):
         assert f"left out: {name} (line" in notes
 
@@ -819,3 +819,72 @@ def test_population_based_training_is_named_as_a_policy(tmp_path: Path) -> None:
     text = katib("{min: '1', max: '2'}") + "  algorithm: {algorithmName: pbt}\n"
     _, notes = converted(tmp_path, "katib", text)
     assert "left out: pbt; the policy `pbt` needs `ready`, the steps of a round" in notes
+
+
+@pytest.mark.parametrize(
+    ("tool", "text", "expected", "notes"),
+    [
+        pytest.param(
+            "optuna",
+            "import optuna\n"
+            "def objective(trial):\n    return trial.suggest_float('x', -5, 5)\n"
+            "study = optuna.create_study(storage='sqlite:///a.db', study_name='found')\n"
+            "study.optimize(objective, n_trials=9)\n",
+            {"name": "found", "run_cap": 9},
+            ["left out: storage"],
+            id="a study in a database",
+        ),
+        pytest.param(
+            "optuna",
+            "def space(trial):\n    return {'rate': trial.suggest_float('rate', 0.1, 0.2)}\n"
+            "trainer.hyperparameter_search(hp_space=space, n_trials=20, backend='optuna',\n"
+            "    direction=['minimize', 'maximize'], sampler=own)\n",
+            {"run_cap": 20, "objectives": {"value_1": "maximize"}},
+            ["left out: sampler"],
+            id="the search of a Trainer",
+        ),
+        pytest.param(
+            "ray",
+            "from ray import tune\n"
+            "tune.run(train, name='both', num_samples=3, config={\n"
+            "    'rate': tune.uniform(0, 1), 'a': tune.grid_search([1, 2]),\n"
+            "    'inner': {'b': tune.grid_search([1, 2, 3, 4])}})\n",
+            {"name": "both", "run_cap": 24},
+            ["grid_search beside what is drawn: its values are drawn, too"],
+            id="a grid that is drawn at several times",
+        ),
+        pytest.param(
+            "wandb",
+            "import wandb\n"
+            "config = {'method': 'random', 'parameters': {'x': {'min': 0.0, 'max': 1.0}}}\n"
+            "wandb.agent(wandb.sweep(config), function=main, count=7)\n",
+            {"run_cap": 7},
+            [],
+            id="the count of an agent",
+        ),
+        pytest.param(
+            "nni",
+            "searchSpace: {x: {_type: uniform, _value: [0, 1]}}\n"
+            "tuner: {codeDir: ., classFileName: own.py, className: OwnTuner}\n",
+            {"method": "random"},
+            ["OwnTuner: no similar method is known; random is used instead"],
+            id="a tuner of one's own",
+        ),
+        pytest.param(
+            "hydra",
+            "hydra: {sweeper: {_target_: a.optuna_sweeper.OptunaSweeper, n_trials: 4,"
+            " sampler: {seed: '${seed}'}, params: {x: 'interval(0, 1)'}}}\n",
+            {"run_cap": 4},
+            ["left out: hydra.sweeper.sampler.seed"],
+            id="a seed that is elsewhere",
+        ),
+    ],
+)
+def test_nothing_of_a_search_is_lost_without_a_word(
+    tmp_path: Path, tool: str, text: str, expected: dict[str, Any], notes: list[str]
+) -> None:
+    name = "search.py" if text.startswith("import") else "search.yaml"
+    data, told = converted(tmp_path, tool, text, name)
+    assert {key: data.get(key) for key in expected} == expected
+    told = " ".join(told.split())
+    assert [note for note in notes if note not in told] == []
