@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from hermesd import study as studies
-from hermesd.core.decide.searches import proposals_wanted, to_give
+from hermesd.core.decide.searches import proposals_wanted, proposes, to_give
 from hermesd.core.events import Added, Event, SearchFailed, SearchLimited
 from hermesd.core.model import Study, StudyId, Time, UserId
 from hermesd.core.state import Rejected, State
@@ -131,8 +131,7 @@ class Searching:
         def compose(state: State, now: Time) -> Event:
             if study_id not in state.searching or not state.is_still(study, members):
                 raise _ProposedForOthers
-            assert study.searcher is not None
-            return Added(study_id, specs, key, searcher=study.searcher.name)
+            return Added(study_id, specs, key, searcher=proposes(state, study))
 
         with suppress(_ProposedForOthers):
             await self.head.change(key, compose)

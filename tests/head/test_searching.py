@@ -99,6 +99,8 @@ async def test_a_sampler_that_fails_is_told_and_the_study_goes_on(
         told = "nsgaii failed, and further trials are drawn at random: its process ended"
         assert told in study.notices
         assert len(head.state.members["digits"]) == 6
+        added = (await events(head, pb.PUBLIC_EVENT_KIND_ADDED))[-1]
+        assert added.reason.endswith(" · proposed by random draws")
         node.call.cancel()
 
 

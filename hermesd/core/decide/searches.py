@@ -8,7 +8,7 @@ trial the new one is.
 
 from __future__ import annotations
 
-from hermesd.core.model import Phase, StudyId, TrialId
+from hermesd.core.model import Phase, Study, StudyId, TrialId
 from hermesd.core.state import State
 
 
@@ -38,8 +38,15 @@ def proposing(state: State, study_id: StudyId) -> str:
     if study.searcher is None or study_id not in state.searching:
         return ""
     have, wanted = len(state.members[study_id]), state.searching[study_id]
-    name = "random draws" if study_id in state.unsearched else study.searcher.name
+    name = proposes(state, study)
     return f"{name}: {have} of {wanted} trials so far, further ones as results come in"
+
+
+def proposes(state: State, study: Study) -> str:
+    """What proposes the study's further trials, in words: its searcher, or draws if that failed."""
+    if study.searcher is None:
+        return ""
+    return "random draws" if study.id in state.unsearched else study.searcher.name
 
 
 def to_give(state: State, study: StudyId) -> TrialId | None:
