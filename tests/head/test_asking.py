@@ -83,6 +83,17 @@ async def test_askers_at_the_same_time_get_trials_of_their_own(head: World) -> N
     assert {trial.id for trial in trials} == {f"digits/{n}" for n in range(1, 13)}
 
 
+async def test_nobody_is_told_that_a_person_holds_back_what_a_loop_trains(head: World) -> None:
+    await head.submit(own("random", run_cap=2))
+    await ask(head)
+    answer = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+    assert not answer.study.paused
+    assert [(each.paused, each.reason) for each in answer.trials] == [
+        (False, "in the hands of a loop of its author's"),
+        (False, "not asked for yet"),
+    ]
+
+
 async def test_a_trial_whose_loop_died_is_given_out_again(head: World) -> None:
     await head.submit(own("random", run_cap=1))
     assert (await ask(head)).id == "digits/1"

@@ -178,8 +178,10 @@ def _away(node: Node) -> str:
     return "is draining" if node.draining else "is silent"
 
 
-def why_paused(trial: Trial) -> str:
+def why_paused(trial: Trial, study: Study) -> str:
     """Why a trial is held back from its policy."""
+    if study.outside:
+        return "in the hands of a loop of its author's" if trial.asked else "not asked for yet"
     if trial.replaced_by:
         return f"held back: {trial.replaced_by} goes on in its place"
     return "paused by a person"
@@ -230,7 +232,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     if trial.phase.final:
         summary = f"{trial.id} is {trial.phase}: {trial.reason or 'the program ended well'}"
     elif trial.paused:
-        summary = f"{trial.id} is {why_paused(trial)}"
+        summary = f"{trial.id} is {why_paused(trial, state.studies[study_id])}"
     elif trial.carrier is not None:
         summary = rides(state, trial, trial.carrier)
     elif trial.awaits_fork and trial.forked is not None:

@@ -521,7 +521,7 @@ class Scheduler:
             # What rides on it goes on from where it is.
             tier = tier_of(study, run)
             tier = Tier.CHECKPOINT if trial.id in self.state.riding.riders else tier
-            issue(Suspend(run.id, tier, deadline, None, why_paused(trial)))
+            issue(Suspend(run.id, tier, deadline, None, why_paused(trial, study)))
         elif trial.phase is Phase.RUNNING and run.milestone is not None and not run.expired:
             kept = gathered(self.state)
             if not any(device in kept for device in run.devices):

@@ -123,7 +123,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         study=study.id,
         number=trial.spec.number,
         state=STATES[trial.phase],
-        paused=trial.paused,
+        paused=trial.paused and not study.outside,
         parameters=[named_value(name, value) for name, value in trial.spec.parameters],
         step=trial.step,
         planned_steps=trial.planned_steps or 0,
@@ -147,7 +147,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
             )
             for failure in trial.failures
         ],
-        reason=_reason(trial),
+        reason=_reason(trial, study),
         not_extended=trial.not_extended,
         last_run_reason=trial.reason if trial.phase is Phase.WAITING else "",
         examples_per_second=_examples_per_second(trial),
@@ -194,7 +194,7 @@ def _examples_per_second(trial: Trial) -> float:
     return use.examples / use.busy_seconds if use.busy_seconds else 0.0
 
 
-def _reason(trial: Trial) -> str:
+def _reason(trial: Trial, study: Study) -> str:
     """Why the trial is in its state now: what its last run said is no reason to wait still."""
     run = trial.run
     if trial.ending is not None:
@@ -206,7 +206,7 @@ def _reason(trial: Trial) -> str:
     if trial.phase.final:
         return trial.reason
     if trial.paused:
-        return why_paused(trial)
+        return why_paused(trial, study)
     return f"rides on {trial.carrier}" if trial.carrier else ""
 
 
@@ -283,7 +283,7 @@ def study_view(
         remaining_seconds=left and left.usual,
         remaining_least_seconds=left and left.least,
         remaining_most_seconds=left and left.most,
-        paused=bool(unfinished) and all(trial.paused for trial in unfinished),
+        paused=not study.outside and bool(unfinished) and all(each.paused for each in unfinished),
         ranking=ranking_view(board.measure),
         pool=study.pool,
         policy=plugin_to_proto(state.own_policy(study.id)),
