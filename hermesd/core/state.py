@@ -6,6 +6,10 @@ without asking a policy, since commands are folded like events.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
 from hermesd.core.commands import Command, Copy, Drop, Look
 from hermesd.core.events import (
     Added,
@@ -61,7 +65,12 @@ from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
 from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
 
-__all__ = ["Rejected", "State"]
+__all__ = ["AboutMany", "Rejected", "State"]
+
+# The events that may be about very many trials in one entry.
+AboutMany: TypeAlias = Submitted | Added | Extended | SignalChosen
+# So many new trials are found ahead in a millisecond or few.
+PART = 50
 
 
 class State(Tables):
@@ -136,9 +145,10 @@ class State(Tables):
             case _:
                 fold_run_event(self, event, now)
 
-    def found_ahead(self, event: Submitted | Added | Extended | SignalChosen, now: Time) -> Ahead:
-        """What the event comes to as of that time. It is folded in here: into a copy of the state
-        (see `reader.still`), or into another that has all that the event is about.
+    def found_ahead(self, event: AboutMany, now: Time) -> Generator[None, None, Ahead]:
+        """What the event comes to as of that time. It is folded in here, some new trials at a time:
+        into a copy of the state (see `reader.still`), or into another that has all that the event
+        is about.
 
         Raises:
             Rejected: the event is illegal.
@@ -148,7 +158,9 @@ class State(Tables):
         self.dirty = {}
         if known is not None:  # as the values of one list are told apart by one thread alone
             self.members[study] = Members(self.members[study])
-        self.apply(event, now)
+        for part in _in_parts(event):
+            self.apply(part, now)
+            yield
         changed = [(before.get(each), self.trials[each]) for each in self.dirty]
         rest = [
             (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
@@ -159,3 +171,19 @@ class State(Tables):
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""
         check(self)
+
+
+def _in_parts(event: AboutMany) -> Iterator[AboutMany]:
+    """The event, or several which together do the same, each with some of its new trials."""
+    match event:
+        case Submitted(study, trials, request_id):
+            yield replace(event, trials=())
+            whole = Added(study.id, trials, request_id)
+        case Added(trials=trials) if trials and not (event.forked or event.instead):
+            whole = event
+        case _:
+            yield event
+            return
+    for start in range(0, len(trials), PART):
+        request_id = f"{whole.request_id} from {start}"
+        yield replace(whole, trials=trials[start : start + PART], request_id=request_id)

@@ -20,19 +20,15 @@ import structlog
 from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
-    Added,
     Event,
-    Extended,
     NodeSilent,
     Reported,
     RunCompleted,
     RunFailed,
     RunSuspended,
-    SignalChosen,
-    Submitted,
 )
 from hermesd.core.model import Time, TrialId, UserId
-from hermesd.core.state import Rejected, State
+from hermesd.core.state import AboutMany, Rejected, State
 from hermesd.core.tables import NOTHING, Ahead
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
@@ -58,10 +54,6 @@ ARRIVING_SECONDS = 0.01
 Said = TypeVar("Said")
 
 
-# The events that may be about very many trials in one entry.
-AboutMany: TypeAlias = Submitted | Added | Extended | SignalChosen
-
-
 class PreparedEvent(NamedTuple):
     """An event about very many trials of which all was made beside the loop that can be."""
 
@@ -76,9 +68,8 @@ class PreparedEvent(NamedTuple):
 def prepared(event: AboutMany, state: State, at: Time) -> Pieces[Event | PreparedEvent]:
     """An event, to be folded as of that time; just the event if it is illegal. `state` is a copy,
     which is spoilt by it."""
-    yield
     try:
-        ahead = state.found_ahead(event, at)
+        ahead = yield from state.found_ahead(event, at)
     except Rejected:
         return event
     return PreparedEvent(at, event, ahead, (yield from encode_in_pieces(event)))

@@ -77,6 +77,7 @@ from hermesd.core.state import Rejected, State
 from hermesd.core.tables import Members, Tables
 from hermesd.core.trial import Trial
 from hermesd.head.reader import still
+from hermesd.pieces import whole
 from hermesd.policy import make_policy
 
 LEASE = LeaseTerms()
@@ -256,7 +257,7 @@ def ahead(state: State, event: Event, now: Time) -> State | None:
     copy = still(state)
     copy.members = {study: Members(trials) for study, trials in state.members.items()}
     with suppress(Rejected):
-        copy.apply(event, now, still(state).found_ahead(event, now))
+        copy.apply(event, now, whole(still(state).found_ahead(event, now)))
         return copy
     return None
 

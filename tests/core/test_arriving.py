@@ -9,8 +9,9 @@ import pytest
 from hermesd.core.commands import Launch, Release
 from hermesd.core.events import Added, Cancelled, Extended, Marked, Paused, Removed, Unpaused
 from hermesd.core.model import Phase, Plugin, Share, StopRule
-from hermesd.core.state import State
+from hermesd.core.state import PART, State
 from hermesd.head.reader import still
+from hermesd.pieces import whole
 from tests.core.playbook import Playbook, completed, joined, parked, submitted, tables, trial_spec
 
 AT_ONCE = 3
@@ -77,9 +78,9 @@ def test_trials_that_are_added_come_behind_those_that_are_there() -> None:
 def test_a_study_found_ahead_comes_to_the_same_as_when_it_is_folded_from_the_journal(
     changes: dict[str, object],
 ) -> None:
-    event = submitted(5, **changes)
+    event = submitted(2 * PART + 1, **changes)
     ahead, plain = State(), State()
-    ahead.apply(event, 7.0, State().found_ahead(event, 7.0))
+    ahead.apply(event, 7.0, whole(State().found_ahead(event, 7.0)))
     plain.apply(event, 7.0)
     assert tables(ahead) == tables(plain)
     assert ahead.dirty == plain.dirty
@@ -91,7 +92,7 @@ def test_a_trial_that_changes_before_what_was_found_of_it_is_folded_keeps_that_c
     others = tuple(replace(trial_spec(f"s/{n}"), argv=("new",)) for n in (1, 2))
     event = Extended("s", (), StopRule(max_steps=9), (), (), "longer", redrawn=others)
     event = replace(event, ended=(("s/3", "too many"),))
-    found = still(book.state).found_ahead(event, book.now)
+    found = whole(still(book.state).found_ahead(event, book.now))
     book.tell(Marked(("s/2", "s/3"), ("mine",), (), None, "mark"))
     plain = still(book.state)
     plain.apply(event, book.now)
@@ -139,7 +140,7 @@ def test_trials_that_go_on_and_new_ones_are_in_the_same_order_found_ahead_or_not
     longer = Extended("s", ("s/0",), StopRule(max_steps=9), (), (("x",),), "longer")
     again = replace(longer, resumed=("s/2", "s/1"), redrawn=(trial_spec("s/1"),))
     event = replace(again, added=(trial_spec("s/3"), trial_spec("s/4")))
-    found = still(book.state).found_ahead(event, book.now)
+    found = whole(still(book.state).found_ahead(event, book.now))
     book.tell(Marked(("s/2",), ("mine",), (), None, "mark"))
     plain = still(book.state)
     plain.apply(event, book.now)
