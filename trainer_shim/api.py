@@ -275,14 +275,14 @@ _logged = _Checks("trainer_shim.log")
 
 
 def log(metrics: Mapping[str, Any] | None = None, /, **named: Any) -> None:
-    """Tell metrics of where the training stands: `trainer_shim.log(val_acc=0.93)`.
+    """Report metrics at the current step of the training: `trainer_shim.log(val_acc=0.93)`.
 
-    They come beside what the framework's adapter reports, under the step that the trial stands at,
-    and change nothing else: an unchanged loop is suspended and resumed as without. A name that the
-    adapter reports itself keeps the adapter's value.
+    They are added to what the framework's adapter reports, and change nothing else: an unchanged
+    loop is suspended and resumed as it is without them. If the adapter itself reports a name, its
+    value is kept.
 
-    Never raises. What is no number is left out and said on stderr, once for each name, with Hermes
-    and without.
+    Never raises. What is not a number is left out, and stderr says so once for each name, with
+    Hermes and without.
 
     Args:
         metrics: values whose names are no keywords: `log({"val/acc": 0.93})`.

@@ -343,7 +343,7 @@ class Client:
             trial: as of `trial`.
             patterns: only those that have one of these paths, lie in one of these folders, or fit
                 one of these patterns, in which `*` stands for anything; all if there are none.
-            written_only: without those that came with the program and are as they came.
+            written_only: without files that came with the program and have not changed.
 
         Raises:
             NotFound: there is no such trial, or no such file.
@@ -384,7 +384,7 @@ class Client:
         )
 
     def read_file(self, trial: TrialRef, path: str) -> Iterator[bytes]:
-        """What a file of a trial's working copy holds, piece by piece.
+        """The content of a file of a trial's working copy, piece by piece.
 
         Args:
             trial: as of `trial`.
@@ -437,7 +437,7 @@ class Client:
         directory: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Preview:
-        """What a study would be, and when to expect what of it. Nothing is stored.
+        """What a study would be, and when to expect results. Nothing is stored.
 
         If no head answers, this machine checks and expands it; then there is no forecast.
 
@@ -474,7 +474,7 @@ class Client:
     def replay(
         self, study: StudyRef, policies: str = "asha", devices: int | None = None
     ) -> dict[str, Any]:
-        """What other policies would have made of a study, in virtual time over its own curves.
+        """How other policies would have run a study, in virtual time over its own curves.
 
         Args:
             study: as of `study`.
@@ -494,7 +494,7 @@ class Client:
     def compare(
         self, *studies: StudyRef, metric: str = "", goal: str = "", by: str = ""
     ) -> StudyComparison:
-        """Studies side by side: what each came to, how soon, and how their files differ.
+        """Studies side by side: their results, how soon these came, and how their files differ.
 
         Args:
             studies: two or more, as of `study`.
@@ -566,7 +566,7 @@ class Client:
     def tag(
         self, *targets: Target, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> list[str]:
-        """Give trials tags, and take others from them.
+        """Add tags to trials, and remove others.
 
         Args:
             targets: as of `pause`.
@@ -583,7 +583,7 @@ class Client:
         return self._run(self._client.tag(*targets, add=add, remove=remove))
 
     def note(self, *targets: Target, text: str) -> list[str]:
-        """Write a note to trials, in place of the one that they have.
+        """Write a note on trials, which replaces the one that they have.
 
         Args:
             targets: as of `pause`.
@@ -644,7 +644,7 @@ class Client:
         new: Changes | None = None,
         count: int | None = None,
     ) -> Submission:
-        """Give a study further trials, also if it has finished.
+        """Add trials to a study, even if it has finished.
 
         Args:
             study: as of `study`.
@@ -667,24 +667,24 @@ class Client:
     def ask(self, study: StudyRef) -> Trial:
         """The next trial of a study whose trials your own loop trains (`search: {asked: true}`).
 
-        Its searcher proposes it by all that was told until then.
+        Its searcher proposes it from all results that were reported until then.
 
         Args:
             study: as of `study`.
 
         Returns:
-            The trial, whose `params` are to be tried; `tell` says what they came to.
+            The trial, whose `params` are to be tried; `tell` reports the result.
 
         Raises:
             NotFound: there is no such study.
-            Refused: its trials run at nodes, or all of them were asked for.
+            Refused: its trials run on nodes, or all of them were asked for.
         """
         return self._run(self._client.ask(study))
 
     def tell(
         self, trial: TrialRef, metrics: Mapping[str, float] | None = None, *, failure: str = ""
     ) -> Trial:
-        """Say what a trial that was asked for came to, which ends it.
+        """Report the result of a trial that was asked for, which ends it.
 
         Args:
             trial: as of `trial`.
@@ -708,7 +708,7 @@ class Client:
         new: Changes | None = None,
         step: int | None = None,
     ) -> Trial:
-        """Give a study a further trial that goes on from where another one is.
+        """Add a trial that goes on from where another one is.
 
         Args:
             trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
@@ -732,7 +732,7 @@ class Client:
     ) -> MetricChoice:
         """Have a study's leaderboard rank by another metric from now on.
 
-        What policies read is not changed by it; the answer's notes say so where it matters.
+        This does not change what policies read; the answer's notes say so where it matters.
 
         Args:
             study: as of `study`.
@@ -750,7 +750,7 @@ class Client:
         return self._run(self._client.set_metric(study, metric, goal=goal, by=by))
 
     def set_signal(self, study: StudyRef, metric: str, *, goal: str = "") -> str:
-        """Have policies read another metric of a study from now on, and its curves so far.
+        """Have policies read another metric of a study from now on, including its curves so far.
 
         Args:
             study: as of `study`.
@@ -768,7 +768,7 @@ class Client:
         return self._run(self._client.set_signal(study, metric, goal=goal))
 
     def remove(self, study: StudyRef) -> None:
-        """Delete a study with all that it left on disks.
+        """Delete a study with everything that it left on disks.
 
         Args:
             study: as of `study`.
@@ -817,10 +817,10 @@ class Client:
         return self._run(self._client.revoke(name, role))
 
     def drain(self, node: str) -> Node:
-        """Give a node nothing new, and have it give up what it has.
+        """Start nothing new on a node, and have its trials leave it.
 
-        Each run goes on to the end of its quantum and is then written to disk; what is parked is
-        written at once. For a node that drains already, it tries again what it could not write.
+        Each run goes on to the end of its quantum and is then written to disk; parked trials are
+        written at once. If the node drains already, what it could not write is tried again.
 
         Args:
             node: its name.
@@ -846,7 +846,7 @@ class Client:
         return self._run(self._client.undrain(node))
 
     def lose(self, node: str, for_good: bool = False) -> Node:
-        """Have a silent node's trials go on elsewhere now, not only when its lease is out.
+        """Have a silent node's trials go on elsewhere now, before its lease is over.
 
         Only for a machine that is off: what still runs there would run a second time elsewhere
         until its own lease ends it.

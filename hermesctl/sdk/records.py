@@ -76,13 +76,13 @@ class Device:
     #: How long trials have trained on it.
     busy_seconds: float
     quarantine: Quarantine | None = None
-    #: Failures that are held against it.
+    #: Failures that count against it.
     strikes: tuple[Strike, ...] = ()
     #: It runs a trial that is not shown to the caller, who does not own it.
     others: bool = False
-    #: To whom its machine has left it for now; empty: it is free to use.
+    #: To whom its machine leaves it for now; empty: trials can use it.
     yielded: str = ""
-    #: Its speed beside that of its kind; 1 if it is as fast, or not known to differ.
+    #: Its speed relative to its kind; 1 if it is as fast, or not known to differ.
     speed: float = 1.0
     #: How often trials that ran on it ran on another device of its kind as well.
     comparisons: int = 0
@@ -98,28 +98,28 @@ class Node:
     #: What it found out about its machine, for people.
     facts: tuple[str, ...]
     version: str
-    #: For how long it was not heard; 0 while it is connected.
+    #: How long it has not been heard; 0 while it is connected.
     silent_seconds: float
     #: It is to be emptied: nothing new starts there.
     draining: bool = False
-    #: Of one that is draining or resting: the trials that are parked there.
+    #: If it is draining or resting: the trials that are parked there.
     parked: tuple[str, ...] = ()
-    #: Of such a one: the trials that no checkpoint would bring back elsewhere.
+    #: If so: the trials that no checkpoint could bring back elsewhere.
     stuck: tuple[str, ...] = ()
-    #: Of such a one: how many unfinished trials have their only checkpoint there.
+    #: If so: how many unfinished trials have their only checkpoint there.
     only_copies: int = 0
-    #: Set while it only gets trials that can run nowhere else.
+    #: Set while it gets only trials that can run nowhere else.
     quarantine: Quarantine | None = None
-    #: The studies that run nothing more on it.
+    #: The studies that run nothing on it any more.
     exclusions: tuple[Exclusion, ...] = ()
     pool: str = DEFAULT_POOL
     #: Why its machine wants it back for now; else empty.
     resting: str = ""
-    #: What studies require and it does not have, each with the reason.
+    #: What studies require and it lacks, each with the reason.
     lacking: tuple[str, ...] = ()
-    #: What those who look after it should know of its daemon.
+    #: What its administrators should know about its daemon.
     warnings: tuple[str, ...] = ()
-    #: It is not waited for any more.
+    #: It counts as lost.
     lost: bool = False
 
     @property
@@ -191,9 +191,9 @@ class MetricValue:
     """A metric's newest, lowest and highest value."""
 
     name: str
-    #: None while the trial has yet to train again what it had trained, after a fall-back.
+    #: None while the trial trains again what was lost.
     last: float | None
-    #: Only of the metric that ranks.
+    #: Set only for the metric that ranks.
     best: float | None = None
     low: float | None = None
     high: float | None = None
@@ -210,13 +210,13 @@ class Checkpoint:
     nodes: tuple[str, ...]
     #: The node that made it, if it is an image of processes; else empty.
     image_of: str = ""
-    #: The GPU that it goes back to, if the image holds what its processes had there; else empty.
+    #: The only GPU on which it can be restored, if the image holds what was there; else empty.
     image_device: str = ""
     #: Whether it was written where other trials part from this one.
     is_fork: bool = False
     #: Why it has this form; may be empty.
     why: str = ""
-    #: On how many devices it was made; 0: that is not known.
+    #: On how many devices it was made; 0: unknown.
     devices: int = 0
 
 
@@ -287,7 +287,7 @@ class Trial:
     checkpoint: Checkpoint | None
     failures: tuple[Failure, ...]
     reason: str
-    #: Why it is as it was though it was to go on; else empty.
+    #: Why it could not be extended and is as it was; else empty.
     not_extended: str
     last_run_reason: str
     examples_per_second: float
@@ -299,30 +299,30 @@ class Trial:
     rank: int | None
     framework: str
     argv: tuple[str, ...]
-    #: Since when its program has come to no step; None if it goes on.
+    #: Since when its program has made no step; None if it makes progress.
     stalled_since_unix_seconds: float | None = None
-    #: What people have made of it, as is `note`.
+    #: What people wrote about it, like `note`.
     tags: tuple[str, ...] = ()
     note: str = ""
     #: How many steps it will take in all: those planned, or fewer where a stop rule or the study's
     #: completed trials tell; 0 if that is not known, or it has ended.
     expected_steps: int = 0
-    #: Of training, at its present speed; None if unknown.
+    #: Seconds of training until it ends, at its present speed; None if unknown.
     remaining_seconds: float | None = None
     #: The trial that it was forked from, at which of its steps; empty: none.
     forked_from: str = ""
     forked_at_step: int = 0
-    #: Of a population: the trial that goes on in its place while it is held back; empty: none.
+    #: In a population: the trial that goes on in its place while it is held back; else empty.
     replaced_by: str = ""
     #: The trial that trains for this one as long as both are the same; empty: none.
     rides_on: str = ""
-    #: Of its steps, those that others have trained for it.
+    #: How many of its steps others have trained for it.
     shared_steps: int = 0
     #: What its steps took, those in common with others divided among them; 0 if it shares nothing.
     shared_out_seconds: float = 0.0
-    #: How fast it was on how many devices, where it may have more or fewer; else empty.
+    #: Its speed on each number of devices, if it may have more or fewer; else empty.
     widths: tuple[WidthSpeed, ...] = ()
-    #: How often it continued on another number of them than before.
+    #: How often it was launched on another number of devices than before.
     resizes: int = 0
 
     @property
@@ -382,17 +382,17 @@ class Study:
     checkpoint_bytes: int
     code_sha256: str
     submit_directory: str
-    #: What ranks its trials.
+    #: The metric that ranks its trials.
     metric: str
     #: Why that one, if the study names none.
     metric_reason: str
     policy: str
-    #: Nothing happens until some of its trials are resumed.
+    #: All its unfinished trials are paused.
     paused: bool
     pool: str = DEFAULT_POOL
-    #: If none of its trials is on a device, who has those that it could use.
+    #: If none of its trials is on a device: which trials have those that it could use.
     waits_for: str = ""
-    #: The names of the metrics that were seen.
+    #: The names of the metrics that its trials have reported.
     reported: tuple[str, ...] = ()
     #: Of the file that it runs.
     program_sha256: str = ""
@@ -400,12 +400,12 @@ class Study:
     notices: tuple[str, ...] = ()
     #: The policy with its settings and its placement.
     policy_label: str = ""
-    #: What decides in the policy's place since it failed.
+    #: What decides instead of the policy, which has failed; else empty.
     deciding: str = ""
     #: Of all its trials together; those in common are trained once.
     steps: int = 0
     trained_steps: int = 0
-    #: To so many trials a searcher is to bring it; 0: it has them all.
+    #: How many trials it will have once its searcher has proposed all; 0: it has them all.
     trials_wanted: int = 0
     #: As `remaining_seconds`, if all trials that were not measured yet are as fast, or as slow, as
     #: any that was; None from a head that does not tell.
@@ -493,7 +493,7 @@ class TrialDetail:
     trial: Trial
     output_tail: str
     usage: tuple[Usage, ...]
-    #: Set if what is parked on its node, it among that, exceeds the memory for it.
+    #: Says if trials parked on its node, it among them, take more memory than they should.
     parked_memory: str = ""
 
     def __repr__(self) -> str:
@@ -504,18 +504,18 @@ class TrialDetail:
 class Submission:
     """What a submit led to."""
 
-    #: Its id; after a dry run only what it would be called.
+    #: Its id; after a dry run, the id that it would have.
     study: str
     trials: tuple[Trial, ...]
-    #: The study that was there already; then nothing was begun, and `study` is that one.
+    #: The identical study, if there is one; then nothing was started, and `study` is that one.
     identical_to: str
     #: What is worth knowing.
     notes: tuple[str, ...]
-    #: What it is run by, its own or its pool's, with the settings: `hermes:quantum_seconds=20`.
+    #: Its policy, or its pool's, with the settings: `hermes:quantum_seconds=20`.
     policy: str = ""
-    #: How many devices could be given its trials now.
+    #: How many of its trials could have their devices now, at the same time.
     fitting_devices: int = 0
-    #: Why no node of its pool can ever take a trial, a line for each; empty if one can.
+    #: Why no node of its pool can ever take a trial, a line for each node; empty if one can.
     misfits: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -597,7 +597,7 @@ class Leaderboard(list[Trial]):
         self.metric = metric
         self.metric_goal = goal
         self.metric_mode = mode
-        #: Of a study with several objectives each with its goal, the metric first; else none.
+        #: If the study has several objectives: each with its goal, the metric first.
         self.objectives = dict(objectives or {})
         #: The trials that no other surpasses in one of these without being worse in another. They
         #: come first.
@@ -673,7 +673,7 @@ class Explanation:
     ranking: tuple[Ranked, ...]
     last_decision: str
     policy: str
-    #: Places that it does not get as long as it could run elsewhere.
+    #: Places that it avoids as long as it can run elsewhere.
     left_out: tuple[LeftOut, ...] = ()
     #: What the study's author should know.
     notices: tuple[str, ...] = ()
@@ -689,9 +689,9 @@ class Explanation:
 class Invited:
     """An invitation to join a head."""
 
-    #: Good for one machine or person, or for as many as were asked for.
+    #: Valid for one machine or person, or for as many as were asked for.
     token: str
-    #: The head's own idea of where it can be reached.
+    #: Where the head thinks that it can be reached.
     address: str
 
 
@@ -708,13 +708,13 @@ class Member:
 class AuthorityStatus:
     """By what a head is known, and whether that is being replaced."""
 
-    #: What tells these certificates from others.
+    #: The fingerprint of these certificates.
     roots: str
-    #: When the new key begins to sign, as far as one is to; 0: none is.
+    #: When the new key begins to sign; 0: no rotation is under way.
     signs_unix_seconds: float
     #: When the old one is no longer trusted; 0: no rotation is under way.
     ends_unix_seconds: float
-    #: Who has not come since the last of these steps.
+    #: Who has not connected since the last of these steps.
     behind: tuple[Member, ...]
 
 
@@ -749,7 +749,7 @@ class User:
     decayed_device_seconds: float
     #: Their part of everybody's decayed device seconds, from 0 to 1.
     share: float
-    #: What the weights make of it among those who have unfinished trials.
+    #: The part that they would have by the weights of those with unfinished trials.
     fair_share: float
     half_life_seconds: float
     max_studies: int | None = None
@@ -773,5 +773,5 @@ class AuditEntry:
     #: `OK`, or the name of a gRPC status code.
     result: str
     reason: str
-    #: How many calls were refused alike.
+    #: How many calls were refused in the same way.
     times: int
