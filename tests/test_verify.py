@@ -22,6 +22,7 @@ from hermesd.verify.arm import Arm, Bench
 from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
 from tests.forked import Forked
 from tests.images.driving import criu
+from tests.waiting import until
 
 # Its state has two parts; `{saved}` is what a checkpoint keeps, `{noise}` what else a step adds.
 # What `{saved}` lacks is lost where a resume, or another trial, goes on.
@@ -274,8 +275,8 @@ def test_ctrl_c_ends_all_that_it_started(study: Path, tmp_path: Path) -> None:
         text=True,
         start_new_session=True,
     )
-    while not list(temporary.glob("*/trials/verify/1/events.jsonl")):
-        assert run.poll() is None
+    until(lambda: list(temporary.glob("*/trials/verify/1/events.jsonl")) or run.poll() is not None)
+    assert run.poll() is None
     assert owned_by(temporary)
     os.killpg(run.pid, signal.SIGINT)
     _, errors = run.communicate()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_joining import Place, place
+from tests.waiting import ASK_SECONDS, until
 
 assert place  # a fixture
 
@@ -57,8 +58,8 @@ def test_files_and_the_time_left_as_a_user_of_another_machine(place: Place) -> N
             place.ctl(*login[1:], "--name", name)
         with place.daemon(*join[1:], *node):
             place.ctl("--head", "alice", "submit", str(project / "study.yaml"))
-            while (second := trials()[1])["step"] < 20:
-                pass
+            until(lambda: trials()[1]["step"] >= 20, ASK_SECONDS)
+            second = trials()[1]
             assert second["state"] == "running"
             assert second["expected_steps"] == trials()[0]["step"] == 40
             assert 0 < second["remaining_seconds"] < 60

@@ -19,6 +19,7 @@ from hermesd.security.enrollment import enroll
 from hermesd.security.identity import NotEnrolled
 from tests.e2e.cluster import multiplying
 from tests.e2e.test_joining import Place, notified
+from tests.waiting import ASK_SECONDS, until
 
 RATE = 0.001
 
@@ -98,15 +99,12 @@ def test_what_a_guest_trains_goes_on_elsewhere(place: Place) -> None:
         token.write_text(place.ctl("node", "token", "--uses", "2", admin=True).split()[4])
         with guest(place, "lent", token) as lent:
             place.ctl("submit", str(program), "--grid", f"rate={RATE}", admin=True)
-            while next(client.trials("train")).step < 50:
-                pass
+            until(lambda: next(client.trials("train")).step >= 50, ASK_SECONDS)
             with guest(place, "next", token) as after:
-                while sum(node.connected for node in client.nodes()) < 2:
-                    pass
+                until(lambda: sum(node.connected for node in client.nodes()) == 2, ASK_SECONDS)
                 lent.leave(signal.SIGUSR1)
                 assert [node.id for node in client.nodes()] == ["next"]
-                while next(client.trials("train")).state != "running":
-                    pass
+                until(lambda: next(client.trials("train")).state == "running", ASK_SECONDS)
                 ends.touch()
                 assert client.wait("train").study.finished
                 [trial] = client.trials("train")
@@ -185,11 +183,13 @@ def test_a_program_of_a_batch_job_finds_no_token_to_join_by(place: Place) -> Non
         )  # fmt: skip
         try:
             place.ctl("submit", str(program), admin=True)
-            while next(client.trials("train")).state != "running":
-                pass
-            log = ""
-            while " ." not in log:
-                log = b"".join(client.logs("train/1")).decode()
+            until(lambda: next(client.trials("train")).state == "running", ASK_SECONDS)
+
+            def log_to_its_end() -> str:
+                text = b"".join(client.logs("train/1")).decode()
+                return text if " ." in text else ""
+
+            log = until(log_to_its_end, ASK_SECONDS)
             assert " found: [] ." in log, log
             assert int(log.split("looked: ")[1].split()[0]) > 10
             with pytest.raises(NotEnrolled, match="the token was used, or is too old"):

@@ -17,6 +17,7 @@ import pytest
 
 from tests.forked import Forked
 from tests.head.test_transport import free_port
+from tests.waiting import ASK_SECONDS, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -62,10 +63,12 @@ class Place:
 
     def until_connected(self, node: str, *words: str) -> None:
         """Ask again and again: a daemon is ready before its first stream to the head is."""
-        while True:
+
+        def is_connected() -> bool:
             nodes = json.loads(self.ctl(*words, "node", "ls", "-o", "json"))["nodes"]
-            if any(one["id"] == node and one["connected"] for one in nodes):
-                return
+            return any(one["id"] == node and one["connected"] for one in nodes)
+
+        until(is_connected, ASK_SECONDS)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import math
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, processes, running
 from tests.e2e.test_joining import Place, place
 from tests.e2e.test_try_out import hermesctl
+from tests.waiting import ASK_SECONDS, until
 
 assert place  # a fixture
 
@@ -177,8 +177,7 @@ def test_users_who_name_each_other_train_once_what_they_have_in_common(place: Pl
         with place.daemon("head"), place.daemon("node", *node):
             for word in words:
                 place.ctl("--head", word, "submit", str(place.folder / word / "study.yaml"))
-            while sum(trained(log).values()) < FIRST * len(words):
-                time.sleep(0.02)
+            until(lambda: sum(trained(log).values()) >= FIRST * len(words))
             for pid, line in processes(place.folder):
                 if "hermesd" in line and {"head", "node"} & {*line}:
                     os.kill(pid, signal.SIGKILL)
@@ -195,8 +194,10 @@ def test_users_who_name_each_other_train_once_what_they_have_in_common(place: Pl
     with place.daemon("head"), place.daemon("node", *node):
         place.ctl("--head", "eve", "submit", str(place.folder / "eve" / "study.yaml"))
         for name in studies:
-            while any(each["state"] != "completed" for each in trials(name)):
-                pass
+            until(
+                lambda name=name: {each["state"] for each in trials(name)} == {"completed"},
+                ASK_SECONDS,
+            )
             for each in trials(name):
                 later = each["params"]["later"]
                 assert math.isclose(each["metric"], reached(0.01, 0.01, later), rel_tol=1e-12)

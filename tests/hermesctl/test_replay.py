@@ -187,7 +187,7 @@ async def test_an_interrupt_ends_the_simulation_as_well(tmp_path: Path) -> None:
         process = psutil.Process(command.pid)
         while not process.children():
             assert command.returncode is None
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
         simulations = process.children()
         command.send_signal(signal.SIGINT)
         said = await command.communicate()

@@ -37,6 +37,7 @@ from hermesd.node.machine import cgroups, processes
 from hermesd.node.outbox import Outbox
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
+from tests.waiting import until
 
 Event = TypeVar("Event")
 CPU0, CPU1 = "n1/cpu0", "n1/cpu1"
@@ -221,8 +222,7 @@ def no_survivors(config: NodeConfig) -> Iterator[None]:
     for folder in (config.state_dir / "trials").glob("*/*"):
         name = f"{folder.parent.name}@{folder.name}"
         groups.kill(name)
-        while groups.members(name):
-            os.sched_yield()
+        until(lambda name=name: not groups.members(name))
         groups.remove(name)
 
 

@@ -25,6 +25,7 @@ from hermesd.security.identity import Identity, Role
 from tests.head.heads import status, world
 from tests.head.test_enroll import Open, attached, connected, head, info
 from tests.head.test_transport import free_port
+from tests.waiting import ASK_SECONDS, until
 
 assert head  # a fixture
 
@@ -236,8 +237,9 @@ async def test_the_heads_own_certificate_is_renewed_while_it_runs(
     async with world(tmp_path / "head", **settings):
         for address in (listen, reception):
             first = await asyncio.to_thread(shown, address)
-            while await asyncio.to_thread(shown, address) == first:
-                pass
+            await asyncio.to_thread(
+                until, lambda address=address, first=first: shown(address) != first, ASK_SECONDS
+            )
 
 
 async def test_a_nodes_port_has_the_renewals_of_its_certificate(head: Open, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.e2e.test_joining import Place, notified
 from tests.head.heads import status
 from tests.head.test_enroll import Open, attached, connected, head, info
 from tests.security.test_certificates import signing_request
+from tests.waiting import ASK_SECONDS, until
 
 assert head  # a fixture
 
@@ -322,6 +323,15 @@ def test_a_node_a_trial_and_a_person_outlive_the_change_and_a_killed_head(tmp_pa
         found: dict[str, Any] = json.loads(place.ctl(*words))["trial"]
         return found
 
+    def running_until(holds: Callable[[], bool]) -> None:
+        """Wait, and have the login used all the time: its roots come with what is answered."""
+
+        def asked() -> bool:
+            assert trial()["state"] == "running"
+            return holds()
+
+        until(asked, ASK_SECONDS)
+
     def move(name: str) -> None:
         """To where a time of the rotation has come, while no head runs."""
         times = json.loads(plan.read_text())
@@ -337,29 +347,23 @@ def test_a_node_a_trial_and_a_person_outlive_the_change_and_a_killed_head(tmp_pa
                 place.ctl(*words[1:], "--name", called)
             place.until_connected("box", "--head", "lab")
             place.ctl("--head", "lab", "submit", str(tmp_path / "code" / "study.yaml"))
-            while trial()["state"] != "running":
-                pass
+            until(lambda: trial()["state"] == "running", ASK_SECONDS)
             [old] = known(login)
             place.ctl("authority", "rotate", "--days", "1", "-y", admin=True)
-            while not len(known(membership)) == len(known(login)) == 2:
-                assert trial()["state"] == "running"
+            running_until(lambda: len(known(membership)) == len(known(login)) == 2)
             os.kill(head.pid, signal.SIGKILL)
         move("signs_unix_seconds")
         with head_process(place) as head:
-            while old in (issuer(membership), issuer(login)):
-                assert trial()["state"] == "running"
+            running_until(lambda: old not in (issuer(membership), issuer(login)))
             os.kill(head.pid, signal.SIGKILL)
         move("ends_unix_seconds")
         with head_process(place):
-            while not len(known(membership)) == len(known(login)) == 1:
-                assert trial()["state"] == "running"
+            running_until(lambda: len(known(membership)) == len(known(login)) == 1)
             assert known(membership) == known(login) == [issuer(membership)] != [old]
             step = trial()["step"]
-            while trial()["step"] == step:
-                pass
+            until(lambda: trial()["step"] != step, ASK_SECONDS)
             assert trial()["attempt"] == 1, "the run that began before"
             with pytest.raises(AssertionError, match="no head answers"):
                 place.ctl("--head", "idle", "study", "ls")
             place.ctl("--head", "lab", "study", "stop", "endless", "-y")
-            while trial()["state"] != "cancelled":
-                pass
+            until(lambda: trial()["state"] == "cancelled", ASK_SECONDS)

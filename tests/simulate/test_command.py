@@ -20,6 +20,7 @@ from hermesd.cli import app
 from hermesd.sim.compare import Recorded, Scene, cases_of, compare
 from hermesd.sim.contenders import contenders
 from tests.simulate.small import trainings
+from tests.waiting import until
 
 COMPARED = {"mean", "ratio", "median", "p10", "p90", "won", "bound_share"}
 
@@ -117,8 +118,13 @@ def test_an_interrupt_ends_it_quietly_with_all_its_processes(file: Path) -> None
     words += ["--processes", "2"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, start_new_session=True) as command:
         process = psutil.Process(command.pid)
-        while sum("spawn_main" in " ".join(child.cmdline()) for child in process.children()) < 2:
+
+        def begun() -> bool:
             assert command.poll() is None
+            children = [" ".join(child.cmdline()) for child in process.children()]
+            return sum("spawn_main" in words for words in children) == 2
+
+        until(begun)
         workers = process.children()
         os.killpg(command.pid, signal.SIGINT)  # as a terminal does it
         assert command.wait() == 130

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.forked import Forked
+from tests.waiting import until
 from trainer_shim.channel import frames
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,14 +81,7 @@ class Trial:
     def attach(self, after: int = 0) -> Event:
         """Connect as a node daemon; in place of the connection there was."""
         self.detach()
-        while True:
-            self.daemon = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                self.daemon.connect(self.socket_path)
-                break
-            except (FileNotFoundError, ConnectionRefusedError):
-                self.daemon.close()
-                assert self.process is None or self.process.poll() is None, "the host died"
+        self.daemon = until(self._connected)
         self.send("attach", after=after)
         answer = frames.receive(self.daemon)
         assert answer is not None
@@ -95,6 +89,16 @@ class Trial:
         self.attached = answer
         self.host_pid = answer["host_pid"]
         return answer
+
+    def _connected(self) -> socket.socket | None:
+        daemon = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            daemon.connect(self.socket_path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            daemon.close()
+            assert self.process is None or self.process.poll() is None, "the host died"
+            return None
+        return daemon
 
     def detach(self) -> None:
         """Go away, as a daemon that is restarted does."""

@@ -6,7 +6,7 @@ import textwrap
 
 # Each step takes the others': who holds a step too early keeps all of them from theirs for ever.
 _SOCKETS = textwrap.dedent("""
-    import json, os, random, socket, struct, sys
+    import json, os, random, socket, struct, sys, time
     import trainer_shim
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -20,7 +20,7 @@ _SOCKETS = textwrap.dedent("""
                 others = [socket.create_connection(address)]
                 break
             except ConnectionRefusedError:
-                pass
+                time.sleep(0.005)
     for other in others:
         other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -13,13 +13,13 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial
 from tests.trainer_shim.test_host import FOREVER, LOOP, expected
+from tests.waiting import until
 from trainer_shim import checkpoint_dir
 
 
 def is_there(path: Path) -> None:
     """Wait for a file."""
-    while not path.exists():
-        pass
+    until(path.exists)
 
 
 def saved_at(trial: Trial, step: int) -> str:
@@ -135,8 +135,7 @@ def test_kill_9_during_a_restore_costs_that_attempt_alone(make_trial: MakeTrial)
     trial.start(restore=path)
     note = trial.directory / "work" / "restoring"
     is_there(note)
-    while not note.read_text().endswith("\n"):
-        pass
+    until(lambda: note.read_text().endswith("\n"))
     os.kill(int(note.read_text()), signal.SIGKILL)
     failed = trial.until("failed")
     assert failed["error_kind"] == "killed"

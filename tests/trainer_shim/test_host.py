@@ -17,6 +17,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Trial, Zygote, environment
+from tests.waiting import until
 from trainer_shim.channel import frames
 from trainer_shim.host import __main__
 from trainer_shim.host.event_log import boottime
@@ -132,8 +133,7 @@ def test_a_program_without_an_agent_is_parked_from_outside_with_its_children(
     trial.start()
     started = trial.until("started")
     pid_file = trial.directory / "work" / "pid"
-    while not (pid_file.exists() and pid_file.read_text().endswith("\n")):
-        pass
+    until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
     escaped = int(pid_file.read_text())
     trial.suspend("checkpoint")  # it cannot be rebuilt: it is kept
     assert not trial.until("parked")["at_boundary"]
@@ -159,8 +159,7 @@ def test_a_missed_deadline_ends_the_run_at_its_last_checkpoint(make_trial: MakeT
     trial.send("checkpoint", id="at-3")
     trial.until("checkpointed")
     trial.resume()
-    while not (trial.directory / "work" / "stuck").exists():
-        pass
+    until((trial.directory / "work" / "stuck").exists)
     trial.suspend("checkpoint", deadline=0.05)
     ended = trial.until("suspended")
     assert (ended["tier"], ended["checkpoint"]["id"], ended["step"]) == ("kill", "at-3", 3)
@@ -239,8 +238,7 @@ def test_what_nobody_heard_of_a_run_outlives_its_host(make_trial: MakeTrial) -> 
     trial.resume()
     trial.detach()
     record = trial.directory / "events.jsonl"
-    while '"completed"' not in record.read_text():
-        pass
+    until(lambda: '"completed"' in record.read_text())
     os.kill(trial.host_pid, signal.SIGKILL)
     trial.events = [json.loads(line) for line in record.read_text().splitlines() if line]
     assert trial.losses() == {s: loss for s, loss in expected(20).items() if s > 7}

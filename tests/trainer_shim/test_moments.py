@@ -21,6 +21,7 @@ from tests.trainer_shim import (
 )
 from tests.trainer_shim.driving import Trial, Zygote
 from tests.trainer_shim.suspending import Outcome, Runs, outcome, suspend, warm_zygote
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -266,8 +267,7 @@ def waiting(runs: Runs, place: str, tier: str) -> Iterator[Trial]:
         trial.start()
         if place != "starting":
             trial.until("started")
-        while not (trial.directory / "reached").exists():
-            pass
+        until((trial.directory / "reached").exists)
         yield trial
 
 

@@ -30,6 +30,7 @@ from tests.trainer_shim.suspending import (
 from tests.trainer_shim.test_bad_moments import is_there, saved_at
 from tests.trainer_shim.test_kept import run
 from tests.trainer_shim.test_moments import PAUSE
+from tests.waiting import until
 from trainer_shim import checkpoint_dir
 
 pytestmark = pytest.mark.timeout(600)
@@ -248,8 +249,7 @@ def test_kill_9_of_a_pytorch_program(warm: Zygote, tmp_path: Path, when: str) ->
             trial.start(restore=path)
             begun = trial.directory / "begun"
             is_there(begun)
-            while begun.read_text() != "xx":
-                pass
+            until(lambda: begun.read_text() == "xx")
             _kill(trial)
         trial.start(restore=path)
         trial.until("completed")
