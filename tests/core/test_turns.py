@@ -526,28 +526,29 @@ class World:
         self.passes(2 * LEASE.silence_seconds)
 
     def usable(self, trial: Trial) -> dict[DeviceId, None]:
-        """The devices on which the trial could run, as far as physics goes; but for those that it
-        may leave to others: they are in quarantine, or it failed there."""
-        study, model = self.state.studies[trial.spec.study], self.model(trial.id)
-        widths, nodes = range(study.devices, study.widest + 1), list(self.there)
-        kept, saved = trial.kept, trial.checkpoint
-        if kept and kept.tier.in_process and (kept.width > 1 or not trial.fidelity.restorable):
-            widths = range(kept.width, kept.width + 1)
-            nodes = [kept.device.partition("/")[0]]  # it stays until it has its turn there
-        elif saved and saved.devices and model.framework.startswith("torch "):
-            widths = range(saved.devices, saved.devices + 1)
-        if study.placement.name == "homes":
-            nodes = [trial.home.partition("/")[0]] if trial.home else []
+        """The devices on which the trial could run, as far as physics goes: as many as what it goes
+        on from is of, or on any number if there are not so many."""
+        study, made_for = self.state.studies[trial.spec.study], self.state.made_for(trial)
+        allowed = range(study.devices, study.widest + 1)
+        return self.those(trial, [made_for]) or self.those(trial, allowed)
+
+    def those(self, trial: Trial, widths: Iterable[int]) -> dict[DeviceId, None]:
+        """But for those that it may leave to others: they are in quarantine, or it failed there."""
+        node, memory = self.state.parked_on(trial), self.model(trial.id).memory * GIB
+        is_movable = trial.fidelity.restorable and self.state.made_for(trial) <= 1
+        nodes = list(self.there) if node is None or is_movable else [node]
         found: dict[DeviceId, None] = {}
-        for width, node in product(widths, nodes):
-            sound = [each for each in self.there.get(node, ()) if self.state.slots[each.id].sound]
-            sound = [each for each in sound if not doubtful(self.state, trial, each.id)]
-            for kind in {each.kind for each in sound}:
-                able = [e for e in sound if e.memory_bytes * width >= model.memory * GIB]
-                able = [each for each in able if each.kind == kind]
-                found |= dict.fromkeys(e.id for e in able if len(able) >= width)
-        if study.placement.name == "homes":
-            return {trial.home: None} if trial.home in found else {}
+        for width, each in product(filter(None, widths), nodes):
+            able = [
+                device
+                for device in self.there.get(each, ())
+                if device.memory_bytes * width >= memory and self.state.slots[device.id].sound
+                if not doubtful(self.state, trial, device.id)
+            ]
+            kinds = Counter(device.kind for device in able)
+            found |= {device.id: None for device in able if kinds[device.kind] >= width}
+        if self.state.placement_of(trial.spec.study).name == "homes":
+            return {trial.home: None} if trial.home and trial.home in found else {}
         return found
 
     def waiting(self) -> list[Trial]:
@@ -557,13 +558,16 @@ class World:
         return [each for each in rest if not each.awaits_fork and self.has_turn(each)]
 
     def has_turn(self, trial: Trial) -> bool:
-        """Whether it could have a device that is not one of a study with fewer devices."""
+        """Whether it could have a device that is not one of a study with fewer devices. What is
+        parked stays where it is until it has its turn there, or a device elsewhere is free."""
         runs = [other.run for other in self.state.trials.values() if other.run]
         has = Counter(run.id.trial.partition("/")[0] for run in runs for _ in run.devices)
         on = {device: run for run in runs for device in run.devices}
         for device in self.usable(trial):
             if device not in on:
                 return True
+            if self.state.parked_on(trial) not in (None, device.partition("/")[0]):
+                continue
             other = on[device].id.trial.partition("/")[0]
             left = has[other] - len(on[device].devices)
             if other == trial.spec.study or left >= has[trial.spec.study]:
