@@ -59,7 +59,7 @@ class Suspend:
     #: The trial that the device is reserved for.
     successor: TrialId | None
     reason: str
-    #: It is to continue on so many devices instead, on others if it has as many; 0: it makes room.
+    #: On how many devices it is to continue (if as many as now, on others); 0: it makes room.
     width: int = 0
 
 
@@ -101,7 +101,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class WriteDown:
-    """Write a parked run down as a checkpoint, and end its process."""
+    """Write a parked run to disk as a checkpoint, and end its process."""
 
     run: RunId
     node: NodeId
@@ -120,8 +120,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Nothing refers to the checkpoints of this trial that lie on this node. Said again when the
-    node has come back without an answer."""
+    """Remove the checkpoints of this trial from this node, since nothing refers to them. Repeated
+    when the node has come back without an answer."""
 
     trial: TrialId
     node: NodeId
@@ -136,7 +136,7 @@ class Look:
     #: Made by the node if they are not there.
     venvs: tuple[Venv, ...] = ()
     condas: tuple[str, ...] = ()
-    #: Stop saying it after some minutes.
+    #: Stop reporting it after some minutes.
     briefly: bool = False
 
 

@@ -47,14 +47,14 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class NotCopied:
-    """The copy that this node was asked for did not come about."""
+    """The copy that this node was asked for was not made."""
 
     node: NodeId
     trial: TrialId
     checkpoint: CheckpointId
     reason: str
-    #: The way between the nodes is at fault, or this node is: another checkpoint would fare no
-    #: better.
+    #: The connection between the nodes is at fault, or this node: another checkpoint would fare
+    #: no better.
     way: bool = False
 
 
@@ -68,8 +68,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Spoilt:
-    """A node that was to give this checkpoint found that it does not have it, or not what it
-    was."""
+    """A node that was asked for this checkpoint found that it is missing there, or damaged."""
 
     node: NodeId
     trial: TrialId
@@ -81,23 +80,23 @@ class Spoilt:
 
 @dataclass(frozen=True, slots=True)
 class ImageGivenUp:
-    """No node was fit for a trial's image of processes, or had as many devices as that is of, for
-    so long that it goes on from the checkpoint before, or from its beginning."""
+    """For too long no node could use a trial's image of processes, or had as many devices as it is
+    of: the trial goes on from the checkpoint before it, or from its beginning."""
 
     trial: TrialId
 
 
 @dataclass(frozen=True, slots=True)
 class WidthGivenUp:
-    """No node had as many devices as a trial's checkpoint is of for so long that it goes on from
-    that on another number, or, if that is not possible, from an earlier one or the beginning."""
+    """For too long no node had as many devices as a trial's checkpoint is of: the trial goes on
+    from it on another number or, if that can't be, from an earlier one or the beginning."""
 
     trial: TrialId
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a node sees of paths and environments: why trials cannot use each, "" if they can."""
+    """What a node found of paths and environments: why trials can't use each, "" if they can."""
 
     node: NodeId
     sights: tuple[tuple[str, str], ...]
@@ -114,7 +113,7 @@ CopyEvent: TypeAlias = Copied | NotCopied | Dropped | Spoilt
 
 @dataclass(frozen=True, slots=True)
 class PoolsConfigured:
-    """The operator's pools are these from now on."""
+    """From now on these are the operator's pools."""
 
     pools: tuple[Pool, ...]
 
@@ -125,20 +124,20 @@ class Yielded:
 
     place: Place
     reason: str
-    #: It goes for good, with its files.
+    #: It leaves for good, with its files.
     parting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """A place that was yielded is ours to use again."""
+    """Trials can use a place again that was yielded."""
 
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDrained:
-    """A person wants a node empty: nothing new for it, and it gives up what it has in time."""
+    """A person wants a node emptied: nothing new starts there, and its trials leave in time."""
 
     node: NodeId
     request_id: str
@@ -146,7 +145,7 @@ class NodeDrained:
 
 @dataclass(frozen=True, slots=True)
 class NodeUndrained:
-    """A node that was to be emptied may be used again."""
+    """A drained or draining node may be used again."""
 
     node: NodeId
     request_id: str
@@ -162,7 +161,7 @@ class Forgiven:
 
 @dataclass(frozen=True, slots=True)
 class TermsSet:
-    """How users share was decided anew: who is not named has the usual terms."""
+    """The terms by which users share have changed: users who are not named have the usual ones."""
 
     half_life_seconds: float
     terms: tuple[tuple[UserId, Terms], ...]
@@ -222,7 +221,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What a study is to do was changed: its stop rule, its parameters, its space."""
+    """A study was changed: its stop rule, its parameters, its space."""
 
     study: StudyId
     #: Finished ones that go on.
@@ -234,19 +233,19 @@ class Extended:
     request_id: str
     #: The study file's content from now on; empty: as it was.
     source: bytes = b""
-    #: Trials that have not begun, at other points.
+    #: Trials that have not begun, with other points.
     redrawn: tuple[TrialSpec, ...] = ()
-    #: Further ones.
+    #: New ones.
     added: tuple[TrialSpec, ...] = ()
     #: Unfinished ones that are to end, each with the reason.
     ended: tuple[tuple[TrialId, str], ...] = ()
-    #: Ones that were ended before they began, and are to run after all.
+    #: Ones that were ended before they began, and now run after all.
     resumed: tuple[TrialId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A study has further trials; one that was finished is so no longer."""
+    """Trials were added to a study; one that was finished is so no longer."""
 
     study: StudyId
     trials: tuple[TrialSpec, ...]
@@ -266,7 +265,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class PopulationEnded:
-    """All of a population have come to their ends: those that others have replaced end as well."""
+    """All trials of a population have ended: those that others have replaced end as well."""
 
     study: StudyId
 
@@ -281,7 +280,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTold:
-    """What a trial came to in a person's own loop."""
+    """The result of a trial in a person's own loop."""
 
     trial: TrialId
     metrics: tuple[tuple[str, float], ...]
@@ -302,7 +301,7 @@ class SearchLimited:
 
 @dataclass(frozen=True, slots=True)
 class SearchFailed:
-    """A searcher gave no proposal; the study's further trials are drawn at random."""
+    """A searcher failed to propose a trial; the study's other trials are drawn at random."""
 
     study: StudyId
     detail: str
@@ -310,7 +309,7 @@ class SearchFailed:
 
 @dataclass(frozen=True, slots=True)
 class MetricChosen:
-    """A person has the study's leaderboard rank by this metric from now on."""
+    """A person has chosen this metric for the study's leaderboard."""
 
     study: StudyId
     metric: str
@@ -329,13 +328,13 @@ class SignalChosen:
     #: What its trials have reported of the metric so far; lower is better.
     curves: tuple[tuple[TrialId, tuple[Chunk, ...]], ...]
     request_id: str
-    #: Why the head has chosen it; empty where a person has.
+    #: Why the head has chosen it; empty if a person has.
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A finished study and all that is kept of it may go."""
+    """A finished study and everything that is kept of it is removed."""
 
     study: StudyId
     request_id: str
@@ -353,14 +352,14 @@ class NodeJoined:
     version: str = ""
     #: The places that it leaves to others now (see `Yielded`, also for `parting`), and why.
     yields: tuple[tuple[Place, str], ...] = ()
-    #: Of its state directory: another one has none of the files of the one before.
+    #: The identity of its state directory; if it changes, the files of before are gone.
     disk: str = ""
     parting: bool = False
-    #: The directory that it has in common with all nodes that name the same.
+    #: The directory that it shares with all nodes that name the same one.
     shared: str = ""
-    #: Marks of the machine: one that has none of these is another one.
+    #: Marks of the machine: a machine that has none of these is another one.
     machine: tuple[str, ...] = ()
-    #: What parked trials are to hold of its memory together; 0: it did not say.
+    #: How much of its memory parked trials may hold in all; 0: it did not say.
     parked_memory_bytes: int = 0
     #: Programs of all users run as the daemon's own account there.
     runs_as_itself: bool = False
@@ -381,11 +380,11 @@ class NodeSilent:
 
 @dataclass(frozen=True, slots=True)
 class NodeLost:
-    """Lease, grace and margin have passed since the node was last granted anything, or somebody
-    says that it is off."""
+    """The lease, a grace period and a margin have passed since the node was last granted anything,
+    or somebody says that it is off."""
 
     node: NodeId
-    #: Of the person who says that it is off; else empty.
+    #: The id of the request, if a person said that it is off; else empty.
     request_id: str = ""
     #: It has left for good, with its files.
     left: bool = False
@@ -425,15 +424,15 @@ class Reported:
     busy_seconds: float = 0.0
     cpu_seconds: float = 0.0
     examples: int = 0
-    #: What its processes hold.
+    #: The memory that its processes hold.
     memory_bytes: int = 0
     not_finite: bool = False
     #: The lowest and the highest value of each metric that was seen more than once.
     ranges: tuple[tuple[str, float, float], ...] = ()
-    #: It rises from report to report of a run, so that one that comes twice counts once; 0: it has
-    #: none.
+    #: Increases from report to report of a run, so that one that comes twice counts once; 0: it
+    #: has none.
     number: int = 0
-    #: What is taken on its devices, if these have memory of their own.
+    #: How much memory is in use on its devices, if these have memory of their own.
     device_memory_bytes: int = 0
     #: Those over its data that it has begun, but for the first of its process.
     passes: int = 0
@@ -441,11 +440,10 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class RunStalled:
-    """The program has taken far longer for a step than ever before. Its next report says that it
-    goes on."""
+    """The program has taken far longer for a step than ever before. Its next report ends this."""
 
     run: RunId
-    #: The last step that it has come to.
+    #: The last step that it has made.
     step: int
     #: How long it has held its device since then.
     seconds: float
@@ -507,7 +505,7 @@ class RunFailed:
     #: If not 0, nothing failed: the node has seen this attempt of the trial, or later ones, before.
     #: A head meets this when its state was restored from an older copy.
     newest_attempt: int = 0
-    #: Which of its processes failed, where each has a device of its own.
+    #: Which of its processes failed, if each has a device of its own.
     rank: int = 0
     #: On how many devices it was; 0: its node did not say so yet. Only where that is known, what is
     #: left to be tried is told by numbers of devices.
@@ -532,7 +530,7 @@ class ParkLost:
 
 @dataclass(frozen=True, slots=True)
 class FidelityKnown:
-    """What the agent saw decides what a resume of this trial promises."""
+    """How exact a resume of this trial is, going by what its agent has seen."""
 
     run: RunId
     fidelity: Fidelity
