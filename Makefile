@@ -15,7 +15,7 @@
 #                  which are installed where Debian's apt-get can; skipped without them
 # make bench       the benchmarks       make clean  start over
 # make proto       write hermesd/pb anew from protos/    make client  the blocking SDK from the asyncio one
-# make lock        deploy/requirements.lock anew: the versions and hashes that services are installed with
+# make lock        deploy/requirements.lock and build.lock anew: versions and hashes that services are installed with
 # make audit       known faults of those, where a source of advisories can be reached; and build/sbom.json,
 #                  the list of them that others' tools read (CycloneDX)
 # make install-systemd   as root: Hermes below /opt/hermes with its users and units, or a newer Hermes
@@ -41,6 +41,9 @@ TELLING := $(addprefix tests/trainer_shim/,test_private_names.py \
 	$(if $(KERAS)$(JAX),test_keras_backends.py::test_a_seeded_run_is_the_plain_one) \
 	test_tf_function.py::test_metrics_read_between_steps_and_weights_kept_aside)
 LOCK   := deploy/requirements.lock
+# With what a package of Hermes is made: it runs, too, and as root where services are installed.
+BUILD_LOCK := deploy/build.lock
+PACKAGING := build/packaging
 MARKS  := in_depth torch lightning transformers jax tf_keras examples
 space  := $() $()
 
@@ -98,15 +101,17 @@ check: $(STAMPS)/dev
 bench: $(STAMPS)/dev
 	$(BIN)/python -m benchmarks
 
+COMPILE := .venv-audit/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 lock: .venv-audit/.stamp
-	.venv-audit/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-	--no-emit-index-url --no-annotate --custom-compile-command "make lock" pyproject.toml -o $(LOCK)
+	$(COMPILE) pyproject.toml -o $(LOCK)
+	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(COMPILE) - -o $(BUILD_LOCK)
 
 # It ends well where no source of advisories is reached, and says so: that is no fault of the code.
 audit: .venv-audit/.stamp
 	mkdir -p build
 	.venv-audit/bin/cyclonedx-py requirements $(LOCK) --pyproject pyproject.toml --of JSON -o build/sbom.json
-	.venv-audit/bin/pip-audit -r $(LOCK) --require-hashes --disable-pip --progress-spinner off > build/audit.txt 2>&1; \
+	.venv-audit/bin/pip-audit -r $(LOCK) -r $(BUILD_LOCK) --require-hashes --disable-pip --progress-spinner off > build/audit.txt 2>&1; \
 	cat build/audit.txt; \
 	if grep -qE '^Found [0-9]+ known vulnerabilit' build/audit.txt; then exit 1; fi; \
 	if grep -q 'could not be audited' build/audit.txt || ! grep -q '^No known vulnerab' build/audit.txt; then \
@@ -126,7 +131,13 @@ client: $(STAMPS)/dev
 install-systemd:
 	$(PYTHON) -m venv /opt/hermes
 	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps .
+	rm -rf $(PACKAGING)
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(BUILD_LOCK)
+	$(PACKAGING)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-index --no-build-isolation \
+	--no-deps --wheel-dir $(PACKAGING)/wheels .
+	/opt/hermes/bin/python -m pip install --quiet --disable-pip-version-check --no-index --force-reinstall \
+	--no-deps $(PACKAGING)/wheels/*.whl
 	ln -sf /opt/hermes/bin/hermesctl /opt/hermes/bin/hermesd /usr/local/bin/
 	install -m 644 systemd/hermes.sysusers.conf /usr/lib/sysusers.d/hermes.conf
 	systemd-sysusers
