@@ -301,7 +301,7 @@ async def test_a_node_that_has_stalled_is_given_up(
     assert caught.value.way
 
 
-@pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", ""])
+@pytest.mark.parametrize("file", ["../../../identity", "/etc/passwd", "nothing", "", "a\0b"])
 async def test_a_ticket_is_for_the_files_of_one_checkpoint(giver: Giver, file: str) -> None:
     async def fetch(checkpoint: str, file: str) -> Any:
         async with grpc.aio.insecure_channel(giver.server.address) as channel:

@@ -121,7 +121,7 @@ class TransferService(transfer_pb2_grpc.TransferServiceServicer):
                         await context.write(pb.FetchResponse(data=data))
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nobody reads what was asked")
-        except (OSError, BadTrial) as error:
+        except (OSError, BadTrial, ValueError) as error:  # the last of a name with a NUL
             await self._doubter.doubt(request.trial, request.checkpoint)
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
