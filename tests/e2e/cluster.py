@@ -25,18 +25,19 @@ POLL_SECONDS = 0.05
 
 def processes(state: Path) -> Iterator[tuple[int, list[str]]]:
     """Pid and command line of every live process that belongs to this cluster."""
+    marker = str(state).encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            environment = (entry / "environ").read_bytes()
+            command = (entry / "cmdline").read_bytes()
+            if marker not in command and marker not in (entry / "environ").read_bytes():
+                continue  # as are most of all processes: no more of them is read
             stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        marker = str(state).encode()
-        if stat[0] != "Z" and (any(marker in word for word in words) or marker in environment):
-            yield int(entry.name), [word.decode(errors="replace") for word in words]
+        if stat[0] != "Z":
+            yield int(entry.name), command.decode(errors="replace").split("\0")
 
 
 def parent(pid: int) -> int:

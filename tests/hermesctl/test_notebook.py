@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from html.parser import HTMLParser
 
-import matplotlib as mpl
 import pytest
 
 from hermesctl import AsyncClient, Client, Curve, UsageError
@@ -66,6 +65,8 @@ def test_trials_are_rows_with_a_column_for_each_parameter_and_metric(digits: Fak
 
 
 def test_a_curve_is_a_frame_by_step_and_is_drawn_on_the_axes_of_another() -> None:
+    import matplotlib as mpl  # not by each worker that only collects
+
     mpl.use("agg")
     curve = Curve("val_loss", (1, 5, 9), (3.0, 2.0, 1.5), ("val_loss",))
     assert curve.frame()["val_loss"].to_dict() == {1: 3.0, 5: 2.0, 9: 1.5}

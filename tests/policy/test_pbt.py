@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import stats
 
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, Fidelity, Phase
@@ -125,6 +124,8 @@ values = st.lists(st.integers(-999, 999).map(float), min_size=2, max_size=12)
 @given(values, values)
 def test_a_t_test_tells_what_is_clear_from_chance(one: list[float], other: list[float]) -> None:
     """As SciPy does, but with degrees of freedom that are rounded down: never more certain."""
+    from scipy import stats  # not by each worker that only collects
+
     winner, loser = sorted((one, other), key=lambda each: fmean(each[-3:]))
     assume(fmean(winner[-3:]) < fmean(loser[-3:]) and fmean(winner[-10:]) < fmean(loser[-10:]))
     assume(min(np.var(winner[-10:]), np.var(loser[-10:])) > 0)

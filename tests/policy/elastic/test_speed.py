@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import nnls
 
 from benchmarks.elastic.cluster import probes
 from hermesd.policy.elastic.gain import Split
@@ -132,6 +131,8 @@ def test_least_squares_without_negatives_are_those_of_scipy(
     rows: list[list[float]], data: st.DataObject
 ) -> None:
     values = data.draw(st.lists(st.floats(0.01, 10), min_size=len(rows), max_size=len(rows)))
+    from scipy.optimize import nnls  # not by each worker that only collects
+
     matrix, wanted = np.array(rows), np.array(values)
     found = nonnegative(matrix, wanted)
     assert (found >= 0).all()
