@@ -810,6 +810,14 @@ CONDITIONAL = {
     "nesterov": {"values": [True, False], "when": {"optimizer": ["sgd"], "momentum": [0.9]}},
     "rate": {"values": [1, 2]},
 }
+LAYERS = {"layers": {"values": [[64, 64], [128]]}}
+
+
+def test_a_condition_may_be_that_a_list_is_a_certain_one() -> None:
+    width = {"values": [1, 2], "when": {"layers": [[64, 64]]}}
+    assert points(draft(spec({**LAYERS, "width": width}))) == [
+        {"layers": (64, 64), "width": 1}, {"layers": (64, 64), "width": 2}, {"layers": (128,)},
+    ]  # fmt: skip
 
 
 def test_a_grid_has_each_point_once_without_the_parameters_that_are_not_there() -> None:
@@ -848,10 +856,14 @@ def test_draws_have_a_parameter_where_its_condition_is_met() -> None:
             {"optimizer": ["sdg"]},
             "when.optimizer = sdg: expected one of adam, sgd (did you mean sgd?)",
         ),
+        (
+            {"layers": [[64, 65]]},
+            "when.layers = [64, 65]: expected one of [128], [64, 64] (did you mean [64, 64]?)",
+        ),
     ],
 )
 def test_a_condition_that_is_never_met_is_refused(when: Any, error: str) -> None:
-    axes = {**CONDITIONAL, "momentum": {"value": 0.9, "when": when}}
+    axes = {**LAYERS, **CONDITIONAL, "momentum": {"value": 0.9, "when": when}}
     with pytest.raises(Refused) as refused:
         draft(spec(axes))
     assert error in str(refused.value)

@@ -67,6 +67,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Plain = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Listed = Annotated[tuple[Plain, ...], Field(max_length=VALUES_LIMIT)]
+Choices = Annotated[tuple[Plain | Listed, ...], Field(max_length=VALUES_LIMIT)]
 
 
 class Axis(BaseModel):
@@ -75,7 +76,7 @@ class Axis(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     #: Those of the other parameters on which it depends, and the values with which it is there.
-    when: tuple[tuple[str, Listed], ...] = ()
+    when: tuple[tuple[str, Choices], ...] = ()
 
     def is_in(self, point: Mapping[str, Setting]) -> bool:
         """Whether a point that has these values so far has one of this axis."""
@@ -406,7 +407,11 @@ def _conditions(
     if not isinstance(given, Mapping):
         return {}, []
     errors = []
-    for name, condition in given.items():
+    pairs = tuple(
+        (name, tuple(tuple(one) if isinstance(one, list) else one for one in condition["values"]))
+        for name, condition in given.items()
+    )
+    for name, values in pairs:
         axis = above.get(name)
         if axis is None:
             there = [*all_of_them]
@@ -415,14 +420,18 @@ def _conditions(
             errors.append(FieldError(f"{path}.{name}", "", expected, near))
         elif axis.size is not None and axis.size <= VALUES_LIMIT:
             known = axis.grid()
-            for value in condition["values"]:
+            for value in values:
                 if not any(_same(value, each) for each in known):
-                    shown = [str(each) for each in known]
-                    expected = one_of(shown)
-                    near = nearest(str(value), shown)
-                    errors.append(FieldError(f"{path}.{name}", str(value), expected, near))
-    pairs = tuple((name, tuple(condition["values"])) for name, condition in given.items())
+                    there = [_written(each) for each in known]
+                    said = _written(value)
+                    near = nearest(said, there)
+                    errors.append(FieldError(f"{path}.{name}", said, one_of(there), near))
     return {"when": pairs} if pairs else {}, errors
+
+
+def _written(value: Setting) -> str:
+    """A value as a study file has it."""
+    return str(list(value)) if isinstance(value, tuple) else str(value)
 
 
 def _implied(settings: Mapping[str, object]) -> str:
