@@ -156,6 +156,23 @@ async def test_refusals_fill_no_disk(head: Open) -> None:
     assert (entry.method, entry.role, entry.name, entry.times) == ("RemoveStudy", "", "", 1)
 
 
+async def test_strangers_of_many_addresses_add_few_entries_and_hide_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "STRANGERS_LIMIT", 5)
+    async with opened(tmp_path) as journal:
+        audit = Audit(journal, Clock(0.0))
+        enrolling = "/hermes.v1.EnrollService/Enroll"
+        for number in range(200):
+            stranger = Attempt(None, "invitation", f"ipv4:10.0.0.{number}:1", enrolling)
+            await audit.note(stranger, "FAILED_PRECONDITION", "no such token")
+        bob = Attempt(Identity(Role.USER, "bob"), "token", "unix:", "/hermes.v1.ControlService/S")
+        await audit.note(bob, "PERMISSION_DENIED", "he may not")
+        entries = await journal.audit(2**62, 300)
+    assert len(entries) == 5 + 1 + 1
+    assert entries[0].name == "bob"
+
+
 async def test_refusals_that_came_again_are_counted_and_written_at_the_end(tmp_path: Path) -> None:
     async with opened(tmp_path) as journal:
         audit = Audit(journal, Clock(0.0))

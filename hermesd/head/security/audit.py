@@ -7,6 +7,7 @@ within a minute is only counted, so nobody can fill the disk by being refused.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,8 +23,9 @@ from hermesd.security.identity import Identity
 
 OK = "OK"
 MERGE_SECONDS = 60.0
-# So many refusals are told apart; more than these are counted by method alone.
-KINDS_LIMIT = 1_000
+# So many refusals are told apart; more than these are counted by method alone. Of strangers, who
+# may come from any number of addresses, fewer: each is an entry, and the oldest go for it.
+KINDS_LIMIT, STRANGERS_LIMIT = 1_000, 100
 TEXT_LIMIT, NAMES_LIMIT = 300, 10
 # Of a request: what says on what it acts. Everything else, secrets among it, is left out.
 _TOLD = {
@@ -54,6 +56,8 @@ class Audit:
         self._now = now
         # The refusals of this minute, and how often each came again.
         self._again: dict[Attempt, tuple[AuditEntry, int]] = {}
+        # How many of these are of strangers, and of others.
+        self._kinds: Counter[bool] = Counter()
         self._late: list[AuditEntry] = []
 
     async def note(self, attempt: Attempt, result: str, reason: str = "") -> None:
@@ -63,14 +67,16 @@ class Audit:
         """
         entry = self._entry(attempt, result, reason)
         if result != OK:
-            key = _kind(attempt, result)
-            if key not in self._again and len(self._again) >= KINDS_LIMIT:
+            key, stranger = _kind(attempt, result), attempt.who is None
+            most = STRANGERS_LIMIT if stranger else KINDS_LIMIT
+            if key not in self._again and self._kinds[stranger] >= most:
                 key = Attempt(None, "", "", attempt.method, result)
             if key in self._again:
                 first, times = self._again[key]
                 self._again[key] = first, times + 1
                 return
             self._again[key] = entry, 0
+            self._kinds[stranger] += 1
             log.warning(
                 "refused", method=entry.method, who=f"{entry.role} {entry.name}".strip(),
                 peer=entry.peer, result=result, reason=entry.reason,
@@ -95,6 +101,7 @@ class Audit:
 
     def _counted(self) -> Iterator[AuditEntry]:
         again, self._again = self._again, {}
+        self._kinds.clear()
         for first, times in again.values():
             if times:
                 yield replace(first, at_unix_seconds=self._now(), times=times)
