@@ -33,8 +33,8 @@ from trainer_shim.rerun.workdir_baseline import scan
 FORM = "image"
 # In the words of whoever met it: a CRIU says it in its log.
 DISK_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-PROMISE = "images of its processes hold all that it is, on machines of one kind"
-GPU_PROMISE = "images of its processes hold all that it is, on its GPU"
+PROMISE = "images hold its processes and its working copy, on machines of one kind"
+GPU_PROMISE = "images hold its processes and its working copy, on its GPU"
 _PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
 _LOG = "criu.log"
 _PAGES = "pages-"
