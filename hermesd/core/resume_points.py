@@ -8,10 +8,8 @@ with it.
 
 from __future__ import annotations
 
-import math
-
 from hermesd.core.fast_replace import replace
-from hermesd.core.model import Checkpoint, Node, NodeId, Phase, Time
+from hermesd.core.model import Checkpoint, Node, NodeId, Phase
 from hermesd.core.tables import Tables, waits_parked
 from hermesd.core.trial import UNFIT, Trial
 from hermesd.core.widths import pinned
@@ -57,8 +55,8 @@ def image_misfit(state: Tables, trial: Trial, saved: Checkpoint, node: NodeId) -
 
 
 def hopeless_image(state: Tables, trial: Trial) -> bool:
-    """Whether the trial waits with an image that no node fits which will stay, though it could go
-    on there from the checkpoint before it, or from its beginning."""
+    """Whether the trial waits with an image that no node fits which will stay, and may go on from
+    the checkpoint before it, or from its beginning."""
     newest, older = trial.checkpoint, trial.before_image
     if newest is None or trial.phase is not Phase.WAITING or not trial.candidate:
         return False
@@ -68,13 +66,12 @@ def hopeless_image(state: Tables, trial: Trial) -> bool:
         return False
     if older is not None and not _is_there(state, older):
         return False
-    pool, one_stays = state.studies[trial.spec.study].pool, False
-    for node in state.nodes.values():
-        if node.pool == pool and not (node.lost or node.left or node.leaving):
-            one_stays = True
-            if not (_is_suspect(state, node) or image_misfit(state, trial, newest, node.id)):
-                return False
-    return one_stays
+    pool = state.studies[trial.spec.study].pool
+    return all(
+        node.pool != pool or node.lost or node.left or node.leaving or _is_suspect(state, node)
+        or image_misfit(state, trial, newest, node.id) != ""
+        for node in state.nodes.values()
+    )  # fmt: skip
 
 
 def _is_suspect(state: Tables, node: Node) -> bool:
@@ -82,15 +79,14 @@ def _is_suspect(state: Tables, node: Node) -> bool:
     return node.id in state.quarantined or all(d in state.quarantined for d in node.devices)
 
 
-def image_given_up_at(trial: Trial) -> Time:
-    """Until when a trial waits for a node that its image fits: for as long as it takes to train
-    again what it has trained since its checkpoint before, or since its beginning."""
+def image_patience_seconds(trial: Trial) -> float:
+    """For how long a trial waits for a node that its image fits, while there is none: for as long
+    as it takes to train again what it has trained since its checkpoint before, or since its
+    beginning. A head that is restarted counts anew."""
     newest, older = trial.checkpoint, trial.before_image
-    if newest is None:
-        return math.inf
-    if older is None:  # its steps may not be known
-        return trial.rested + max(PATIENCE_SECONDS, trial.use.busy_seconds)
-    return trial.rested + _patience_seconds(trial, newest.step - older.step)
+    if newest is None or older is None:  # its steps may not be known
+        return max(PATIENCE_SECONDS, trial.use.busy_seconds)
+    return _patience_seconds(trial, newest.step - older.step)
 
 
 def width_patience_seconds(trial: Trial) -> float:
@@ -131,6 +127,13 @@ def without_width(state: Tables, trial: Trial) -> Trial | None:
     if trial.keeps_width and trial.checkpoint is not None:
         return replace(trial, freed=trial.checkpoint.id)
     return without_checkpoints(trial)
+
+
+def without_image(trial: Trial) -> Trial:
+    """The trial as it would be if it waited no longer for a node that its image fits."""
+    if trial.before_image is None:
+        return without_checkpoints(trial)
+    return replace(trial, checkpoint=trial.before_image, before_image=None)
 
 
 def without_checkpoints(trial: Trial) -> Trial:

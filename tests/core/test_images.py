@@ -14,20 +14,24 @@ from hermesd.core.events import (
     NodeJoined,
     NodeSilent,
     NodeUndrained,
+    Paused,
     RunFailed,
     RunSuspended,
+    Unpaused,
 )
 from hermesd.core.fold.checkpoints import loadable
 from hermesd.core.model import Fidelity, OnThirdFailure, Phase, RetryAction, RetryRule
-from hermesd.core.resume_points import hopeless_image, image_given_up_at
+from hermesd.core.resume_points import hopeless_image, image_patience_seconds
 from tests.core.playbook import (
     LEASE,
     Playbook,
     checkpointed,
+    completed,
     joined,
     play,
     run,
     started,
+    submitted,
     written,
 )
 
@@ -107,8 +111,8 @@ def test_it_goes_on_from_the_checkpoint_before_once_no_node_fits_for_long(older:
 def test_it_waits_as_long_as_what_is_lost_takes_to_be_trained_again(older: Playbook) -> None:
     trial = older.trial()
     slow = replace(trial, step_seconds={"cpu": 30.0})
-    assert image_given_up_at(trial) == 60.0
-    assert image_given_up_at(slow) == 90.0
+    assert image_patience_seconds(trial) == 60.0
+    assert image_patience_seconds(slow) == 90.0
 
 
 def test_one_that_a_busy_node_fits_waits_for_it() -> None:
@@ -182,12 +186,30 @@ def test_one_without_a_checkpoint_before_begins_anew_once_no_node_fits_for_long(
 def test_one_without_a_checkpoint_before_waits_as_long_as_it_has_trained(book: Playbook) -> None:
     trial = book.trial()
     longer = replace(trial, use=replace(trial.use, busy_seconds=7_200.0))
-    assert image_given_up_at(longer) == 7_200.0
+    assert image_patience_seconds(longer) == 7_200.0
 
 
 def test_an_image_is_not_given_up_while_no_node_could_take_the_trial(older: Playbook) -> None:
     older.at(10_000).expect()
     older.tell(NodeUndrained("n", "r2")).expect("launch s/0#2 on n/0 from s/0#1@5")
+
+
+def test_an_image_is_not_given_up_for_a_node_that_could_not_take_the_trial_either() -> None:
+    book = play(1, None, memory_bytes=1 << 30).tell(having("n", *FEATURES))
+    known = FidelityKnown(run("s/0#1"), Fidelity.EXACT, "images", "none")
+    book.tell(started("s/0#1"), known, NodeDrained("n", "r1")).tell(_suspended())
+    book.tell(joined(1, node="m", memory=[1 << 29])).heard()
+    book.at(10_000).expect()
+    book.tell(NodeUndrained("n", "r2")).expect("launch s/0#2 on n/0 from s/0#1@5")
+
+
+def test_it_is_waited_for_from_when_no_node_fits_and_not_from_when_it_was_written(
+    book: Playbook,
+) -> None:
+    book.tell(joined(1, node="o"), submitted(1, "t")).expect("launch t/0#1 on o/0")
+    book.tell(NodeUndrained("n", "r2"), Paused(("s/0",), "r3")).expect().at(5_000).expect()
+    book.tell(NodeDrained("n", "r4"), Unpaused(("s/0",), "r5"), completed("t/0#1")).expect()
+    book.at(5_059).expect().at(5_060).expect("launch s/0#2 on o/0", "drop s/0 on n")
 
 
 def test_what_began_from_a_checkpoint_of_another_waits_for_a_node_that_its_image_fits(

@@ -22,6 +22,8 @@ from hermesd.core.events import (
     Extended,
     FidelityKnown,
     NodeDrained,
+    NodeLost,
+    NodeSilent,
     NodeUndrained,
     Paused,
     QuantumEnded,
@@ -288,11 +290,17 @@ def test_what_nobody_has_tried_on_another_number_begins_anew_in_the_end() -> Non
     assert (book.trial().step, book.trial().checkpoint) == (0, None)
 
 
-def test_a_fork_that_cannot_begin_on_another_number_fails_after_that_time() -> None:
+def waiting_fork() -> Playbook:
+    """One of that trial waits for two devices, as the node that has them is drained."""
     book = grown_then_alone("torch 2.13.0")
     saved = book.trial().checkpoint
     book.tell(Added("s", (trial_spec("s/1"),), "fork", (saved,)))
     book.tell(Paused(("s/0",), "r1"), Copied("n", "s/1", saved.id)).heard()
+    return book
+
+
+def test_a_fork_that_cannot_begin_on_another_number_fails_after_that_time() -> None:
+    book = waiting_fork().tell(joined(1))
     told = "its checkpoint is of 2 devices: if no node has so many for it, or its user may not have"
     assert f"{told} them, in 60 s, it fails" in book.scheduler.explain("s/1", book.now).summary
     (due,) = book.scheduler.due(book.now + 60)
@@ -301,8 +309,18 @@ def test_a_fork_that_cannot_begin_on_another_number_fails_after_that_time() -> N
     assert book.trial("s/1").phase is Phase.FAILED
     told = "its checkpoint of step 90 is of more devices than it could have"
     assert book.trial("s/1").reason == told
-    book.tell(NodeUndrained("n", "r3"), Retried(("s/1",), "r4"))
+    book.tell(joined(2), NodeUndrained("n", "r3"), Retried(("s/1",), "r4"))
     book.expect("launch s/1#1 on n/0, n/1 for 30 s from s/1@90")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_it_does_not_fail_as_the_node_that_has_so_many_is_away(is_lost: bool) -> None:
+    book = waiting_fork().at(1_000).tell(NodeUndrained("n", "r2"), NodeSilent("n", "cut"))
+    if is_lost:
+        book.tell(NodeLost("n"))
+    book.at(10_000).heard()
+    assert book.trial("s/1").phase is Phase.WAITING
+    book.tell(joined(3)).expect("launch s/1#1 on n/0, n/1 for 30 s from s/1@90")
 
 
 def test_one_that_was_extended_has_its_result_again_after_that_time() -> None:
@@ -310,7 +328,7 @@ def test_one_that_was_extended_has_its_result_again_after_that_time() -> None:
     saved = book.trial().checkpoint
     book.tell(NodeUndrained("n", "r1")).expect("launch s/0#3 on n/1, n/2 for 30 s from s/0#2@90")
     book.tell(started("s/0#3", 90), RunCompleted(run("s/0#3"), 90, replace(saved, attempt=3)))
-    book.tell(NodeDrained("n", "r2"), Extended("s", ("s/0",), StopRule(), (), (("x",),), "r3"))
+    book.tell(joined(1), Extended("s", ("s/0",), StopRule(), (), (("x",),), "r3"))
     told = "them, in 60 s, it ends with what it came to before"
     assert told in book.scheduler.explain("s/0", book.now).summary
     book.at(book.now + 60).heard()

@@ -39,12 +39,7 @@ from hermesd.core.placement import (
 )
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.requirements import lacking
-from hermesd.core.resume_points import (
-    goes_on_from_image,
-    has_own_beginning,
-    hopeless_image,
-    image_given_up_at,
-)
+from hermesd.core.resume_points import goes_on_from_image, has_own_beginning
 from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
@@ -220,6 +215,8 @@ class Question(NamedTuple):
     losses: Mapping[NodeId, Time]
     #: When it continues on fewer devices than its checkpoint, if no node has as many by then.
     narrower_at: Time | None
+    #: When it goes on without its image, if that fits no node by then.
+    without_image_at: Time | None
 
 
 def explain(state: State, queues: Queues, asked: Question) -> Explanation:
@@ -272,7 +269,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
             summary += f"; it waits: {_quota(state, trial, asked.asker)}"
         elif trial.phase is Phase.WAITING:
             summary += _turns(state, trial, asked) + _where_parked(state, queues, trial)
-            summary += _form(state, trial, asked.now)
+            summary += _form(trial, asked)
         summary += trouble + no_devices(state, trial)
         summary += stalled(trial, asked.now) + silence(state, trial, asked.losses, asked.now)
     if not trial.phase.final and (crowd := crowded(state, trial)):
@@ -380,15 +377,15 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
     return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
 
 
-def _form(state: State, trial: Trial, now: Time) -> str:
+def _form(trial: Trial, asked: Question) -> str:
     """In which form it is kept if it is not in memory, and why."""
     kept, saved, older = trial.kept, trial.checkpoint, trial.before_image
     words = ""
     if kept is not None and kept.tier is Tier.CHECKPOINT and saved is not None and saved.why:
         form = "an image of its processes" if saved.image_of else "a checkpoint"
         words = f"; it is kept as {form}: {saved.why}"
-    if hopeless_image(state, trial):
-        left = max(0.0, image_given_up_at(trial) - now)
+    if asked.without_image_at is not None:
+        left = max(0.0, asked.without_image_at - asked.now)
         place = f"its checkpoint of step {older.step}" if older is not None else "its beginning"
         words += f"; if its image fits no node in {left:.0f} s, it goes on from {place}"
     return words

@@ -25,7 +25,12 @@ from hermesd.core.fast_replace import replace
 from hermesd.core.model import Device, DeviceId, NodeId, Phase, Time, TrialId
 from hermesd.core.placement import are_enough, fewest_on, switch_seconds
 from hermesd.core.quotas import DeviceQuotas
-from hermesd.core.resume_points import without_width
+from hermesd.core.resume_points import (
+    has_own_beginning,
+    hopeless_image,
+    without_image,
+    without_width,
+)
 from hermesd.core.speeds import batch
 from hermesd.core.state import State
 from hermesd.core.tables import Tables, waits_parked
@@ -116,16 +121,30 @@ def lacks_width(
             asked of no others, as they are many.
     """
     study = state.studies[trial.spec.study]
+    if not study.elastic:  # as most that wait with an image
+        return False
     most = state.terms_of(study.owner).max_devices
     waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
-    if not (waits and study.elastic and (width := state.made_for(trial))):
+    if not (waits and (width := state.made_for(trial))):
         return False
     if most is not None and most < study.devices:
         return False
     if _has_enough(state, queues, trial, roomy(width)):
         return False
     free = without_width(state, trial)
-    return free is not None and _has_enough(state, queues, free)
+    if free is None or not _has_enough(state, queues, free):
+        return False
+    if free.checkpoint is not None or has_own_beginning(trial):
+        return True
+    # It would end: not for nodes that are away for a while, or failed devices.
+    expected = (d for node in state.nodes.values() if not node.left for d in node.devices)
+    return not are_enough(state, trial, (d for d in expected if queues.fits(trial, d)))
+
+
+def lacks_image(state: Tables, queues: Queues, trial: Trial) -> bool:
+    """Whether the trial waits for a node that its image fits, and none does which will stay, while
+    one that is there could take the trial without it."""
+    return hopeless_image(state, trial) and _has_enough(state, queues, without_image(trial))
 
 
 def rooms(state: Tables) -> Callable[[int], Sequence[NodeId]]:

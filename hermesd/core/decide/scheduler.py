@@ -36,7 +36,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import Explanation, Question, explain, left_idle, why_paused
-from hermesd.core.decide.gangs import gathered, lacks_width, rooms
+from hermesd.core.decide.gangs import gathered, lacks_image, lacks_width, rooms
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
@@ -70,8 +70,7 @@ from hermesd.core.policy import Exploit, Exploration, Policy
 from hermesd.core.requirements import look
 from hermesd.core.resume_points import (
     goes_on_from_image,
-    hopeless_image,
-    image_given_up_at,
+    image_patience_seconds,
     width_patience_seconds,
 )
 from hermesd.core.state import State
@@ -275,6 +274,8 @@ class Scheduler:
         self._look = True
         # The trials that wait for as many devices as no node has, and since when.
         self._lacking: dict[TrialId, Time] = {}
+        # Those whose image fits no node, and since when.
+        self._unfit: dict[TrialId, Time] = {}
         # The trials that wait, as of their last change: without any there is little to decide.
         self._waiting: dict[TrialId, None] = {}
         #: Trials that wait for one of the next decisions: each takes up to `at_once` of them, if
@@ -322,9 +323,14 @@ class Scheduler:
         return [(node, max(since + silence, self.none_lost_before)) for node, since in silent]
 
     def _hopeless(self) -> list[tuple[TrialId, Time]]:
-        """The trials whose image fits no node, and when each of them goes on without it."""
-        trials = (self.state.trials[trial_id] for trial_id in self.state.demanding)
-        return [(t.id, image_given_up_at(t)) for t in trials if hopeless_image(self.state, t)]
+        """The trials whose image fitted no node at the last decision, and when each of them goes on
+        without it."""
+        trials = self.state.trials
+        return [
+            (trial_id, since + image_patience_seconds(trials[trial_id]))
+            for trial_id, since in self._unfit.items()
+            if trial_id in self.state.demanding
+        ]
 
     def _too_wide(self) -> list[tuple[TrialId, Time]]:
         """The trials that waited at the last decision for more devices than any node has, and when
@@ -341,6 +347,12 @@ class Scheduler:
         state, roomy = self.state, rooms(self.state)
         trials = [state.trials[trial_id] for trial_id in trial_ids]
         return [each.id for each in trials if lacks_width(state, self._queues, each, roomy)]
+
+    def _lack_image(self, trial_ids: Iterable[TrialId]) -> list[TrialId]:
+        """Those of these trials that wait for a node that their image fits, and there is none."""
+        state, demanding = self.state, self.state.demanding
+        waiting = [state.trials[trial_id] for trial_id in trial_ids if trial_id in demanding]
+        return [each.id for each in waiting if lacks_image(state, self._queues, each)]
 
     def _silent(self) -> list[tuple[NodeId, Time]]:
         return [
@@ -361,7 +373,8 @@ class Scheduler:
         more once these are: what a lost node leaves decides what else is."""
         if lost := [NodeLost(node) for node, at in self._losses() if at <= now]:
             return [*lost]
-        images = {trial: None for trial, at in self._hopeless() if at <= now}
+        unfit = self._lack_image(trial for trial, at in self._hopeless() if at <= now)
+        images = dict.fromkeys(unfit)
         narrower = self._lack_width(trial for trial, at in self._too_wide() if at <= now)
         trials = self.state.trials
         images |= {trial: None for trial in narrower if goes_on_from_image(trials[trial])}
@@ -423,6 +436,11 @@ class Scheduler:
             if self.state.nodes[node].connected:
                 issue(Kill(run, node, "the head does not know this run"))
         self._release_some(issue)
+        # Which nodes an image fits changes by what is said of nodes, and by what is held of them.
+        has_moved = self._look or any(isinstance(each, Quarantine | Trust) for each in commands)
+        asked = self.state.demanding if has_moved else changed | self.state.dirty | self._unfit
+        since = self._unfit
+        self._unfit = {t: since.get(t, now) for t in self._lack_image(asked)}
         if self._look:
             look(self.state, issue)
             self._look = False
@@ -589,8 +607,9 @@ class Scheduler:
     def explain(self, trial_id: TrialId, now: Time, asker: UserId = "") -> Explanation:
         """Why a trial runs or waits, in its policy's words, for the user who asks."""
         last, later = self._last.get(trial_id, ""), trial_id in self._later
-        narrower = dict(self._too_wide()).get(trial_id)
-        asked = Question(trial_id, asker, last, later, now, dict(self._losses()), narrower)
+        narrower, without = (dict(f()).get(trial_id) for f in (self._too_wide, self._hopeless))
+        losses = dict(self._losses())
+        asked = Question(trial_id, asker, last, later, now, losses, narrower, without)
         told = explain(self.state, self._queues, asked)
         return told._replace(summary=told.summary + self._assignment.why_held(trial_id, now))
 
