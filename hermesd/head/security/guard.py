@@ -162,11 +162,13 @@ class Calls:
         begin = max(now, self._paid_until.get(payer, now))
         self._paid_until[payer] = begin + count / CHANGES_A_SECOND
 
-    async def turn(self, payer: Identity) -> None:
-        """Wait until the change that was counted last may be made. Raises TooMuch where that is not
-        soon."""
+    async def turn(self, payer: Identity, count: float) -> None:
+        """Count changes, and wait until they may be made. Raises TooMuch where that is not soon,
+        and counts nothing: who asks again and again is to have a turn, too."""
+        self.charge(payer, count)
         wait = self._paid_until[payer] - self._clock() - CHANGES_AT_ONCE_SECONDS
         if wait > PATIENCE_SECONDS:
+            self._paid_until[payer] -= count / CHANGES_A_SECOND
             raise TooMuch(
                 f"{payer.name} has changed as much as one user may, {CHANGES_A_SECOND:g} things a"
                 f" second: ask again in {wait:.0f} s"
@@ -476,9 +478,8 @@ class _Door:
         Denied, TooMuch."""
         if (payer := self._payer(request)) is not None:
             is_of_identities = self.method.startswith("/hermes.v1.EnrollService/")
-            self.calls.charge(payer, CHANGES_A_SECOND if is_of_identities else 1)
-            self.calls.charge(payer, _size(request) / PIECE_BYTES)
-            await self.calls.turn(payer)
+            count = CHANGES_A_SECOND if is_of_identities else 1
+            await self.calls.turn(payer, count + _size(request) / PIECE_BYTES)
             if (shown := credential.get()) is not None:
                 shown.see()  # which may have ended meanwhile
 
