@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hermesd.core.commands import Command, Launch, Renew, Suspend, WriteDown
@@ -504,6 +504,7 @@ class Crowd:
 
 
 @settings(max_examples=150, deadline=None)
+@example([[1, 2]], [Model(3, 2, 1, "explicit", True)], 3, None, 2, None)
 @given(
     nodes=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3),
     models=st.lists(

@@ -170,9 +170,10 @@ class Resizing:
     def width(self, trial: Trial, free: Collection[DeviceId]) -> int:
         """How many of the free devices a waiting trial takes."""
         least, study = self._state.fewest(trial), self._state.studies[trial.spec.study]
-        if (known := trial.checkpoint) is not None and known.id == trial.freed:
+        saved = trial.checkpoint
+        if saved and saved.id == trial.freed and not trial.has_outgrown:
             # As it was made on so many, it can be used on so many, though they are not awaited.
-            made_on = study.as_own(known).devices
+            made_on = study.as_own(saved).devices
             return made_on if least < made_on <= self._room(trial, free) else least
         wanted = min(self._wanted.get(trial.id, least), study.widest)
         if not is_of_any_width(trial) or trial.has_outgrown:
