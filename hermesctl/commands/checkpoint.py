@@ -20,6 +20,7 @@ from hermesctl.render.loading import loading_lines, step_for_people
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import checkpoints_table
 from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import TrialState
 from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable, size
 from hermesctl.waiting import is_live
@@ -78,8 +79,8 @@ def download(
     If a Keras fit is over, model.keras is among them. A finished PyTorch trial has model.pt and
     optimizer.pt, plain state_dicts; with Lightning also model.ckpt, with the Hugging Face Trainer a
     folder `pretrained`. A finished tf.function loop has a tf.train.Checkpoint, `tf-checkpoint`. The
-    lines that load them are printed. With --force, files of the same names are replaced and all
-    others stay.
+    lines that load them are printed. A trial that was stopped, by a rule or a person, has none of
+    these. With --force, files of the same names are replaced and all others stay.
 
     Example: hermesctl checkpoint download digits/13 --to best
     """
@@ -117,5 +118,10 @@ def download(
         if lines := loading_lines(folder, there):
             say("it loads without Hermes:")
             say("\n".join(f"  {line}" for line in lines), is_code=True)
+        elif found.state is not TrialState.COMPLETED:
+            say(
+                "note: these are what Hermes resumes the trial from; a model that loads without"
+                f" Hermes is written when its program has ended, and {found.id} is {found.state}"
+            )
 
     run(body, head=head, waiting="")

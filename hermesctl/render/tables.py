@@ -32,6 +32,7 @@ STATE_STYLES = {
     TrialState.CANCELLED: "yellow",
 }
 _VALUE_LENGTH = 24
+_ID_LENGTH = 16
 # How much of a policy's order is shown of a study of many trials.
 RUNNERS_UP = 10
 
@@ -115,7 +116,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     extra = more if wide else ()
     names = varying(trials)
     tagged = ("tags",) if any(trial.tags for trial in trials) else ()
-    headers = ("trial", "state", "device", ">step", f">{metric}", ">signal")
+    headers = (_id_header(trials), "state", "device", ">step", f">{metric}", ">signal")
     parameters = [f"={name}" for name in names]
     spared = ("signal", "device", PARAMETERS)
     table = grid(*headers, *parameters, *tagged, *extra, spared=spared, wide=wide)
@@ -144,6 +145,11 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     return table
 
 
+def _id_header(trials: Sequence[Trial]) -> str:
+    """Of their column: short names of trials are not made shorter, as people type them."""
+    return "|trial" if all(len(trial.id) <= _ID_LENGTH for trial in trials) else "trial"
+
+
 def leaderboard(
     trials: Sequence[Trial],
     metric: str,
@@ -156,7 +162,7 @@ def leaderboard(
     extra = ("fidelity", *(("checkpoint",) if wide else ()))
     mark = ("front",) if front else ()
     others = [f">{name}" for name in further]
-    head = (">rank", "trial", f">{metric}", *others, *mark, ">step", "state")
+    head = (">rank", _id_header(trials), f">{metric}", *others, *mark, ">step", "state")
     parameters = [f"={name}" for name in names]
     spared = ("fidelity", "overhead", "preempted", "state", PARAMETERS, "step")
     table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared, wide=wide)

@@ -907,6 +907,18 @@ def test_checkpoints_are_listed_and_fetched(
     assert f"\n  model = keras.models.load_model('{long}/model.keras')\n" in fetched.stderr
 
 
+def test_a_checkpoint_of_a_trial_that_was_stopped_is_said_to_have_no_model(
+    head: FakeHead, tmp_path: Path
+) -> None:
+    saved = types.Checkpoint(id="c1", step=40, size_bytes=14, nodes=["box"])
+    stopped = types.TRIAL_STATE_STOPPED
+    head.add_study("digits", trial(1, state=stopped, checkpoint=saved, step=40))
+    head.checkpoint = [pb.DownloadCheckpointResponse(name="manifest.json", data=b'{"step": 40}')]
+    fetched = hermesctl("checkpoint", "download", "digits/1", "--to", str(tmp_path / "c"))
+    assert "written when its program has ended, and digits/1 is stopped" in fetched.stderr
+    assert "it loads without Hermes" not in fetched.stderr
+
+
 def test_the_study_file_of_a_study_can_be_had_back(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     text = hermesctl("study", "show", "digits", "--file").stdout
