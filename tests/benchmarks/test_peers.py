@@ -11,6 +11,7 @@ import yaml
 from benchmarks.peers.__main__ import validation
 from benchmarks.peers.race import Note, race_of, read_diary, truth_of
 from benchmarks.peers.training import EXAMPLE, Diary, points
+from hermesd.pieces import whole
 from hermesd.study.space import axes, grid
 
 # Four trials of two epochs; the third is good and best, in the loop one after the other.
@@ -79,4 +80,4 @@ def test_the_validation_losses_of_an_export_are_by_trial_and_step(tmp_path: Path
 
 def test_every_tool_gets_the_trials_that_hermes_makes_of_the_study() -> None:
     parameters = yaml.safe_load((EXAMPLE / "study.yaml").read_text())["parameters"]
-    assert [tuple(point.items()) for point in points()] == grid(axes(parameters), None, 100)
+    assert [tuple(point.items()) for point in points()] == whole(grid(axes(parameters), None, 100))

@@ -53,10 +53,10 @@ async def test_who_says_too_much_is_heard_later_and_loses_nothing(
     monkeypatch.setattr(rate_limit, "PER_DEVICE_AND_SECOND", 0.0)
     async with world(tmp_path) as head:
         node = Node(head)
-        await node.hello()
-        await head.submit(spec(ONE))
-        launch = await node.start()
         with capture_logs() as said:
+            await node.hello()
+            await head.submit(spec(ONE))
+            launch = await node.start()
             for step in range(1, 61):
                 await node.report(launch, step, [1 / step])
             await node.settle()
