@@ -89,8 +89,9 @@ class Results:
         Raises:
             UsageError: none has come to a value of the metric yet.
         """
-        (first,) = board = self.leaderboard(1)
-        if first.rank is None:
+        board = self.leaderboard(1)
+        first = next(iter(board), None)
+        if first is None or first.rank is None:
             raise UsageError(
                 f"no trial of {self.study} has a value of {board.metric}; `hermesctl best"
                 f" {self.study}` shows what became of them"

@@ -25,6 +25,7 @@ from hermesctl import (
 from hermesctl.errors import HermesError
 from hermesctl.sdk import follow
 from hermesctl.sdk.records import TrialState
+from hermesctl.searches import Results
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.hermesctl.fake_head import FakeHead, HeadThread, event, trial
@@ -581,6 +582,12 @@ async def test_the_metric_of_a_study_is_changed_once_though_the_connection_break
     assert chosen.notes == ("policies read loss",)
     first, again = head.of(pb.SetMetricRequest)
     assert first == again
+
+
+def test_a_study_without_trials_has_no_best_one(head: FakeHead) -> None:
+    head.add_study("digits")
+    with Client() as client, pytest.raises(UsageError, match="no trial of digits has a value of"):
+        _ = Results(client, "digits").best
 
 
 def test_scripts_look_at_and_change_the_metric(head: FakeHead) -> None:
