@@ -183,6 +183,11 @@ class ProgramRun:
             self._spec, self._output, began_at, self.step, self._heard_unseen
         )
 
+    def _read_output(self) -> None:
+        """Before anything is made of the program's files: what it has printed, it did before."""
+        if self.worker is not None and self.worker.pipe is not None:
+            self._output.pump(self.worker.pipe)
+
     def _heard_unseen(self, report: Message) -> None:
         """What the host has seen of a program that nobody speaks for."""
         report["cpu_seconds"] = self._meter.untold_cpu_seconds
@@ -191,8 +196,7 @@ class ProgramRun:
 
     def _heard_restored(self, message: Message) -> None:
         if self.worker is not None:
-            if self.worker.pipe is not None:
-                self._output.pump(self.worker.pipe)
+            self._read_output()
             self._output.let_through()
             self.step = self.worker.page.step
             self._is_restoring = False
@@ -277,8 +281,7 @@ class ProgramRun:
 
     def frozen(self) -> None:
         """Every thread of it was stopped, wherever it was; it may have told less than it did."""
-        if self.worker is not None and self.worker.pipe is not None:
-            self._output.pump(self.worker.pipe)  # of a program that nobody speaks for, its steps
+        self._read_output()  # of a program that nobody speaks for, its steps
         self.step = self._told_step = self.reached
         self.say_started()
         self.say_usage()
@@ -314,6 +317,7 @@ class ProgramRun:
         Both are given at its end, when there is nothing left to look at.
         """
         if self._unseen is not None:
+            self._read_output()
             self._unseen.look()
         used = self._meter.measure(boottime(), cpu_seconds)
         if used is None:
@@ -378,6 +382,7 @@ class ProgramRun:
         if usage_due is not None and now >= usage_due:
             self.say_usage()
         if self._unseen is not None and now >= self._unseen.due:
+            self._read_output()
             self._unseen.tick()
 
     def _look_for_life(self, now: float) -> None:
