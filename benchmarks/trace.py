@@ -67,8 +67,8 @@ from hermesd.sim.contenders import ANYWHERE, Contender, contenders
 
 DEVICES_OF_A_NODE = 8
 HOUR, DAY = 3600.0, 86400.0
-# The first threshold is that of the paper; turns of an hour.
-POLICIES = "fifo,tiresias:thresholds=3250:86400,quantum_seconds=3600"
+# The first threshold is that of the paper; turns of four hours.
+POLICIES = "fifo,tiresias:thresholds=3250:86400,quantum_seconds=14400"
 COLUMNS = [
     "policy", "jobs", "devices", "mean_h", "median_h", "p99_h", "mean_wait_h", "makespan_d",
     "use_%", "switches", "decisions", "cpu_s",
@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=16, help="of 8 devices each (default 16)")
     parser.add_argument("--widths", action="store_true", help="as many devices as each job had")
     parser.add_argument("--jobs", type=int, default=10_000, help="the first so many (10,000)")
-    parser.add_argument("--whole", default="fifo", help="policies that get all jobs, too (fifo)")
+    parser.add_argument("--whole", default=POLICIES, help="policies that get all jobs, too (both)")
     parser.add_argument("--switch", type=float, default=10.0, help="seconds (default 10)")
     parser.add_argument("--out", type=Path, help="instead of benchmarks/results/trace.json")
     words = parser.parse_args()
