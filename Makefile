@@ -8,6 +8,8 @@
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
+# make test-ranks  2,000 suspends of PyTorch's DistributedDataParallel: 2 and 3 ranks, in memory and by
+#                  checkpoints, in rounds of 50; what has passed at this commit is not run again
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-image  programs of some sixty kinds, suspended as images of their processes: where CRIU is,
 #                  HERMES_NODE_CRIU names one, or `tests/images/criu.sh .criu` has fetched one
@@ -53,7 +55,7 @@ unexport PYTHONDONTWRITEBYTECODE PYTHONPATH
 # Nor from one that has other variables of its framework.
 unexport TORCH TENSORFLOW KERAS JAX LIGHTNING TRANSFORMERS ACCELERATE
 
-.PHONY: demo test test-frameworks test-exact test-chaos test-image test-slurm test-versions check bench proto client lock audit clean install-systemd
+.PHONY: demo test test-frameworks test-exact test-ranks test-chaos test-image test-slurm test-versions check bench proto client lock audit clean install-systemd
 .DELETE_ON_ERROR:
 
 demo: $(STAMPS)/demo
@@ -78,6 +80,10 @@ test-exact: $(STAMPS)/dev
 	$(BIN)/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) tests/trainer_shim \
 	|| [ $$? = 5 ]                       # 5: all of it has passed before
 	$(BIN)/python -m tests.trainer_shim.exactness_table
+
+test-ranks: $(FRAMEWORKS)/.stamp
+	$(FRAMEWORKS)/bin/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) --no-skips -m torch \
+	tests/trainer_shim/test_ranks.py || [ $$? = 5 ]
 
 test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
