@@ -28,8 +28,8 @@ from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
 from trainer_shim.adapters.tensorflow.function_graph import Definition
 from trainer_shim.saver import OtherProgram
 
-# PyTorch's processes are suspended 500 times in each tier, in rounds: `make test-ranks` goes on with
-# those that are left.
+# PyTorch's processes are suspended 500 times in each tier, in rounds: `make test-ranks` goes on
+# with those that are left.
 ROUNDS, IN_A_ROUND = range(10), 50
 
 
