@@ -19,11 +19,16 @@ CONNECTIONS_PART = 4
 FEWEST_CONNECTIONS = 16
 
 
-def connection_options() -> list[tuple[str, int]]:
-    """What a server needs for that; each of its ports counts for itself."""
+def most_connections() -> int:
+    """How many connections a port may have."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = 65_536 if most == resource.RLIM_INFINITY else most // CONNECTIONS_PART
-    return [("grpc.max_allowed_incoming_connections", max(FEWEST_CONNECTIONS, connections))]
+    return max(FEWEST_CONNECTIONS, connections)
+
+
+def connection_options() -> list[tuple[str, int]]:
+    """What a server needs for that; each of its ports counts for itself."""
+    return [("grpc.max_allowed_incoming_connections", most_connections())]
 
 
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:

@@ -23,6 +23,7 @@ from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
 
 import hermesd
+from hermesd.binding import most_connections
 from hermesd.config.pools import configured
 from hermesd.config.schema import HeadConfig
 from hermesd.core.decide.scheduler import Scheduler
@@ -30,6 +31,7 @@ from hermesd.core.events import PoolsConfigured
 from hermesd.core.model import NodeId, Time
 from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.state import State
+from hermesd.crowd import Crowd
 from hermesd.head import metrics
 from hermesd.head.api.asking import AskingService
 from hermesd.head.api.enroll import EnrollService, Invitations
@@ -142,6 +144,7 @@ class Running:
     health: health.HealthServicer
     blobs: Blobs
     authority: Authority | None
+    crowd: Crowd
 
     async def start(self) -> None:
         """Answer from here on."""
@@ -207,7 +210,11 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         socket = config.socket_path
                         keeping = keep_socket(socket, second_name(socket))
                         helpers.append(tasks.create_task(keeping))
-                        with metrics.served(whole.head, whole.sessions, config):
+                        ports = filter(None, (config.listen, config.enroll_address))
+                        with (
+                            whole.crowd.watched(f"unix:{socket}", *ports),
+                            metrics.served(whole.head, whole.sessions, config),
+                        ):
                             yield whole
                     finally:
                         await whole.stop()
@@ -280,7 +287,8 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
     invitations = Invitations(config.state_dir / "invitations.json", clock)
     audit = Audit(None if head.fault else journal, clock)
     tokens = _tokens(config, authority, clock)
-    server = await make_server(config, authority, audit, tokens)
+    crowd = Crowd(most_connections())
+    server = await make_server(config, authority, audit, tokens, crowd)
     relay = Relay(config.state_dir)
     searching = Searching(head)
     revoke = functools.partial(_revoke, authority)
@@ -316,7 +324,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         raise
     asked = _health_of(server)
     return Running(
-        head, sessions, searching, server, reception, leasing, audit, asked, blobs, authority
+        head, sessions, searching, server, reception, leasing, audit, asked, blobs, authority, crowd
     )
 
 

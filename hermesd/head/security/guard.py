@@ -28,6 +28,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hermesd.core.state import Rejected
+from hermesd.crowd import Crowd
 from hermesd.head.blobs import TooLarge
 from hermesd.head.clock import boottime
 from hermesd.head.journal.store import JournalBroken
@@ -335,7 +336,7 @@ def token(path: Path, authority: bytes = b"") -> str:
 class Guard(grpc.aio.ServerInterceptor):
     """The interceptor. `tokens` by role, or None where the socket's permissions are enough;
     `authority` whose certificates say who calls, where connections come with one; `audit` has what
-    they do."""
+    they do, and `crowd` by which connections."""
 
     def __init__(
         self,
@@ -343,6 +344,7 @@ class Guard(grpc.aio.ServerInterceptor):
         authority: Authority | None = None,
         audit: Audit | None = None,
         people: Tokens | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
         if missing := undeclared():
             raise RuntimeError(f"not in the table of methods: {sorted(missing)}")
@@ -351,6 +353,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._people = people
         self._calls = Calls()
         self._audit = audit
+        self._crowd = crowd
 
     async def intercept_service(  # type: ignore[override]  # generic where ours takes any
         self,
@@ -379,7 +382,7 @@ class Guard(grpc.aio.ServerInterceptor):
             handler = grpc.stream_stream_rpc_method_handler(_unreached)
         else:
             shown, admit = "certificate", functools.partial(self._certified, roles)
-        door = _Door(method, shown, admit, self._calls, self._audit, self._authority)
+        door = _Door(method, shown, admit, self._calls, self._audit, self._authority, self._crowd)
         return _guarded(handler, door)
 
     def _token_holder(self, details: grpc.HandlerCallDetails) -> Identity | Bearing | None:
@@ -462,12 +465,15 @@ class _Door:
     calls: Calls
     audit: Audit | None
     authority: Authority | None
+    crowd: Crowd | None
 
     @contextmanager
     def admitted(self, context: Any, lasts: bool) -> Iterator[None]:
         """Let a call in for the block. Raises Denied, Forbidden, TooMuch."""
         caller.set(None)
         caller.set(who := self.admit(context))
+        if who is not None and self.crowd is not None:
+            self.crowd.called(f"{who.role} {who.name}", context.peer())
         if self.authority is not None:
             context.set_trailing_metadata(((MARK_KEY, self.authority.mark),))
         with self.calls.counted(who, lasts):

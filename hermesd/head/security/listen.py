@@ -19,6 +19,7 @@ import structlog
 
 from hermesd.binding import bind, connection_options, see_that_it_fits
 from hermesd.config.schema import HeadConfig
+from hermesd.crowd import Crowd
 from hermesd.head.security.audit import Audit
 from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
@@ -93,13 +94,15 @@ async def make_server(
     authority: Authority | None,
     audit: Audit | None = None,
     people: Tokens | None = None,
+    crowd: Crowd | None = None,
 ) -> grpc.aio.Server:
     """A server bound to everything that is configured; services are still to be added.
 
     `authority` is the head's own, if it has no certificates from elsewhere; `audit` gets what is
-    done, `people` has the tokens that were made for them. Raises StateRefused for TCP without
-    tokens and for an address beyond loopback without TLS, before anything is bound, and StateBusy
-    for a socket at which another head answers, before that is touched.
+    done, `people` has the tokens that were made for them, `crowd` hears by which connections they
+    call. Raises StateRefused for TCP without tokens and for an address beyond loopback without TLS,
+    before anything is bound, and StateBusy for a socket at which another head answers, before that
+    is touched.
     """
     _see_that_nobody_answers(config)
     tokens = _tokens(config, authority)
@@ -118,7 +121,7 @@ async def make_server(
         )
     server = grpc.aio.server(
         options=[*OPTIONS, *connection_options()],
-        interceptors=[Guard(tokens, members, audit, people)],
+        interceptors=[Guard(tokens, members, audit, people, crowd)],
     )
     try:
         if config.listen:
