@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from hermesd.core import progress
-from hermesd.core.failures import STRICT_RULE, last_line, one_line, strict_failures
+from hermesd.core.failures import STRICT_RULE, last_line, one_line, strict_failures, take_back
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
     FailureRule,
@@ -127,6 +127,7 @@ def _stop(state: Tables, study: StudyId, alike: Sequence[Trial], detail: str, no
             _end(state, other, Ending(Phase.FAILED, f"{error} ({STOPPED})"), now)
         else:
             _end(state, other, Ending(Phase.STOPPED, f"{words} ({STOPPED})"), now)
+    take_back(state, study)
 
 
 def settle(state: Tables, trial: Trial, now: Time) -> None:

@@ -4,6 +4,7 @@ trial."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -25,7 +26,9 @@ from hermesd.core.model import (
 )
 from hermesd.core.tables import Tables
 from hermesd.core.trial import (
+    KILLED,
     LOST,
+    MACHINES_FAULT,
     NOT_FETCHED,
     RESTORE,
     STALLED,
@@ -47,8 +50,8 @@ from hermesd.core.widths import as_told
 # A trial's failure is a strike against its device; its second one, on another device of the same
 # node, is one against the node. A place with strikes of several trials is suspect, each weighing
 # half as much after every half-life. What the same study met with elsewhere in the same way tells
-# nothing of a place, and a trial whose failures proved to be its own takes its strikes back. The
-# same error of several trials of a study counts once, until one of them has trained past it
+# nothing of a place, and a trial or a study whose failures proved to be its own takes its strikes
+# back. All that the trials of a study met with counts once, until one of them has trained past it
 # elsewhere: so far it may be the study's own. Runs of several devices that are gone at once went
 # with their node.
 
@@ -57,6 +60,8 @@ SUSPECT = 1.5
 # The newest of a device: many more than it takes, however often something fails there.
 STRIKES_KEPT = 32
 DETAIL_LETTERS = 200
+# What the same error says differently each time: steps, losses, addresses.
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d[\d.]*(?:e[+-]?\d+)?")
 _ABOUT_THE_TRIAL = (RetryAction.NOT_HERE, RetryAction.MORE_MEMORY, RetryAction.NO_RETRY)
 HALF_LIFE_SECONDS = 3600.0
 # A node whose runs are all gone says so of one after the other.
@@ -66,21 +71,23 @@ TOGETHER_SECONDS = 60.0
 def note(state: Tables, trial: Trial) -> None:
     """Write the failure that ended the trial's last run into the ledger, or clear the places.
 
-    Those of a trial that has failed for good on two devices were its own fault. Of one that ends
-    for another reason nothing can be told, nor of an error for which its study has a rule that is
-    about the trial, nor of a checkpoint that could not be had from elsewhere: which of two machines
-    broke the way between them is not known. Nor of what its study, or its image, needs of a node
-    and does not find there, nor of code or arguments that are wrong everywhere.
+    Those of a trial that has failed for good on two devices were its own fault, and so were those
+    of its program where no other device was to be had. Of one that ends for another reason nothing
+    can be told, nor of an error for which its study has a rule that is about the trial, nor of a
+    checkpoint that could not be had from elsewhere: which of two machines broke the way between
+    them is not known. Nor of what its study, or its image, needs of a node and does not find there,
+    nor of code or arguments that are wrong everywhere, nor of a SIGKILL: no device sends one.
     """
     failure = trial.failures[-1]
     if failure.ruled in _ABOUT_THE_TRIAL or failure.restores:
         return
-    if failure.error_kind in {NOT_FETCHED, UNFIT, UNMET, *WRONG_EVERYWHERE}:
+    if failure.error_kind in {KILLED, NOT_FETCHED, UNFIT, UNMET, *WRONG_EVERYWHERE}:
         return
     if trial.phase.final and trial.phase is not Phase.FAILED:
         return
     places = dict.fromkeys(old.device for old in trial.failures if not old.restores)
-    if trial.phase is Phase.FAILED and len(places) > 1:
+    repeated = sum(old.programs for old in trial.failures) > 1
+    if trial.phase is Phase.FAILED and (len(places) > 1 or repeated):
         kept = {place: _without(state, place, trial.id) for place in places}
     else:
         strike = _strike(trial, failure)
@@ -114,7 +121,7 @@ def _with_it(state: Tables, device: DeviceId, strike: Strike) -> dict[DeviceId, 
 
 def _strike(trial: Trial, failure: Failure) -> Strike:
     detail = one_line(failure.detail)
-    mark = failure.signature[:DETAIL_LETTERS] or detail
+    mark = _NUMBER.sub("#", failure.signature[:DETAIL_LETTERS] or detail)
     return Strike(
         trial.id, trial.spec.study, failure.error_kind, detail, mark, failure.at, failure.step
     )
@@ -129,6 +136,19 @@ def last_line(detail: str) -> str:
     """The last line of an error, whole."""
     lines = [line.strip() for line in detail.splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def take_back(state: Tables, study: StudyId) -> None:
+    """Clear the places of what the programs of a study failed of, which proved to be its own."""
+
+    def is_own(strike: Strike) -> bool:
+        return strike.study == study and strike.error_kind not in MACHINES_FAULT
+
+    left = {
+        place: tuple(strike for strike in strikes if not is_own(strike))
+        for place, strikes in state.strikes.items()
+    }
+    state.strikes = {place: strikes for place, strikes in left.items() if strikes}
 
 
 def got_further(state: Tables, trial: Trial, here: DeviceId, step: float) -> None:
@@ -170,7 +190,8 @@ def met(state: Tables) -> Met:
 
 
 def against(state: Tables, place: Place, where_met: Met) -> dict[TrialId, Strike]:
-    """The strikes that count against a place: the latest of each trial, or of several for one."""
+    """The strikes that count against a place: the latest of each trial that has trained past its
+    failure elsewhere, or failed as one that has; of a study without such a trial, its latest."""
     if place in state.slots:
         here = [(place, strike) for strike in state.strikes.get(place, ())]
     else:
@@ -188,13 +209,16 @@ def against(state: Tables, place: Place, where_met: Met) -> dict[TrialId, Strike
             latest[strike.trial] = strike
     fewest = 1 if place in state.slots else 2
     proven = {_error(strike) for _, strike in here if _left_behind(state, place, strike)}
-    counted: dict[object, Strike] = {}
-    for trial, strike in latest.items():
-        if len(where[trial]) >= fewest:
-            one = trial if _error(strike) in proven else _error(strike)
-            if one not in counted or counted[one].at <= strike.at:
-                counted[one] = strike
-    return {strike.trial: strike for strike in counted.values()}
+    enough = [strike for trial, strike in latest.items() if len(where[trial]) >= fewest]
+    counted = {strike.trial: strike for strike in enough if _error(strike) in proven}
+    told = {strike.study for strike in counted.values()}
+    untold = sorted((strike for strike in enough if strike.study not in told), key=_time)
+    newest = {strike.study: strike for strike in untold}
+    return {strike.trial: strike for strike in (*counted.values(), *newest.values())}
+
+
+def _time(strike: Strike) -> Time:
+    return strike.at
 
 
 def _error(strike: Strike) -> tuple[str, str, str]:

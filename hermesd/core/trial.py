@@ -35,9 +35,11 @@ UNFIT = "unfit"
 UNMET = "unmet"
 # Its host was gone when the node looked for it.
 LOST = "lost"
+# By SIGKILL, which somebody sent: a person, or the kernel for want of memory.
+KILLED = "killed"
 # Failures for which the program cannot be blamed: its process could not be made, or went with its
 # machine.
-MACHINES_FAULT = frozenset({LOST, "not_started", "killed", NOT_FETCHED, UNFIT, UNMET})
+MACHINES_FAULT = frozenset({LOST, "not_started", KILLED, NOT_FETCHED, UNFIT, UNMET})
 # Its processes were killed for the memory of their machine, or of their share of it.
 OUT_OF_MEMORY = "out_of_memory"
 # What takes a process that only waits to go on. Everything else a program has come to by itself.

@@ -69,6 +69,15 @@ def test_the_third_trial_that_fails_as_the_first_two_stops_the_study() -> None:
     assert phases(book) == [Phase.FAILED] * 3 + [Phase.STOPPED] * 2
 
 
+def test_a_study_stopped_as_its_own_fault_is_held_against_no_device() -> None:
+    book = play(5, devices=3, on_same_failure=STUDY)
+    book.tell(failed("s/0#1")).tell(failed("s/1#1"))
+    assert len(book.state.strikes) == 2
+    book.tell(failed("s/2#1"))
+    assert Phase.STOPPED in phases(book)
+    assert book.state.strikes == {}
+
+
 def test_a_study_of_an_older_journal_and_one_that_says_so_goes_on() -> None:
     book = play(5, devices=3)
     for number in range(3):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler, judge
@@ -16,11 +18,12 @@ from hermesd.core.events import (
     RunFailed,
     Unpaused,
 )
+from hermesd.core.failure_effects import STOPPED
 from hermesd.core.failures import HALF_LIFE_SECONDS, STRIKES_KEPT
-from hermesd.core.model import OnThirdFailure, Phase, Plugin
+from hermesd.core.model import OnSameFailure, OnThirdFailure, Phase, Plugin
 from hermesd.core.placement import make_placement
 from hermesd.core.state import State
-from hermesd.core.trial import Strike
+from hermesd.core.trial import MACHINES_FAULT, Strike
 from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
@@ -56,12 +59,17 @@ def two_nodes(trials: int = 4, devices: int = 2, **changes: object) -> Playbook:
     return book
 
 
+def of_two_studies() -> Playbook:
+    """s/0 failed on n/0, where t/0 now runs, and s/1 on m/0."""
+    book = two_nodes(2, 1).tell(submitted(1, "t"))
+    book.tell(failed("s/0#1", "A")).expect("launch t/0#1 on n/0")
+    return book
+
+
 def suspect_device() -> Playbook:
-    """s/0 and s/2 failed on n/0, s/1 runs on m/0 and then s/0 does."""
-    book = two_nodes(3, 1)
-    book.tell(failed("s/0#1", "A"))
-    book.expect("launch s/2#1 on n/0")
-    book.at(60).tell(failed("s/2#1", "B")).expect("quarantine n/0 until 3630")
+    """s/0 and t/0 failed on n/0, s/1 runs on m/0 and then s/0 does."""
+    book = of_two_studies()
+    book.at(60).tell(failed("t/0#1", "B")).expect("quarantine n/0 until 3630")
     return book
 
 
@@ -106,10 +114,10 @@ def test_a_trial_fails_on_one_node_where_the_other_drains() -> None:
 
 def test_a_device_where_different_trials_failed_is_left_out() -> None:
     book = suspect_device()
-    assert book.state.quarantined["n/0"].reason == "s/0, s/2 failed there: it broke"
-    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0", "s/2"]
-    book.tell(submitted(1, "t")).expect()
-    left_out = book.scheduler.explain("t/0", 60).left_out
+    assert book.state.quarantined["n/0"].reason == "s/0, t/0 failed there: it broke"
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0", "t/0"]
+    book.tell(submitted(1, "u")).expect()
+    left_out = book.scheduler.explain("u/0", 60).left_out
     assert [(each.place, each.until) for each in left_out] == [
         ("n/0", pytest.approx(3630.1, abs=0.1))
     ]
@@ -136,16 +144,16 @@ def test_what_was_not_to_be_had_for_the_trial_makes_nothing_suspect(kind: str, d
 
 
 def test_a_quarantine_tells_each_trial_s_own_error() -> None:
-    book = two_nodes(3, 1).tell(failed("s/0#1", "A"))
-    gone = RunFailed(run("s/2#1"), "lost", "the trial's host is gone", "", 0)
+    book = of_two_studies()
+    gone = RunFailed(run("t/0#1"), "lost", "the trial's host is gone", "", 0)
     book.at(60).tell(gone)
-    said = "s/0 failed there: it broke; s/2 failed there: the trial's host is gone"
+    said = "s/0 failed there: it broke; t/0 failed there: the trial's host is gone"
     assert book.state.quarantined["n/0"].reason == said
 
 
 def test_the_death_of_a_whole_node_is_held_against_none_of_its_devices() -> None:
     """A power cut soon after another failure is no reason to leave a device idle."""
-    book = play(6, devices=3).tell(failed("s/1#1", "A")).at(600)
+    book = play(3, devices=3).tell(submitted(3, "t")).tell(failed("s/1#1", "A")).at(600)
     running = [book.busy(f"n/{slot}") for slot in range(3)]
     for name in running:
         assert name is not None
@@ -167,43 +175,42 @@ def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:
 
 
 def test_a_quarantine_ends_by_itself_when_its_strikes_have_faded() -> None:
-    book = suspect_device().tell(submitted(1, "t")).expect()
+    book = suspect_device().tell(submitted(1, "u")).expect()
     ends = book.scheduler.deadline
     assert ends is not None
     book.at(ends - 1).expect()
-    book.at(ends).expect("trust n/0", "launch t/0#1 on n/0")
+    book.at(ends).expect("trust n/0", "launch u/0#1 on n/0")
     assert book.scheduler.deadline is None
 
 
 def test_failures_that_lie_far_apart_make_nothing_suspect() -> None:
-    book = two_nodes(3, 1).tell(failed("s/0#1", "A")).at(1.5 * HOUR).tell(failed("s/2#1", "B"))
-    book.expect("launch s/2#1 on n/0")
+    book = of_two_studies().at(1.5 * HOUR).tell(failed("t/0#1", "B")).expect()
     assert book.state.quarantined == {}
 
 
 def test_a_half_life_is_the_heads_to_choose_and_a_replay_needs_none() -> None:
-    book = two_nodes(3, 1)
+    book = of_two_studies()
     book.scheduler = Scheduler(book.state, make_policy, make_placement, LEASE, 10.0)
-    book.tell(failed("s/0#1", "A")).at(5).tell(failed("s/2#1", "B"))
+    book.at(5).tell(failed("t/0#1", "B"))
     assert book.state.quarantined["n/0"].until == pytest.approx(5 + 10 * 0.7716, abs=0.01)
 
 
 def test_each_further_failure_makes_it_longer() -> None:
     book = suspect_device().tell(completed("s/1#1"))
     before = book.state.quarantined["n/0"].until
-    book.tell(NodeSilent("m", "cut")).expect("launch s/0#2 on m/0", "launch s/2#2 on n/0")
-    book.tell(submitted(1, "t")).tell(completed("s/2#2")).tell(failed("t/0#1", "C"))
+    book.tell(NodeSilent("m", "cut")).expect("launch s/0#2 on m/0", "launch t/0#2 on n/0")
+    book.tell(submitted(1, "u")).tell(completed("t/0#2")).tell(failed("u/0#1", "C"))
     assert book.state.quarantined["n/0"].until > before + HOUR / 2
 
 
 def test_a_suspect_device_is_used_where_no_other_works() -> None:
-    suspect_device().tell(NodeSilent("m", "cut")).expect("launch s/0#2 on n/0")
+    suspect_device().tell(NodeSilent("m", "cut")).expect("launch t/0#2 on n/0")
 
 
 def test_a_person_releases_a_device_or_all_of_a_node() -> None:
     for place in ("n/0", "n"):
-        book = suspect_device().tell(submitted(1, "t")).expect()
-        book.tell(Forgiven(place, "r1")).expect("launch t/0#1 on n/0")
+        book = suspect_device().tell(submitted(1, "u")).expect()
+        book.tell(Forgiven(place, "r1")).expect("launch u/0#1 on n/0")
         assert (book.state.strikes, book.state.quarantined) == ({}, {})
     book.refuses(Forgiven("x/0", "r2"), "no device or node 'x/0'")
     book.refuses(Forgiven("n", "r1"), "carried out before")
@@ -285,9 +292,9 @@ def test_a_node_is_suspect_once_what_failed_there_gets_further_on_another() -> N
 
 def test_a_trial_that_fails_for_good_takes_its_strikes_back() -> None:
     book = suspect_device().tell(completed("s/1#1")).expect("launch s/0#2 on m/0")
-    book.tell(failed("s/0#2", "A")).expect("trust n/0", "launch s/2#2 on m/0")
+    book.tell(failed("s/0#2", "A")).expect("trust n/0", "launch t/0#2 on m/0")
     assert book.trial().phase is Phase.FAILED
-    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/2"]
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["t/0"]
 
 
 def test_a_study_with_a_bug_comes_to_its_end() -> None:
@@ -299,6 +306,55 @@ def test_a_study_with_a_bug_comes_to_its_end() -> None:
                 book.tell(failed(holder, f"nan in batch {turn}", step=turn))
     assert {trial.phase for trial in book.state.trials.values()} == {Phase.FAILED}
     assert book.state.quarantined == {}
+    assert book.state.strikes == {}
+
+
+def bug_of_two_trials() -> Playbook:
+    """Two trials of one study fail on n/0, each in its own words, and a host is killed there."""
+    book = two_nodes(4, 1, max_failures=9).tell(failed("s/0#1", "ValueError: alpha"))
+    book.tell(failed("s/2#1", "KeyError: 'sgd'"))
+    return book.tell(RunFailed(run("s/3#1"), "lost", "the trial's host is gone", "", 0))
+
+
+def test_whatever_the_trials_of_one_study_fail_of_counts_once() -> None:
+    book = bug_of_two_trials()
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0", "s/2", "s/3"]
+    assert book.state.quarantined == {}
+
+
+def test_what_gets_further_elsewhere_counts_for_itself_beside_what_does_not() -> None:
+    """One kill is no evidence, whatever else its study fails of."""
+    book = bug_of_two_trials().tell(completed("s/1#1"))
+    assert book.busy("m/0") == "s/0#2"
+    book.tell(started("s/0#2")).tell(completed("s/0#2", 9))
+    assert book.state.quarantined == {}
+    book.tell(started("s/2#2")).tell(completed("s/2#2", 9))
+    assert list(book.state.quarantined) == ["n/0"]
+
+
+def test_a_kill_is_held_against_no_device() -> None:
+    book = of_two_studies().tell(RunFailed(run("t/0#1"), "killed", "killed by SIGKILL", "", 3))
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0"]
+
+
+def test_errors_that_differ_in_a_number_are_the_same() -> None:
+    """Both devices see a program that breaks at random, and gets past that: it is the program."""
+    book = play(5, devices=2, max_failures=9)
+    for turn in range(8):
+        device = f"n/{min(turn, 1)}" if turn < 2 else "n/0"
+        if (holder := book.busy(device)) is not None:
+            book.tell(failed(holder, f"nan at batch {turn} of <loader 0x7f{turn}a>"))
+    assert len(book.state.strikes["n/0"]) > 2
+    for _ in range(6):
+        if (holder := book.busy("n/1")) is not None:
+            book.tell(started(holder)).tell(completed(holder, 99))
+    assert sum(strike.further == "n/1" for strike in book.state.strikes["n/0"]) > 1
+    assert book.state.quarantined == {}
+
+
+def test_what_fails_for_good_on_the_only_device_was_its_own() -> None:
+    book = play(2).tell(failed("s/0#1", "A")).tell(failed("s/0#2", "A"))
+    assert book.trial().phase is Phase.FAILED
     assert book.state.strikes == {}
 
 
@@ -315,20 +371,54 @@ def test_a_node_that_was_lost_is_not_held_against_its_devices() -> None:
     assert book.state.strikes == {}
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    devices=st.sampled_from(((1,), (2,), (1, 1), (2, 2))),
+    talk=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from(("exception", "exit", "signal", "lost", "killed", "not_started")),
+            st.sampled_from(("A", "B 1", "B 2", "C: lr=0.1")),
+            st.integers(0, 2),
+        ),
+        max_size=40,
+    ),
+    on_same=st.sampled_from(OnSameFailure),
+)
+def test_no_study_alone_makes_a_place_suspect_while_nothing_got_past_its_failures(
+    devices: tuple[int, ...], talk: list[tuple[int, str, str, int]], on_same: OnSameFailure
+) -> None:
+    """Whatever its trials fail of, wherever; and what a study stopped as its own fault leaves
+    behind are at most the machines' faults."""
+    book = Playbook().tell(submitted(5, on_same_failure=on_same))
+    for number, count in enumerate(devices):
+        book.tell(joined(count, node=f"n{number}"))
+    for where, kind, error, step in talk:
+        running = [slot.run for slot in book.state.slots.values() if slot.run is not None]
+        if running:
+            name = running[where % len(running)]
+            book.at(book.now + 90).tell(RunFailed(name, kind, error, error, step))
+        assert book.state.quarantined == {}
+    if any(STOPPED in trial.reason for trial in book.state.trials.values()):
+        left = [strike for each in book.state.strikes.values() for strike in each]
+        assert all(strike.error_kind in MACHINES_FAULT for strike in left)
+
+
 # Nodes.
 
 
 def test_a_node_where_different_trials_failed_on_two_devices_each_is_left_out() -> None:
-    book = play(4, devices=4).tell(joined(1, node="m"))
-    book.tell(submitted(1, "t")).tell(completed("s/2#1"), completed("s/3#1"))
-    for name, signature in (("s/0#1", "A"), ("s/0#2", "A"), ("s/1#1", "B")):
+    book = play(1, devices=4).tell(submitted(1, "t"), submitted(2, "u"))
+    book.tell(joined(1, node="m")).tell(submitted(1, "v"))
+    book.tell(completed("u/0#1"), completed("u/1#1"))
+    for name, signature in (("s/0#1", "A"), ("s/0#2", "A"), ("t/0#1", "B")):
         book.tell(failed(name, signature))
     assert "n" not in book.state.quarantined
-    second = book.trial("s/1").run
+    second = book.trial("t/0").run
     assert second is not None
     assert second.devices[0].startswith("n/")
-    book.tell(failed("s/1#2", "B"))
-    assert book.state.quarantined["n"].reason == "s/0, s/1 failed there: it broke"
+    book.tell(failed("t/0#2", "B"))
+    assert book.state.quarantined["n"].reason == "s/0, t/0 failed there: it broke"
     places = {each.place for each in book.scheduler.explain("s/0", 0).left_out}
     assert "n" in places
 
@@ -347,7 +437,7 @@ def test_a_large_cluster_with_a_full_ledger_is_judged_soon() -> None:
     for node in range(nodes):
         state.apply(joined(1, node=f"n{node}"), 0.0)
         state.strikes[f"n{node}/0"] = tuple(
-            Strike(f"s/{n}", "s", "exception", "it broke", f"{node} {n}", 0.0, 1)
+            Strike(f"s{n}/0", f"s{n}", "exception", "it broke", f"{node} {n}", 0.0, 1)
             for n in range(STRIKES_KEPT)
         )
     issued: list[Command] = []
@@ -356,9 +446,10 @@ def test_a_large_cluster_with_a_full_ledger_is_judged_soon() -> None:
 
 
 def test_the_waiting_line_moves_past_a_suspect_device_with_homes() -> None:
-    book = play(3, devices=2, placement=Plugin("homes"))
-    book.tell(failed("s/0#1", "A")).tell(submitted(1, "t", placement=Plugin("homes")))
-    book.tell(failed(str(book.busy("n/0")), "B"))
+    book = play(2, devices=2, placement=Plugin("homes"))
+    for study in "tu":
+        book.tell(submitted(1, study, placement=Plugin("homes")))
+    book.tell(failed("s/0#1", "A")).tell(failed(str(book.busy("n/0")), "B"))
     assert "n/0" in book.state.quarantined
     assert {trial.home for trial in book.state.trials.values()} == {"n/1"}
 

@@ -136,21 +136,22 @@ async def release(head: World, node: str, device: str = "") -> pb.Node:
 async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: World) -> None:
     node, other = Node(head), Node(head, "spare")
     await node.hello()
-    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}))
+    for study in ("digits", "beside", "faces"):
+        await head.submit(spec(ONE, name=study))
     await other.hello()
     await other.start()
     first = await fail(node, "Traceback\nECC error 1")
     second = await fail(node, "ECC error 2")
-    assert (first, second) == ("digits/1", "digits/3")
+    assert (first, second) == ("digits/1", "faces/1")
     shown = (await head.control.ListNodes(pb.ListNodesRequest())).nodes[0]
     (device,) = shown.devices
     assert device.quarantine.reason == (
-        "digits/1 failed there: ECC error 1; digits/3 failed there: ECC error 2"
+        "digits/1 failed there: ECC error 1; faces/1 failed there: ECC error 2"
     )
     assert device.quarantine.until_unix_seconds > head.running.head.clock()
     assert [(strike.trial, strike.detail) for strike in device.strikes] == [
         ("digits/1", "ECC error 1"),
-        ("digits/3", "ECC error 2"),
+        ("faces/1", "ECC error 2"),
     ]
     why = await head.control.ExplainTrial(pb.ExplainTrialRequest(trial="digits/1"))
     assert [each.place for each in why.left_out] == ["box/cpu:0", "box/cpu:0"]

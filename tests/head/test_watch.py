@@ -315,7 +315,8 @@ async def test_a_quarantine_is_told_to_the_studies_that_it_keeps_waiting(head: W
     await head.submit(spec(ONE, name="before"))
     await node.complete(await node.start())
     await node.settle()
-    await head.submit(spec({"lr": {"values": [1.0, 2.0, 3.0]}}, name="during"))
+    for study in ("during", "beside", "with"):
+        await head.submit(spec(ONE, name=study))
     await spare.hello()
     await spare.start()
     await failed(node)
