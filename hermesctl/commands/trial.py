@@ -282,6 +282,9 @@ def fork(
         made = await client.fork(trial, values, new=arguments, step=step)
         if output.for_people:
             at = f"step {made.forked_at_step}"
+            parent = (await client.trial(made.forked_from)).trial
+            if step is None and parent.step > made.forked_at_step:
+                at += f", its newest checkpoint (it has come to step {parent.step})"
             say(f"{printable(made.id)} goes on from {printable(made.forked_from)} at {at}")
         metric = (await client.study(made.study)).study.ranked_by
         document: dict[str, Data] = {"trial": row(made)}

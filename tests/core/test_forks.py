@@ -120,10 +120,20 @@ def test_forks_go_with_their_study() -> None:
 def test_what_nothing_can_begin_from_is_refused_with_the_reason() -> None:
     study, trials = draft(Submission(spec({"lr": {"values": [1, 2]}}))).accepted("s", "ann", 0.0)
     book = Playbook().tell(Submitted(study, trials, "asked"), joined(1))
-    book.tell(started("s/1#1"), FidelityKnown(run("s/1#1"), Fidelity.PARK_ONLY, "it is C", ""))
-    with pytest.raises(NotNow, match=r"s/1 has no checkpoint .* \(park-only: it is C\)"):
-        api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
-    book.tell(FidelityKnown(run("s/1#1"), Fidelity.EXACT, "", "keras"), saved("s/1#1", 9))
+    for known, said in (
+        ((), "s/1 has no checkpoint yet, .*: it has not made a step"),
+        ((Fidelity.PARK_ONLY, "it is C", ""), r"it .* can only be kept in memory \(it is C\)"),
+        ((Fidelity.EXACT, "arrays", "keras"), "it is at step 4, and a checkpoint is due after 60 s"),
+    ):
+        if known:
+            book.tell(FidelityKnown(run("s/1#1"), *known))
+        else:
+            book.tell(started("s/1#1"))
+        if "step 4" in said:
+            book.tell(reported("s/1#1", 4, [1.0]))
+        with pytest.raises(NotNow, match=said):
+            api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
+    book.tell(saved("s/1#1", 9))
     assert api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked").trials[0].id == "s/3"
     with pytest.raises(Refused) as refused:
         api.forked(book.state, "s/1", pb.ForkTrialRequest(step=5), "asked")

@@ -20,7 +20,7 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.model import Checkpoint, Phase, Study, StudyId, Time, TrialId, study_of
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Study, StudyId, Time, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.core.trial import Trial, remembered
 from hermesd.head.api import names, views
@@ -424,6 +424,23 @@ def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str
     return Added(study.id, (spec,), key, (begin,), counts_on=True)
 
 
+def _nothing_to_fork(state: State, trial: Trial) -> str:
+    """Why a trial has no checkpoint that another one could go on from."""
+    if trial.fidelity is Fidelity.PARK_ONLY:
+        return (
+            f"{trial.id} can't be forked: it has no checkpoint and can only be kept in memory"
+            f" ({trial.fidelity_reason})"
+        )
+    seconds = state.studies[trial.spec.study].durability_seconds
+    how = (
+        f"it is at step {trial.step}, and a checkpoint is due after {seconds:g} s of its training,"
+        " or when it is suspended to disk"
+        if trial.fidelity.restorable
+        else "it has not made a step"
+    )
+    return f"{trial.id} has no checkpoint yet, and that is what a fork goes on from: {how}"
+
+
 def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Checkpoint:
     saved = [each for each in (*remembered(trial), trial.forked) if each is not None]
     # An image has the values of its program in its memory, where few can be changed.
@@ -431,11 +448,7 @@ def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Ch
     images = [each for each in saved if each.image_of and not (is_changed and usual)]
     known = {each.step: each for each in (*images, *usual)}
     if not trial.fidelity.restorable or not known:
-        why = trial.fidelity_reason or "it has not got that far"
-        raise NotNow(
-            f"{trial.id} has no checkpoint that another trial could go on from"
-            f" ({trial.fidelity}: {why})"
-        )
+        raise NotNow(_nothing_to_fork(state, trial))
     if step is not None and step not in known:
         expected = f"a step at which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
         raise Refused(FieldError("step", str(step), expected))
