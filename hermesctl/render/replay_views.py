@@ -98,10 +98,16 @@ def _head(replay: Said, study: Study) -> RenderableType:
     if replay["untrained"]:
         words = f"{count(replay['untrained'], 'trial')} without a loss so far: left out"
         lines.append(cell(words, "yellow"))
+    if replay["forks"]:
+        words = (
+            f"{replay['forks']} of {replay['trials']} forked: these have their parent's past, which"
+            " a simulated trial trains anew"
+        )
+        lines.append(cell(words, "yellow"))
     if replay["partly"]:
         words = (
-            f"{replay['partly']} of them not trained to their end: nobody knows what they would"
-            " have shown later"
+            f"{replay['partly']} of {replay['trials']} not trained to the end: nobody knows what"
+            " these would have shown later"
         )
         lines.append(cell(words, "yellow"))
     return Group(*lines)
@@ -125,10 +131,10 @@ def _times(replay: Said) -> RenderableType:
             cell("-" if switches is None else str(switches)),
         )
     goal = f"{replay['signal']} {number(replay['good_loss'])}"
-    good = f"when the {replay['good']} of {replay['trials']} trials that come to {goal} do"
+    good = f"the mean time until the good trials, {replay['good']} of {replay['trials']}, come to"
     return Group(
         table,
-        cell(f"good, mean: {good}, on average; within 2 %: {WITHIN}", "dim"),
+        cell(f"good, mean: {good} {goal}; within 2 %: when {WITHIN}", "dim"),
     )
 
 

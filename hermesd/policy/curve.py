@@ -46,6 +46,8 @@ def finite_or_inf(loss: float | None) -> float:
 
 def told(trial: Trial, loss: float) -> str:
     """A loss of the trial for people: of a maximized signal the value that it stands for."""
+    if not math.isfinite(loss):
+        return f"no {'signal' if trial.maximized else 'loss'} by then"
     return f"signal {0.0 - loss:.4g}" if trial.maximized else f"loss {loss:.4g}"
 
 

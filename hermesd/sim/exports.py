@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,9 +85,10 @@ def paces(
     opening = _median_or_zero([each.opening_seconds for each in known.values()])
     for trial in trials:
         busy = trial.use.busy_seconds
-        if trial.id not in known and trial.step and busy:
+        trained = trial.step - (trial.forked.step if trial.forked else 0)
+        if trial.id not in known and trained > 0 and busy:
             theirs = opening if opening < busy else 0.0
-            known[trial.id] = RecordedPace((busy - theirs) / trial.step, theirs)
+            known[trial.id] = RecordedPace((busy - theirs) / trained, theirs)
     usual = RecordedPace(
         _median_or_zero([each.step_seconds for each in known.values()], 1.0), opening
     )
@@ -202,6 +203,8 @@ class Exported:
     entries: tuple[tuple[Time, Entry], ...]
     #: So many others reported no loss.
     untrained: int
+    #: So many of `trials` went on where another one was, and have its past in `curves`.
+    forks: int
 
 
 @dataclass(slots=True)
@@ -236,9 +239,7 @@ def open_export(path: Path) -> Exported:
         raise _refused(path, "an export of a study: its first line has the type study")
     sign = -1.0 if study.signal_goal is Goal.MAXIMIZE else 1.0
     on_nan = study.stop.on_nan
-    curves = [
-        (trial, _curve(lines.pieces.get(trial.id, []), sign, on_nan)) for trial in lines.trials
-    ]
+    curves = [(trial, _curve(pieces, sign, on_nan)) for trial, pieces in _with_past(lines)]
     trained = [(trial, curve) for trial, curve in curves if curve.known]
     if not trained:
         raise _refused(path, f"at least one trial that reported {study.signal}")
@@ -253,7 +254,26 @@ def open_export(path: Path) -> Exported:
         Curves(path.stem, _jobs(trained, lines.entries), _switch(lines), whole=True),
         tuple(lines.entries),
         len(curves) - len(trained),
+        sum(trial.forked is not None for trial, _ in trained),
     )
+
+
+def _with_past(lines: _Lines) -> Iterator[tuple[Trial, list[_Piece]]]:
+    """What each trial showed, that of a fork after what its parent had shown by then."""
+    trials = {trial.id: trial for trial in lines.trials}
+    for trial in lines.trials:
+        found, begin = [*lines.pieces.get(trial.id, [])], trial.forked
+        seen, until = {trial.id}, math.inf
+        while begin is not None and begin.trial not in seen:
+            seen.add(begin.trial)
+            until = min(until, begin.step)
+            found += [
+                _Piece(piece.attempt, {s: v for s, v in piece.values.items() if s <= until})
+                for piece in lines.pieces.get(begin.trial, [])
+                if piece.attempt <= begin.attempt
+            ]
+            begin = trials[begin.trial].forked if begin.trial in trials else None
+        yield trial, found
 
 
 def _sorted(path: Path) -> _Lines:

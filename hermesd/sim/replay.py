@@ -299,6 +299,8 @@ class StudyReplay:
     partly: int
     #: So many others have shown no loss and are left out.
     untrained: int
+    #: So many of its `trials` went on where another one was; in virtual time they train that too.
+    forks: int
     #: It ends with the best value of the signal of those that were trained.
     best: str
     best_loss: float
@@ -333,6 +335,7 @@ def replay(path: Path, chosen: Sequence[Contender], devices: int | None) -> Stud
         iterations=sum(job.steps for job in order.jobs),
         partly=sum(trial.phase is not Phase.COMPLETED for trial in exported.trials),
         untrained=exported.untrained,
+        forks=exported.forks,
         best=exported.trials[best].id,
         best_loss=_sign(exported) * float(order.jobs[best].smoothed[-1]),
         good=len(order.good),

@@ -125,7 +125,7 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     happened |= {"simulated_switches": None, "away_seconds": 0.0}
     replay = {"study": "digits", "trials": 2, "devices": 1, "best": "digits/2", "policies": []}
     replay |= {"good": 1, "good_loss": 0.375, "devices_had": 1, "meanwhile": []}
-    replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0}
+    replay |= {"signal": "loss", "best_loss": 0.25, "untrained": 0, "partly": 0, "forks": 1}
     replay |= {"happened": happened | {"error": None}}
     ranked = {"finished": True, "best_trial": "digits/1", "best_metric": 0.5}
     ranked |= {"ranking": pb.Ranking(metric=types.Metric(name="val_loss"))}
@@ -133,7 +133,9 @@ def test_the_best_of_the_leaderboard_is_named_where_it_is_another() -> None:
     assert "by the signal the best is digits/2, loss 0.25, smoothed" in other
     assert "the leaderboard goes by val_loss 0.5 of digits/1" in other
     assert "what happened (boom, then fifo)" in other
-    assert "good, mean: when the 1 of 2 trials that come to loss 0.375 do, on average; w" in other
+    said = "good, mean: the mean time until the good trials, 1 of 2, come to loss 0.375; within 2 %"
+    assert said in other
+    assert "1 of 2 forked: these have their parent's past, which a simulated trial" in other
     assert "boom, simulated" not in other
     assert "the study's own policy is not simulated: policy boom raised Oops: 1" in other
     same = detail(trial(1), trial(2), **ranked | {"best_trial": "digits/2"}).study
@@ -178,7 +180,7 @@ async def test_a_study_that_goes_on_is_replayed_as_far_as_it_has_come(tmp_path: 
     assert told.code == ExitCode.OK, told.stderr
     assert "digits: 2 trials on 1 device; by the signal the best is digits/1" in told.stdout
     assert "1 trial without a loss so far: left out" in told.stdout
-    assert "1 of them not trained to their end" in told.stdout
+    assert "1 of 2 not trained to the end" in told.stdout
 
 
 async def test_an_interrupt_ends_the_simulation_as_well(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,21 @@ from typer.testing import CliRunner
 from hermesd.cli import app
 from hermesd.core.commands import Launch
 from hermesd.core.events import PolicyFailed, Reported, RunCompleted, RunSuspended
-from hermesd.core.model import Goal, Phase, Plugin, Quantum, RunId, Tier
+from hermesd.core.model import Checkpoint, Goal, Phase, Plugin, Quantum, RunId, Tier
 from hermesd.sim.contenders import contenders
 from hermesd.sim.exports import open_export
 from hermesd.sim.replay import devices_of, happened, replay
 from tests.core.playbook import study
 from tests.installed_policies import lucky_policies
-from tests.simulate.study_exports import entry, exported, points, started, trial, with_stages
+from tests.simulate.study_exports import (
+    TRIAL,
+    entry,
+    exported,
+    points,
+    started,
+    trial,
+    with_stages,
+)
 
 # The first is the worst for long and the best in the end.
 LATE = [10.0, 9.5, 9.4, 9.3, 9.2, 6.0, 3.0, 1.0]
@@ -130,6 +139,32 @@ def test_one_that_diverged_is_not_the_last_one(tmp_path: Path) -> None:
     (asha,) = replay(path, words, None).policies
     steps = {each.trial: (each.step, each.held_back) for each in asha.given_up.trials}
     assert steps == {"s/0": (2, True), "s/1": (8, False), "s/2": (2, True), "s/3": (1, False)}
+
+
+def test_a_fork_has_the_past_of_its_parent_and_the_pace_of_its_own_steps(tmp_path: Path) -> None:
+    """s/4 went on where s/1 was after four iterations, in 4 s; s/5 where s/4 was after six."""
+    path = ran(tmp_path / "s.jsonl")
+    past, own = CURVES[1][:4], [3.0, 2.0, 1.5, 0.5]
+    begun = Checkpoint("c", "s/1", 1, 4, "", 1, ("n",))
+    forks = [
+        trial(4, 8, busy=4.0, forked=begun, finished=50.0, phase=Phase.COMPLETED),
+        trial(5, 7, busy=1.0, forked=replace(begun, trial="s/4", attempt=2, step=6),
+              finished=60.0, phase=Phase.COMPLETED),
+    ]  # fmt: skip
+    with path.open("a") as file:
+        for fork in forks:
+            line = {"type": "trial", "trial": json.loads(TRIAL.write(with_stages(fork)))}
+            file.write(json.dumps(line) + "\n")
+        file.write(json.dumps(points(4, 2, [5, 6, 7, 8], own)) + "\n")
+        file.write(json.dumps(points(5, 3, [7], [0.75])) + "\n")
+        file.write(json.dumps(points(1, 2, [3], [99.0])) + "\n")  # s/1 began anew later
+    jobs = open_export(path).curves.jobs
+    assert jobs[4].losses == (*past, *own)
+    assert jobs[5].losses == (*past, 3.0, 2.0, 0.75)
+    assert (jobs[4].step_seconds, jobs[5].step_seconds) == (1.0, 1.0)
+    told = replay(path, contenders(f"asha:{RUNGS}"), None)
+    assert (told.forks, told.trials, told.best) == (2, 6, "s/4")
+    assert all("inf" not in each.words for each in told.policies[0].given_up.trials)
 
 
 @pytest.mark.parametrize("policy", ["successive_halving", "hyperband"])
