@@ -27,7 +27,7 @@ from hermesctl.commands.running import chosen_study, outcome, run
 from hermesctl.commands.trial_files import fetch
 from hermesctl.errors import ExitCode, NotFound, Unreachable, UsageError
 from hermesctl.render.documents import best_columns, best_document, study_document
-from hermesctl.render.event_lines import event_line
+from hermesctl.render.event_lines import print_event
 from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
 from hermesctl.render.node_views import hindrances
 from hermesctl.render.output import Format, emit, json_line, row, write
@@ -142,7 +142,7 @@ class _EventPrinter:
     def print(self, event: Event) -> None:
         """Print an event in a line."""
         if self._output.for_people:
-            self._console.print(event_line(event), soft_wrap=True)
+            print_event(self._console, event)
         else:
             write(self._console, json_line(row(event)))
 

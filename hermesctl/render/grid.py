@@ -7,6 +7,7 @@ If nothing may be left out, or the table does not fit even so, each row is print
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,9 @@ _PARAMETERS_KEPT = 2
 _GAP = 2
 # How short a header or a text may become, and a text before another column goes.
 _SHORTEST, _SHORT = 8, 24
+# Where a header may be broken, and into how many lines.
+_WORD = re.compile(r"[_. -]*[^_. -]*")
+_HEADER_LINES = 2
 # A longer word of prose, such as a path, may be broken.
 _LONG_WORD = 30
 
@@ -190,7 +194,15 @@ def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
 
 
 def _short_header(name: str, width: int) -> str:
-    """Of `optimizer.learning_rate` and the like the end tells more; rich cuts the others."""
+    """The name in lines, where its words are no longer than the column. Else it is cut: of
+    `optimizer.learning_rate` and the like the end tells more; rich cuts the others."""
+    lines = [""]
+    for word in _WORD.findall(name):
+        if cell_len(lines[-1] + word) > width:
+            lines.append("")
+        lines[-1] += word
+    if len(lines) <= _HEADER_LINES and all(0 < cell_len(line) <= width for line in lines):
+        return "\n".join(lines)
     over = cell_len(name) - width
     return f"…{name[over + 1 :]}" if over > 0 and "." in name else name
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.live import Live as RichLive
 
 from hermesctl.errors import HermesError, Unreachable
-from hermesctl.render.event_lines import event_line
+from hermesctl.render.event_lines import print_event
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.live_table import SPARK_WIDTH
 from hermesctl.render.node_views import hindrances
@@ -206,7 +206,7 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
     async with _beside(tell()), heeded(client, study, told), aclosing(follow) as events:
         async for event in events:
             if plain.tells(event):
-                console.print(event_line(event), soft_wrap=True)
+                print_event(console, event)
 
 
 def heeded(

@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from hermesctl import text
 from hermesctl.commands.trial import trial_view
 from hermesctl.render.charts import plot, progress_bar, sparkline
-from hermesctl.render.event_lines import event_line
+from hermesctl.render.event_lines import EventLines, event_line
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.tables import leaderboard, studies_table, trials_table
 from hermesctl.render.top_keys import Keyboard
@@ -130,6 +130,37 @@ def line(**fields: object) -> str:
     fields.setdefault("kind", pb.PUBLIC_EVENT_KIND_SUSPENDED)
     one: Event = record(Event, event(12, **fields))  # type: ignore[arg-type]
     return " ".join(event_line(one).plain.split())
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            120,
+            ["     12 22:13:32Z digits/12#3          suspend asked    digits/3 goes first: its loss"
+             " falls by 0.25 an iteration, that", " " * 56 + "of digits/12 by 0.125"],
+        ),
+        (
+            80,
+            ["22:13:32Z digits/12#3  suspend asked digits/3 goes first: its loss falls by 0.25",
+             " " * 37 + "an iteration, that of digits/12 by 0.125"],
+        ),
+        (
+            48,
+            ["22:13:32Z digits/12#3  suspend asked",
+             " " * 24 + "digits/3 goes first: its", " " * 24 + "loss falls by 0.25 an",
+             " " * 24 + "iteration, that of", " " * 24 + "digits/12 by 0.125"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_details_of_an_event_go_on_below_themselves(width: int, lines: list[str]) -> None:
+    why = "digits/3 goes first: its loss falls by 0.25 an iteration, that of digits/12 by 0.125"
+    one: Event = record(
+        Event,
+        event(12, kind=pb.PUBLIC_EVENT_KIND_SUSPEND_ASKED, trial="digits/12", attempt=3,
+              successor="digits/3", reason=why),
+    )  # fmt: skip
+    assert [each.rstrip() for each in shown(EventLines(one), width).splitlines()] == lines
 
 
 @pytest.mark.parametrize(
