@@ -15,6 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from hermesd.expecting import StateAway, StateRefused
+from hermesd.security.identity import Identity, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,16 @@ def server_credentials(read: Callable[[], Files], members_only: bool) -> grpc.Se
         newest,  # type: ignore[arg-type]  # None is "unchanged", which the stubs do not know
         members_only,
     )
+
+
+def identity(certificate: x509.Certificate) -> Identity | None:
+    """Whom one of the head's authority is for; None where it says nothing of the kind."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return None
+    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return identity_of(uris[0]) if len(uris) == 1 else None
 
 
 def certificates(path: Path) -> bytes:

@@ -1,7 +1,8 @@
 """The head's permission for a node to fetch a checkpoint from another node.
 
 The key belongs to the giving node, which tells it to the head alone. So no node has to be told of a
-ticket.
+ticket. It says for which node it was made, and when it ends by the giving node's own clock, which
+the head knows from that node's messages.
 """
 
 from __future__ import annotations
@@ -9,8 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import struct
 
+# Longer than it takes to bring a large checkpoint, and those whose turn comes before: it is looked
+# at as each file begins.
+TICKET_SECONDS = 86_400.0
 _KEY_BYTES = 32
+_END = struct.Struct("!d")
+_BEFORE_NAME = _END.size + hashlib.sha256().digest_size
 
 
 def new_key() -> bytes:
@@ -18,11 +25,20 @@ def new_key() -> bytes:
     return secrets.token_bytes(_KEY_BYTES)
 
 
-def ticket(key: bytes, trial: str, checkpoint: str) -> bytes:
-    """Good for one checkpoint at the node with this key."""
-    return hmac.digest(key, f"{trial}\n{checkpoint}".encode(), hashlib.sha256)
+def ticket(key: bytes, trial: str, checkpoint: str, bearer: str, ends: float) -> bytes:
+    """Good for one checkpoint at the node with this key, until its clock is at `ends`, for the node
+    `bearer`."""
+    end, name = _END.pack(ends), bearer.encode()
+    said = b"\n".join((end, trial.encode(), checkpoint.encode(), name))
+    return end + hmac.digest(key, said, hashlib.sha256) + name
 
 
-def is_good(found: bytes, key: bytes, trial: str, checkpoint: str) -> bool:
-    """Whether it is the ticket for that checkpoint."""
-    return hmac.compare_digest(found, ticket(key, trial, checkpoint))
+def bearer_of(found: bytes, key: bytes, trial: str, checkpoint: str, now: float) -> str | None:
+    """For which node it was made, where it is the ticket for that checkpoint; None if it is not, or
+    not any more."""
+    try:
+        (ends,), bearer = _END.unpack(found[: _END.size]), found[_BEFORE_NAME:].decode()
+    except (struct.error, UnicodeDecodeError):
+        return None
+    good = hmac.compare_digest(found, ticket(key, trial, checkpoint, bearer, ends))
+    return bearer if good and now < ends else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -56,8 +57,8 @@ class Giver:
     async def doubt(self, trial: str, name: str) -> None:
         self.doubted.append(name)
 
-    def source(self, node: str = "a") -> CheckpointSource:
-        word = ticket(self.server.key, TRIAL, self.checkpoint.id)
+    def source(self, node: str = "a", ends: float = math.inf) -> CheckpointSource:
+        word = ticket(self.server.key, TRIAL, self.checkpoint.id, "b", ends)
         return CheckpointSource(node, self.server.address, word)
 
 
@@ -358,7 +359,7 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
     checkpoint = ended.checkpoint
     assert checkpoint is not None
     there = head.hello
-    word = ticket(there.transfer_key, checkpoint.trial, checkpoint.id)
+    word = ticket(there.transfer_key, checkpoint.trial, checkpoint.id, "n2", math.inf)
     steps = str(checkpoint.step + 3)
     other = config.model_copy(update={"name": "n2", "state_dir": tmp_path / "node2"})
     async with Node(other):
@@ -375,7 +376,7 @@ async def test_a_trial_goes_on_at_another_node_where_it_was(
         assert failed.error_kind == "not_fetched", "that tells nothing of n2"
         assert "n1 is away; n3 at 127.0.0.1:1: " in failed.detail
         gone = replace(checkpoint, id=f"{TRIAL}@s999")
-        pass_of_it = ticket(there.transfer_key, TRIAL, gone.id)
+        pass_of_it = ticket(there.transfer_key, TRIAL, gone.id, "n2", math.inf)
         source = CheckpointSource("n1", there.transfer_address, pass_of_it)
         without = launch(attempt=3, sources=(source,), **{**again, "checkpoint": gone})
         failed = await head.hears(RunFailed, without, after)

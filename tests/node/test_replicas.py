@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -118,7 +119,7 @@ def own(head: Head, folder: TrialFolder) -> tuple[Checkpoint, CheckpointSource]:
     build(folder.checkpoints, "s3", 3)
     found = checkpoints.verified(build(folder.checkpoints, "s5", 5))
     newest = Checkpoint(f"{TRIAL}@s5", TRIAL, 1, 5, found.sha256, found.size_bytes, ("n1",))
-    word = ticket(head.hello.transfer_key, TRIAL, newest.id)
+    word = ticket(head.hello.transfer_key, TRIAL, newest.id, "n2", math.inf)
     return newest, CheckpointSource("n1", head.hello.transfer_address, word)
 
 

@@ -68,6 +68,8 @@ class NodeSession:
         # The boot of its machine, and its state directory.
         self.where = where
         self.heard = boottime()
+        # How far the clock of its machine is ahead of ours.
+        self.ahead_seconds = 0.0
         # How often it was told to report; it beats a little later than that.
         self.report_seconds = REPORT_SECONDS
         self.attached = False
@@ -106,9 +108,15 @@ class NodeSession:
     def hear(self, sent_boottime_seconds: float, asks: bool) -> None:
         """The node has said something: that earns a lease, and an answer at once if it `asks`."""
         self.heard = boottime()
+        self.note_clock(sent_boottime_seconds)
         self._sent = sent_boottime_seconds or self._sent
         if asks or self.heard - self._answered >= self._patience_seconds:
             self._answer()
+
+    def note_clock(self, boottime_seconds: float) -> None:
+        """What a message says of when it was sent; 0: nothing."""
+        if boottime_seconds:
+            self.ahead_seconds = boottime_seconds - boottime()
 
     def note_usage(self, report: pb.UsageReport) -> None:
         """How busy its devices are, what its disk has, and what it cannot find out: so much of that

@@ -44,7 +44,7 @@ from hermesd.head.loop import Head
 from hermesd.head.statedir import expecting, seconds
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.security.enrollment import write_private
-from hermesd.security.ticket import ticket
+from hermesd.security.ticket import TICKET_SECONDS, ticket
 
 # How long nodes may go on unheard, also by what a head before this one allowed them.
 #
@@ -262,10 +262,9 @@ class NodeSessions:
         if flight is None:
             return None
         keep = tuple(dict.fromkeys(each.id for each in remembered(trial)))
-        givers = (self._source(source, flight.checkpoint),) if source != flight.target else ()
-        fetch = Fetch(
-            flight.checkpoint, givers, keep, flight.target, study.identity, user=study.owner
-        )
+        target = flight.target
+        givers = (self.source(source, flight.checkpoint, target),) if source != target else ()
+        fetch = Fetch(flight.checkpoint, givers, keep, target, study.identity, user=study.owner)
         if flight.checkpoint.trial == trial.id:
             return fetch
         parent = self.head.state.studies.get(study_of(flight.checkpoint.trial), study)
@@ -282,10 +281,13 @@ class NodeSessions:
         target = state.slots[launch.devices[0]].device.node
         known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
         there = (node for node in known if not state.nodes[node].lost)
-        return tuple(self._source(node, checkpoint) for node in there)
+        return tuple(self.source(node, checkpoint, target) for node in there)
 
-    def _source(self, node: NodeId, checkpoint: Checkpoint) -> CheckpointSource:
+    def source(self, node: NodeId, checkpoint: Checkpoint, target: NodeId) -> CheckpointSource:
+        """A node that has it, with a ticket for the node that is to."""
         session = self.find(node)
-        address = session.transfer_address if session else ""
-        key = session.transfer_key if session else b""
-        return CheckpointSource(node, address, ticket(key, checkpoint.trial, checkpoint.id))
+        if session is None:
+            return CheckpointSource(node, "", b"")
+        ends = boottime() + session.ahead_seconds + TICKET_SECONDS
+        word = ticket(session.transfer_key, checkpoint.trial, checkpoint.id, target, ends)
+        return CheckpointSource(node, session.transfer_address, word)

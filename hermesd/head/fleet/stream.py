@@ -230,6 +230,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             self._head.scheduler.lease.lease_seconds, said.transfer_address, said.transfer_key,
             (joined.boot_id, joined.disk),
         )  # fmt: skip
+        session.note_clock(said.boottime_seconds)
         toll = self._sessions.toll_of(joined)
         await toll.collect(said.ByteSize() + HELLO_BYTES, session)
         if self._sessions.find(joined.node) is None:

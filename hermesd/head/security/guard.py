@@ -40,9 +40,10 @@ from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
 from hermesd.pb.hermes.v1 import control_pb2, enroll_pb2, node_pb2
 from hermesd.refusal import Refused
+from hermesd.security import pem
 from hermesd.security.accounts import current_user
 from hermesd.security.enrollment import write_private
-from hermesd.security.identity import MARK_KEY, Identity, Role, identity_of
+from hermesd.security.identity import MARK_KEY, Identity, Role
 from hermesd.security.token import Token
 
 
@@ -415,18 +416,13 @@ _ENDED = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _bearer(pem: bytes) -> tuple[Identity | None, int, datetime.datetime, str]:
+def _bearer(certificate_pem: bytes) -> tuple[Identity | None, int, datetime.datetime, str]:
     """Who a certificate is for, its number, its end and who signed it; the connection has verified
     its signature."""
-    certificate = x509.load_pem_x509_certificate(pem)
+    certificate = x509.load_pem_x509_certificate(certificate_pem)
     number, ends = certificate.serial_number, certificate.not_valid_after_utc
     issuer = certificate.issuer.rfc4514_string()
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return None, number, ends, issuer
-    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
-    return (identity_of(uris[0]) if len(uris) == 1 else None), number, ends, issuer
+    return pem.identity(certificate), number, ends, issuer
 
 
 def _by_token(shown: Bearing, roles: frozenset[Role], context: Any) -> Identity:

@@ -1,4 +1,6 @@
-"""Gives checkpoints to other nodes, at a port of this node that accepts only the head's tickets.
+"""Gives checkpoints to other nodes, at a port of this node that accepts only the head's tickets,
+each from the node for which it was made. (A socket is for daemons of this machine; its directory
+lets in no others.)
 
 At most two files are sent at a time, in pieces of a quarter of a MiB, and never through the head.
 If a file is missing or damaged, the checkpoint is examined at once.
@@ -9,22 +11,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
 import structlog
+from cryptography import x509
 
-from hermesd.binding import bind, connection_options
+from hermesd.binding import bind, connection_options, most_connections
 from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
+from hermesd.crowd import Crowd
+from hermesd.node.clock import boottime
 from hermesd.node.machine import accounts
 from hermesd.node.storage import checkpoints, client_files
 from hermesd.node.storage.shared_directory import Shared
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolders
 from hermesd.pb.hermes.v1 import transfer_pb2 as pb
 from hermesd.pb.hermes.v1 import transfer_pb2_grpc
-from hermesd.security import ticket
+from hermesd.security import pem, ticket
+from hermesd.security.identity import Identity, Role
 
 AT_ONCE = 2
 # For a piece to be taken: who asks for a file and does not read it must not keep its turn either.
@@ -71,6 +78,10 @@ class TransferService(transfer_pb2_grpc.TransferServiceServicer):
         self._doubter = doubter
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._server: grpc.aio.Server | None = None
+        self._crowd = Crowd(most_connections())
+        self._open = ExitStack()
+        # Whether callers have certificates.
+        self._certified = False
 
     async def start(self, config: NodeConfig) -> None:
         """Serve where the settings say. Raises StateRefused if that is not to be had."""
@@ -98,18 +109,20 @@ class TransferService(transfer_pb2_grpc.TransferServiceServicer):
                 address = config.transfer or f"{_own_address(config.head)}:0"
                 host, _, port = address.rpartition(":")
                 self.address = f"{host}:{bind(server, f'{host}:{port}', credentials)}"
+            self._certified = True
         await server.start()
+        self._open.enter_context(self._crowd.watched(self.address))
 
     async def stop(self) -> None:
         """Serve no more."""
         if self._server is not None:
             await self._server.stop(None)
+        self._open.close()
 
     async def Fetch(  # type: ignore[override]  # a handler may write instead of yielding
         self, request: pb.FetchRequest, context: Any
     ) -> None:
-        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+        await self._let_in(request, context)
         try:
             file, home = await asyncio.to_thread(self._lent, request)
             # Else gRPC sends it with the first piece, and again with the end of a call whose first
@@ -126,11 +139,25 @@ class TransferService(transfer_pb2_grpc.TransferServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
     async def Doubt(self, request: pb.DoubtRequest, context: Any) -> pb.DoubtResponse:
-        if not ticket.is_good(request.ticket, self.key, request.trial, request.checkpoint):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+        await self._let_in(request, context)
         async with self._turns:
             await self._doubter.doubt(request.trial, request.checkpoint)
         return pb.DoubtResponse()
+
+    async def _let_in(self, request: pb.FetchRequest | pb.DoubtRequest, context: Any) -> None:
+        """Refuse who has no ticket for the checkpoint, or one that another node got."""
+        wanted = request.trial, request.checkpoint
+        bearer = ticket.bearer_of(request.ticket, self.key, *wanted, boottime())
+        if bearer is None:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not a ticket for this")
+            raise AssertionError("an abort raises")
+        if self._certified:
+            [shown] = context.auth_context()["x509_pem_cert"]
+            who = pem.identity(x509.load_pem_x509_certificate(shown))
+            if who != Identity(Role.NODE, bearer):
+                words = f"the ticket was made for node {bearer}"
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, words)
+        self._crowd.called(bearer, context.peer())
 
     def _lent(self, request: pb.FetchRequest) -> tuple[Path, Path]:
         """The file that is asked for, of a checkpoint that stays for now, and whose owner may read

@@ -50,7 +50,7 @@ class TransferServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Fetch(self, request, context):
-        """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it.
+        """One file from an offset on. The node for which the head made the ticket may have it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,7 @@ class TransferServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TransferServiceAsyncStub: ...
     Fetch: _grpc.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]
-    """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+    """One file from an offset on. The node for which the head made the ticket may have it."""
     Doubt: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]
     """What came is not what its manifest says: the node checks whether its own files are at fault, and then
     tells the head.
@@ -42,7 +42,7 @@ class TransferServiceStub:
 class TransferServiceAsyncStub(TransferServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Fetch: _aio.UnaryStreamMultiCallable[_transfer_pb2.FetchRequest, _transfer_pb2.FetchResponse]  # type: ignore[assignment]
-    """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+    """One file from an offset on. The node for which the head made the ticket may have it."""
     Doubt: _aio.UnaryUnaryMultiCallable[_transfer_pb2.DoubtRequest, _transfer_pb2.DoubtResponse]  # type: ignore[assignment]
     """What came is not what its manifest says: the node checks whether its own files are at fault, and then
     tells the head.
@@ -55,7 +55,7 @@ class TransferServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transfer_pb2.FetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_transfer_pb2.FetchResponse], _abc.AsyncIterator[_transfer_pb2.FetchResponse]]:
-        """One file from an offset on. Whoever has the head's ticket for the checkpoint may have it."""
+        """One file from an offset on. The node for which the head made the ticket may have it."""
 
     @_abc_1.abstractmethod
     def Doubt(
