@@ -81,13 +81,11 @@ class State(Tables):
     """
 
     def apply(self, entry: Event | Command, now: Time, ahead: Ahead = NOTHING) -> None:
-        """Fold one event or command in, of which some was found `ahead` as of this time.
+        """Fold one event or command in, of which some was found `ahead` as of this time, and holds.
 
         Raises:
             Rejected: the entry is illegal here; the state is as it was.
         """
-        if self.studies.get(ahead.study) is not ahead.known:
-            ahead = NOTHING
         if isinstance(entry, Command):
             self._fold_command(entry, now)
         else:
@@ -165,8 +163,29 @@ class State(Tables):
         rest = [
             (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
         ]
-        trials = {new.id: new for _, new in rest}
-        return Ahead(trials, {new.id: old for old, new in rest}, study, known)
+        yield
+        if isinstance(event, Submitted | Added):
+            effect = tuple(spec.id for spec in event.trials)
+        else:
+            effect = self.requests[event.request_id]
+        return Ahead(
+            {new.id: new for _, new in rest},
+            {new.id: old for old, new in rest},
+            study,
+            known,
+            is_whole=len(rest) == len(changed),
+            effect=effect,
+            names={new.id: None for _, new in rest},
+            opened={
+                new.id: None
+                for old, new in rest
+                if not new.phase.final and (old is None or old.phase.final)
+            },
+            ended=tuple(
+                new.id for old, new in rest if new.phase.final and old and not old.phase.final
+            ),
+            indexed=tuple(new.id for old, new in rest if self.is_indexed(old, new)),
+        )
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

@@ -354,8 +354,9 @@ class Members(Sequence[TrialId]):
         return longer
 
     def continues(self, other: Members) -> bool:
-        """Whether these are the others with more behind them."""
-        return self._all is other._all and self._count > other._count
+        """Whether these are the others, and maybe more behind them."""
+        known = other._count <= self._count
+        return known and (self._all is other._all or self._all[: other._count] == list(other))
 
     def __len__(self) -> int:
         return self._count
@@ -392,6 +393,17 @@ class Ahead:
     study: StudyId = ""
     #: The study as it was then; None: it was not there.
     known: Study | None = None
+    #: Whether the event changes no other trials than these.
+    is_whole: bool = False
+    #: All that the event is about.
+    effect: tuple[TrialId, ...] = ()
+    #: The names of these trials.
+    names: dict[TrialId, None] = field(default_factory=dict)
+    #: Those of them that are to be unfinished and were not, and those that are to be over.
+    opened: dict[TrialId, None] = field(default_factory=dict)
+    ended: tuple[TrialId, ...] = ()
+    #: Those that an index has beside those of all trials.
+    indexed: tuple[TrialId, ...] = ()
 
 
 NOTHING = Ahead({}, {})
@@ -404,8 +416,6 @@ class Tables:
         self.now: Time = 0.0
         self.studies: dict[StudyId, Study] = {}
         self.trials: dict[TrialId, Trial] = {}
-        #: How often each trial has changed.
-        self.versions: dict[TrialId, int] = {}
         #: Of each study another value whenever it gets trials, or those that it has other points.
         self.members: dict[StudyId, Members] = {}
         self.active: dict[StudyId, dict[TrialId, None]] = {}
@@ -456,6 +466,8 @@ class Tables:
         self.riding = RidingIndex()
         #: The trials that have changed since the scheduler last looked.
         self.dirty: dict[TrialId, None] = {}
+        #: Others of which that is so, very many: all at rest.
+        self.taken: dict[TrialId, None] = {}
         #: The studies of which a trial has ended since then.
         self.ended: dict[StudyId, None] = {}
         #: The slots that could take a run.
@@ -649,17 +661,16 @@ class Tables:
         return [trial for trial in unfinished if self.node_of(trial) in nodes]
 
     def touch_all(self, trial_ids: Iterable[TrialId]) -> None:
+        """Have these looked at again as if they had changed."""
         for trial_id in trial_ids:
-            self.put(self.trials[trial_id])
+            self.put(replace(self.trials[trial_id]))
 
     def put(self, trial: Trial) -> None:
         trial_id = trial.spec.id
         before = self.trials.get(trial_id)
         self.trials[trial_id] = trial
-        note(self, before, trial)
         if trial.spec.root or (before is not None and before.spec.root):
             _note_riding(self, before, trial)
-        self.versions[trial_id] = self.versions.get(trial_id, 0) + 1
         self.dirty[trial_id] = None
         active = self.active[trial.spec.study]
         if trial.phase.final:
@@ -674,31 +685,64 @@ class Tables:
             self.parked[trial_id] = None
         else:
             self.parked.pop(trial_id, None)
-        study, saved = self.studies[trial.spec.study], trial.checkpoint
-        is_image = saved is not None and saved.image_of != ""
-        on_image = trial.before_image is not None or (is_image and not waits_parked(trial))
-        demands = on_image or (study.elastic and pinned(trial, study) > 0)
-        if demands and trial.phase is Phase.WAITING:
-            self.demanding[trial_id] = None
-        else:
-            self.demanding.pop(trial_id, None)
         if trial.run is not None:
             for device in trial.run.devices:
                 if trial.candidate:
                     self.expired[device] = None
                 else:
                     self.expired.pop(device, None)
+        self._index_saved(before, trial)
 
-    def holding(self, ahead: Ahead) -> dict[TrialId, Trial]:
-        """Those that were found ahead, of the trials that have not changed since."""
+    def _index_saved(self, before: Trial | None, trial: Trial) -> None:
+        """Keep the indexes true that have trials with a checkpoint; see `is_indexed`."""
+        note(self, before, trial)
+        study, saved = self.studies[trial.spec.study], trial.checkpoint
+        is_image = saved is not None and saved.image_of != ""
+        on_image = trial.before_image is not None or (is_image and not waits_parked(trial))
+        demands = on_image or (study.elastic and pinned(trial, study) > 0)
+        if demands and trial.phase is Phase.WAITING:
+            self.demanding[trial.spec.id] = None
+        else:
+            self.demanding.pop(trial.spec.id, None)
+
+    def is_indexed(self, before: Trial | None, trial: Trial) -> bool:
+        """Whether `_index_saved` has something to do for a trial that was and is at rest."""
+        if before is None:
+            return trial.checkpoint is not None or trial.before_image is not None
+        known, saved = before.checkpoint, trial.checkpoint
+        if saved is not known or before.copying is not trial.copying:
+            return True
+        demands = self.studies[trial.spec.study].elastic or (saved and saved.image_of)
+        given_up = (before.phase in _GIVEN_UP) is not (trial.phase in _GIVEN_UP)
+        return bool(before.before_image or trial.before_image or (saved and (demands or given_up)))
+
+    def holding(self, ahead: Ahead) -> Ahead:
+        """What still is as it was found: of the trials that have not changed since."""
+        if self.studies.get(ahead.study) is not ahead.known:
+            return NOTHING
         same = list(map(is_, map(self.trials.get, ahead.trials), ahead.before.values()))
-        return ahead.trials if all(same) else dict(compress(ahead.trials.items(), same))
+        if all(same):
+            return ahead
+        left = dict(compress(ahead.trials.items(), same))
+        return Ahead(left, dict(compress(ahead.before.items(), same)), ahead.study, ahead.known)
+
+    def take(self, ahead: Ahead) -> None:
+        """What a whole event makes of its trials, all of which hold; the same as to put each."""
+        self.trials.update(ahead.trials)
+        self.taken = {**self.taken, **ahead.names}
+        active = self.active[ahead.study]
+        active.update(ahead.opened)
+        for trial_id in ahead.ended:
+            del active[trial_id]
+        if ahead.ended:
+            self.ended[ahead.study] = None
+        for trial_id in ahead.indexed:
+            self._index_saved(ahead.before[trial_id], ahead.trials[trial_id])
 
     def put_plain(self, study: StudyId, trials: dict[TrialId, Trial]) -> None:
         """New trials, all plain: no other index has to do with them."""
         self.trials.update(trials)
         self.active[study].update(dict.fromkeys(trials))
-        self.versions.update(dict.fromkeys(trials, 1))
         self.dirty.update(dict.fromkeys(trials))
 
     def put_slot(self, slot: Slot) -> None:

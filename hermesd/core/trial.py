@@ -450,11 +450,6 @@ class Trial:
         return self.phase is Phase.RUNNING and self.run is not None and self.run.expired
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it has never been anywhere, nor has to do with any other trial."""
-        return not (self.attempt or self.forked or self.spec.root)
-
-    @property
     def is_at_rest(self) -> bool:
         """Whether no process of it is anywhere, nor has it to do with any other trial."""
         return not (self.run or self.kept or self.forked or self.spec.root)

@@ -29,7 +29,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import Time, TrialId, UserId
 from hermesd.core.state import AboutMany, Rejected, State
-from hermesd.core.tables import NOTHING, Ahead
+from hermesd.core.tables import Ahead
 from hermesd.head.clock import Clock, boottime
 from hermesd.head.counters import Counters
 from hermesd.head.journal import outcomes
@@ -63,16 +63,23 @@ class PreparedEvent(NamedTuple):
     ahead: Ahead
     #: See `record.encode`.
     encoded: tuple[str, str]
+    #: The trials that it ends; see `outcomes.write`.
+    ended: str
 
 
 def prepared(event: AboutMany, state: State, at: Time) -> Pieces[Event | PreparedEvent]:
     """An event, to be folded as of that time; just the event if it is illegal. `state` is a copy,
     which is spoilt by it."""
+    unfinished = outcomes.unfinished(state, event)
+    yield
     try:
         ahead = yield from state.found_ahead(event, at)
     except Rejected:
         return event
-    return PreparedEvent(at, event, ahead, (yield from encode_in_pieces(event)))
+    yield
+    ended = outcomes.write(outcomes.ended_trials(state, unfinished))
+    yield
+    return PreparedEvent(at, event, ahead, (yield from encode_in_pieces(event)), ended)
 
 
 Compose: TypeAlias = Callable[[State, Time], Event | PreparedEvent]
@@ -319,18 +326,29 @@ class Head:
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
 
     def _observe(self, composed: Event | PreparedEvent, batch: _Batch) -> None:
-        at, event, ahead, encoded = (
-            composed
-            if isinstance(composed, PreparedEvent)
-            else (batch.now, composed, NOTHING, None)
-        )
-        touched = outcomes.touched(self.state, event)
-        unfinished = outcomes.unfinished(self.state, event)
-        self.scheduler.observe(event, at, ahead)
-        ended = outcomes.ended(self.state, event, unfinished)
-        if encoded is not None:
-            batch.encoded[len(batch.lines)] = encoded
-        batch.lines.append((at, event, outcomes.write((*touched, *ended))))
+        if isinstance(composed, PreparedEvent):
+            self._observe_prepared(composed, batch)
+            return
+        touched = outcomes.touched(self.state, composed)
+        unfinished = outcomes.unfinished(self.state, composed)
+        self.scheduler.observe(composed, batch.now)
+        ended = outcomes.ended(self.state, composed, unfinished)
+        batch.lines.append((batch.now, composed, outcomes.write((*touched, *ended))))
+
+    def _observe_prepared(self, made: PreparedEvent, batch: _Batch) -> None:
+        ahead = self.state.holding(made.ahead)
+        if ahead.is_whole:
+            self.scheduler.observe(made.event, made.at, ahead)
+            over = outcomes.finished(self.state, [ahead.study] if ahead.ended else [])
+            outcome = outcomes.write(over, made.ended)
+        else:
+            unfinished = outcomes.unfinished(self.state, made.event)
+            self.scheduler.observe(made.event, made.at, ahead)
+            outcome = outcomes.write(outcomes.ended(self.state, made.event, unfinished))
+        self.reader.empty(list(made.ahead.before.values()))
+        made.ahead.before.clear()
+        batch.encoded[len(batch.lines)] = made.encoded
+        batch.lines.append((made.at, made.event, outcome))
 
     async def _finish(self, batch: _Batch) -> None:
         """Decide, write, answer, act: in this order."""

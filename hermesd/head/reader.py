@@ -22,7 +22,7 @@ from hermesd.core.model import UserId
 from hermesd.core.state import State
 from hermesd.core.tables import CopyIndex, RidingIndex
 from hermesd.head.clock import boottime
-from hermesd.pieces import Pieces
+from hermesd.pieces import Pieces, emptied
 
 T = TypeVar("T")
 Key = TypeVar("Key")
@@ -106,6 +106,13 @@ class Reader:
         self._wake.set()
         result: T = await job.done
         return result
+
+    def empty(self, items: list[Any]) -> None:
+        """Have very many values that nobody else has any more freed in the thread: the list is
+        empty in the end."""
+        job = _Job(lambda: emptied(items), asyncio.get_running_loop().create_future())
+        self._waiting.setdefault("", deque()).append(job)
+        self._wake.set()
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -237,9 +237,9 @@ def say(command: Command) -> str:
 
 
 def tables(state: Tables) -> dict[str, object]:
-    """All that replay must give back, in its order; `dirty`, `ended` are the scheduler's own note
-    of what it has not looked at yet."""
-    own = ("dirty", "ended")
+    """All that replay must give back, in its order; the others are the scheduler's own note of what
+    it has not looked at yet."""
+    own = ("dirty", "taken", "ended")
     return {name: _ordered(value) for name, value in vars(state).items() if name not in own}
 
 
@@ -257,7 +257,7 @@ def ahead(state: State, event: Event, now: Time) -> State | None:
     copy = still(state)
     copy.members = {study: Members(trials) for study, trials in state.members.items()}
     with suppress(Rejected):
-        copy.apply(event, now, whole(still(state).found_ahead(event, now)))
+        copy.apply(event, now, copy.holding(whole(still(state).found_ahead(event, now))))
         return copy
     return None
 

@@ -7,8 +7,17 @@ from dataclasses import replace
 import pytest
 
 from hermesd.core.commands import Launch, Release
-from hermesd.core.events import Added, Cancelled, Extended, Marked, Paused, Removed, Unpaused
-from hermesd.core.model import Phase, Plugin, Share, StopRule
+from hermesd.core.events import (
+    Added,
+    Cancelled,
+    Extended,
+    Marked,
+    Paused,
+    Removed,
+    SignalChosen,
+    Unpaused,
+)
+from hermesd.core.model import Goal, Phase, Plugin, Share, StopRule
 from hermesd.core.state import PART, State
 from hermesd.head.reader import still
 from hermesd.pieces import whole
@@ -80,10 +89,10 @@ def test_a_study_found_ahead_comes_to_the_same_as_when_it_is_folded_from_the_jou
 ) -> None:
     event = submitted(2 * PART + 1, **changes)
     ahead, plain = State(), State()
-    ahead.apply(event, 7.0, whole(State().found_ahead(event, 7.0)))
+    ahead.apply(event, 7.0, ahead.holding(whole(State().found_ahead(event, 7.0))))
     plain.apply(event, 7.0)
     assert tables(ahead) == tables(plain)
-    assert ahead.dirty == plain.dirty
+    assert ahead.dirty | ahead.taken == plain.dirty
     ahead.check()
 
 
@@ -96,7 +105,7 @@ def test_a_trial_that_changes_before_what_was_found_of_it_is_folded_keeps_that_c
     book.tell(Marked(("s/2", "s/3"), ("mine",), (), None, "mark"))
     plain = still(book.state)
     plain.apply(event, book.now)
-    book.state.apply(event, book.now, found)
+    book.state.apply(event, book.now, book.state.holding(found))
     assert tables(book.state) == tables(plain)
     assert [book.trial(f"s/{n}").spec.argv for n in (1, 2)] == [("new",)] * 2
     assert [book.trial(f"s/{n}").tags for n in (2, 3)] == [("mine",)] * 2
@@ -144,7 +153,7 @@ def test_trials_that_go_on_and_new_ones_are_in_the_same_order_found_ahead_or_not
     book.tell(Marked(("s/2",), ("mine",), (), None, "mark"))
     plain = still(book.state)
     plain.apply(event, book.now)
-    book.state.apply(event, book.now, found)
+    book.state.apply(event, book.now, book.state.holding(found))
     assert tables(book.state) == tables(plain)
     assert list(book.state.active["s"]) == ["s/0", "s/2", "s/1", "s/3", "s/4"]
 
@@ -162,3 +171,35 @@ def test_what_is_parked_of_a_trial_that_ends_does_not_wait_until_a_large_study_i
         (each.trial, each.forget) for each, _ in book.entries if isinstance(each, Release)
     ]
     assert book.scheduler.is_behind
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Extended("s", (), StopRule(max_steps=9), (), (), "r", ended=(("s/1", "x"), ("s/2", "x"))),
+        Extended("s", (), StopRule(), (), (), "r", redrawn=(trial_spec("s/2"),)),
+        Added("s", (trial_spec("s/3"), trial_spec("s/4")), "r"),
+        SignalChosen("s", "accuracy", Goal.MAXIMIZE, (), "r"),
+    ],
+)
+def test_what_was_found_of_trials_is_taken_over_without_looking_at_each(
+    event: Extended | Added | SignalChosen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Playbook().tell(submitted(3))
+    found = whole(still(book.state).found_ahead(event, book.now))
+    monkeypatch.setattr(State, "put", None)
+    book.state.apply(event, book.now, book.state.holding(found))
+    assert found.trials
+    assert {**book.state.trials, **found.trials} == book.state.trials
+
+
+@pytest.mark.parametrize("at_once", [AT_ONCE, None])
+def test_trials_that_were_taken_over_are_looked_at_by_the_next_decisions(
+    at_once: int | None,
+) -> None:
+    book = Playbook(at_once)
+    event = submitted(2 * AT_ONCE)
+    book.scheduler.observe(event, book.now, whole(State().found_ahead(event, book.now)))
+    book.entries.append((event, book.now))
+    book.tell(joined(2 * AT_ONCE)).tell()
+    assert sorted(launched(book)) == [f"s/{number}" for number in range(2 * AT_ONCE)]

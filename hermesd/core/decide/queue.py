@@ -399,7 +399,8 @@ class StudyQueue:
         self._suited_to: Sequence[Trial] | None = None
         self.members = members = state.members[study]
         self._places = dict(zip(members, range(len(members)), strict=True))
-        self._noted: dict[TrialId, int] = {}
+        # As it has taken them in.
+        self._noted: dict[TrialId, Trial] = {}
         self._ranked = None if isinstance(policy, Planning) else self._under(policy)
         self._current: Ranking | None = None if self._ranked is None else self._ranked.ranker
         # The ranking that follows, and the place of the first trial that it has not taken.
@@ -423,17 +424,17 @@ class StudyQueue:
 
     def refresh(self, trials: Iterable[Trial]) -> None:
         """Take note of trials that changed."""
-        noted, versions = self._noted, self.state.versions
-        changed = [each for each in trials if noted.get(each.spec.id) != versions[each.spec.id]]
+        noted = self._noted
+        changed = [each for each in trials if noted.get(each.spec.id) is not each]
         for trial in changed:
-            noted[trial.spec.id] = versions[trial.spec.id]
+            noted[trial.spec.id] = trial
         if changed:
             self._note(changed)
 
     def grown(self, members: Members) -> bool:
-        """Take in the trials that its study has in addition; False if the queue has to be made
-        anew: some have other points, or a policy that plans, or foretells, has looked at all of
-        the study."""
+        """Take in the trials that its study has in addition, or with other points, which have
+        changed; False if the queue has to be made anew: a policy that plans, or foretells, has
+        looked at all of the study."""
         had = len(self.members)
         begun = had > 0 and members.continues(self.members)
         if not begun or self._recalls or self._planner is not None:
@@ -449,8 +450,9 @@ class StudyQueue:
     def _arrive(self, members: Sequence[TrialId]) -> None:
         """Take in those of the study's trials that are there for decisions."""
         there = list(filterfalse(self._arriving.__contains__, members))
-        self._noted.update((trial_id, self.state.versions[trial_id]) for trial_id in there)
-        self._note([self.state.trials[trial_id] for trial_id in there])
+        trials = list(map(self.state.trials.__getitem__, there))
+        self._noted.update(zip(there, trials, strict=True))
+        self._note(trials)
 
     def _note(self, trials: Sequence[Trial]) -> None:
         """Take in trials as they are."""
@@ -544,11 +546,10 @@ class StudyQueue:
         self, line: SortedCandidates, front: Score | None, eligible: Callable[[Trial], bool]
     ) -> Iterator[QueueEntry]:
         """The eligible trials of a line from `front` on, in order."""
-        trials, versions, noted = self.state.trials, self.state.versions, self._noted
+        trials, noted = self.state.trials, self._noted
         for entry in line.after(front):
             trial = trials.get(entry.trial)
-            current = versions.get(entry.trial) == noted.get(entry.trial)
-            if trial is not None and current and eligible(trial):
+            if trial is not None and noted.get(entry.trial) is trial and eligible(trial):
                 yield entry
 
     def _judged(

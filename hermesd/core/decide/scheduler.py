@@ -292,8 +292,8 @@ class Scheduler:
         state.ended.clear()  # a replay names the studies of all trials that ever ended
 
     def observe(self, event: Event, now: Time, ahead: Ahead = NOTHING) -> None:
-        """Fold an event in, as `State.apply` does; raises `Rejected` (and changes nothing) if it is
-        illegal."""
+        """Fold an event in, as `State.apply` does: what was found `ahead` of it holds. Raises
+        `Rejected` (and changes nothing) if it is illegal."""
         was_cut_off = isinstance(event, NodeJoined) and self._is_cut_off()
         self.state.apply(event, now, ahead)
         # What is said of a run adds nothing to require, and is most of all that is said.
@@ -451,16 +451,21 @@ class Scheduler:
         return commands
 
     def _put_off(self) -> None:
-        """Leave all but some of very many trials that have never been anywhere to the next
-        decisions: no queue has the new ones, nor gives out others that have changed."""
+        """Leave all but some of very many trials that were taken over, or have never been anywhere,
+        to the next decisions: no queue has the new ones, nor gives out others that have changed."""
         state, dirty, count = self.state, self.state.dirty, self._at_once
+        taken, state.taken = state.taken, {}
         if count is None:
+            dirty.update(taken)
             return
+        waited_for = (*state.reserved, *state.gathering)
+        dirty.update({each: None for each in waited_for if each in taken})
+        self.arriving.update(taken)
         if len(dirty) > count:
             changed = filter(None, map(state.trials.get, dirty))
             later = {trial.spec.id: None for trial in changed if not trial.attempt}
-            for waited_for in (*state.reserved, *state.gathering):
-                later.pop(waited_for, None)
+            for each in waited_for:
+                later.pop(each, None)
             rest = dict.fromkeys(filterfalse(later.__contains__, dirty))
             self.arriving.update(later)
             dirty.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat, zip_longest
+from operator import attrgetter
 from typing import assert_never, cast
 
 from hermesd.core import progress, tables
@@ -133,26 +135,31 @@ def _submit(state: Tables, event: Submitted, now: Time, ahead: Ahead) -> None:
     study = event.study
     if study.id in state.studies:
         raise Rejected(f"study {study.id!r} exists")
-    state.request(event.request_id, (spec.id for spec in event.trials))
+    state.request(event.request_id, _ids(event.trials, ahead))
     state.studies[study.id] = study
     state.members[study.id] = Members()
     state.active[study.id] = {}
     state.facts[study.id] = Facts()
     if study.searcher is not None:
         state.searching[study.id] = study.searcher.trials
-    _enter(state, study, event.trials, state.holding(ahead), now)
+    _enter(state, study, event.trials, ahead, now)
+
+
+def _ids(specs: Sequence[TrialSpec], ahead: Ahead) -> Iterable[TrialId]:
+    return ahead.effect if ahead.is_whole else (spec.id for spec in specs)
 
 
 def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
     study, specs = state.study(event.study), event.trials
-    _new(state, study, specs)
+    if not ahead.is_whole:
+        _new(state, study, specs)
     if event.forked and len(event.forked) != len(specs):
         raise Rejected(f"{len(specs)} trials, forked from {len(event.forked)} checkpoints")
     losers = _replaced(state, study, event)
-    state.request(event.request_id, (spec.id for spec in specs))
-    for loser, spec in zip(losers, specs, strict=False):
+    state.request(event.request_id, _ids(specs, ahead))
+    for loser, spec in zip(losers if not ahead.is_whole else (), specs, strict=False):
         state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
-    _enter(state, study, specs, state.holding(ahead), now, event.forked, event.counts_on)
+    _enter(state, study, specs, ahead, now, event.forked, event.counts_on)
 
 
 def _replaced(state: Tables, study: Study, event: Added) -> list[Trial]:
@@ -192,7 +199,10 @@ def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
         study, signal=event.signal, signal_goal=event.goal, signal_chosen=True, mode=mode
     )
     state.studies[study.id] = study
-    curves, done = dict(event.curves), state.holding(ahead)
+    if ahead.is_whole:
+        state.take(ahead)
+        return
+    curves, done = dict(event.curves), ahead.trials
     for trial_id in state.members[study.id]:
         if trial_id in done:
             state.put(done[trial_id])
@@ -215,24 +225,15 @@ def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
 
 def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
     study = state.study(event.study)
-    _all_final(state, (*event.trials, *event.resumed))
-    _new(state, study, event.added)
-    for spec in event.redrawn:
-        before = state.trial(spec.id)
-        untouched = before.phase in (Phase.WAITING, Phase.STOPPED) and not before.attempt
-        if before.spec.study != study.id or not untouched:
-            raise Rejected(f"{spec.id} has begun, or is another study's")
-    for trial_id, _ in event.ended:
-        if state.trial(trial_id).spec.study != study.id:
-            raise Rejected(f"{trial_id} is another study's")
-    others = (spec.id for spec in (*event.redrawn, *event.added))
-    changed = (*event.trials, *event.resumed, *others, *(trial for trial, _ in event.ended))
-    state.request(event.request_id, dict.fromkeys(changed))
+    state.request(event.request_id, ahead.effect if ahead.is_whole else _extends(state, event))
     study = replace(study, stop=event.stop, source=event.source or study.source)
     state.studies[study.id] = study
     if event.redrawn or event.parameters:
         state.members[study.id] = Members(state.members[study.id])
-    done = state.holding(ahead)
+    if ahead.is_whole:
+        _enter(state, study, event.added, ahead, now)
+        return
+    done = ahead.trials
     for trial_id, argv in zip(event.trials, event.argv, strict=True):
         if trial_id in done:
             state.put(done[trial_id])
@@ -257,12 +258,30 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
             state.put(replace(trial, spec=spec))
         if trial.phase.final:
             _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
-    _enter(state, study, event.added, done, now)
+    _enter(state, study, event.added, ahead, now)
     for trial_id, reason in event.ended:
         if trial_id in done:
             state.put(done[trial_id])
         else:
             _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
+
+
+def _extends(state: Tables, event: Extended) -> Iterable[TrialId]:
+    """The trials that are extended. Raises Rejected."""
+    study = state.study(event.study)
+    _all_final(state, (*event.trials, *event.resumed))
+    _new(state, study, event.added)
+    for spec in event.redrawn:
+        before = state.trial(spec.id)
+        untouched = before.phase in (Phase.WAITING, Phase.STOPPED) and not before.attempt
+        if before.spec.study != study.id or not untouched:
+            raise Rejected(f"{spec.id} has begun, or is another study's")
+    for trial_id, _ in event.ended:
+        if state.trial(trial_id).spec.study != study.id:
+            raise Rejected(f"{trial_id} is another study's")
+    others = (spec.id for spec in (*event.redrawn, *event.added))
+    changed = (*event.trials, *event.resumed, *others, *(trial for trial, _ in event.ended))
+    return dict.fromkeys(changed)
 
 
 def _end(state: Tables, trial: Trial, now: Time, ending: Ending) -> None:
@@ -286,23 +305,28 @@ def _enter(
     state: Tables,
     study: Study,
     specs: Sequence[TrialSpec],
-    done: Mapping[TrialId, Trial],
+    ahead: Ahead,
     now: Time,
     forked: Sequence[Checkpoint] = (),
     counts_on: bool = False,
 ) -> None:
     """The study has these trials from now on, behind those that it has; some are made."""
     if specs:  # else its queue would take it for another study
-        state.members[study.id] = state.members[study.id].with_more(spec.id for spec in specs)
-    left = [spec for spec in specs if spec.id not in done]
-    made = _made(study, left, now, forked, counts_on)
-    new = {spec.id: done.get(spec.id) or made[spec.id] for spec in specs}
-    if forked or any(spec.root for spec in specs):
-        for trial in new.values():
-            state.put(trial)
-            riding.settle(state, now)
+        names = map(attrgetter("id"), specs)
+        state.members[study.id] = state.members[study.id].with_more(names)
+    done = ahead.trials
+    if ahead.is_whole:
+        state.take(ahead)
     else:
-        state.put_plain(study.id, new)
+        left = [spec for spec in specs if spec.id not in done]
+        made = _made(study, left, now, forked, counts_on)
+        new = {spec.id: done.get(spec.id) or made[spec.id] for spec in specs}
+        if forked or any(spec.root for spec in specs):
+            for trial in new.values():
+                state.put(trial)
+                riding.settle(state, now)
+        else:
+            state.put_plain(study.id, new)
     if len(state.members[study.id]) >= state.searching.get(study.id, 0):
         state.searching.pop(study.id, None)
 
@@ -310,16 +334,15 @@ def _enter(
 def _forget(state: Tables, study_id: StudyId) -> None:
     """Nothing of the study is known any more."""
     members = state.members.pop(study_id)
-    trials = [state.trials[trial_id] for trial_id in members]
+    trials = list(map(state.trials.pop, members))
     nodes = [node.id for node in state.nodes.values() if not node.left]
     for trial in trials:
-        if not trial.is_plain:  # no node has anything of the others
+        if trial.attempt or trial.forked or trial.spec.root:  # no node has anything of the others
             tables.forget(state, trial)
             state.releases.update(((trial.id, node), True) for node in nodes)
-    for table in state.trials, state.versions, state.dirty, state.parked, state.demanding:
+    for table in state.dirty, state.taken, state.parked, state.demanding:
         its = cast(dict[TrialId, object], table)
-        for trial_id in members if its else ():
-            its.pop(trial_id, None)
+        deque(map(its.pop, members if its else (), repeat(None)), maxlen=0)  # there may be many
     for left in [left for left in state.leftover if left[0] not in state.trials]:
         del state.leftover[left]
     state.ended.pop(study_id, None)

@@ -177,7 +177,7 @@ class Found(NamedTuple):
     event: Extended
     notes: list[str]
     #: The study's trials when it was found.
-    trials: Sequence[Trial]
+    trials: list[Trial]
     #: Those that the event changes.
     meant: Container[TrialId]
     made: Event | PreparedEvent
@@ -190,8 +190,9 @@ class Found(NamedTuple):
         ruled = replace(study, stop=self.event.stop)
         if not state.is_still(study, self.which.members):
             return False
-        pairs = ((old, state.trials[old.id]) for old in self.trials)
-        changed = [(old, new) for old, new in pairs if old is not new]
+        now = [*map(state.trials.get, self.which.members)]  # of the same study, these are there
+        pairs = zip(self.trials, now, strict=True)
+        changed = [(old, new) for old, new in pairs if old is not new and new is not None]
         return not any(
             _by_rule(old, study, ruled) != _by_rule(new, study, ruled)
             or (new.id in self.meant and _stage(old) != _stage(new))

@@ -440,27 +440,25 @@ class StudiesService:
 
     async def ExtendStudy(
         self, request: pb.ExtendStudyRequest, context: Any
-    ) -> pb.ExtendStudyResponse:
+    ) -> pb.ExtendStudyResponse | bytes:
         for ahead in chain(repeat(True, ROUNDS), repeat(False)):
             with suppress(_Grown):  # it was extended, or its trials are others, since
                 return await self._extend(request, asker(), ahead)
         raise AssertionError("the rounds never end")
 
-    async def _extend(
-        self, request: pb.ExtendStudyRequest, who: Asker, ahead: bool
-    ) -> pb.ExtendStudyResponse:
+    async def _extend(self, request: pb.ExtendStudyRequest, who: Asker, ahead: bool) -> bytes:
         """Extend the study; what comes of very many trials is found `ahead`, if it may be. Raises
         _Grown."""
         key = key_of(request, who)
         state = self.head.state
-        study_id, trials = names.selected(state, request.selection, who)
-        which = to_change(state, study_id)
-        change, found = studies.StudyChange(which.study.source), None
+        study_id, _ = names.selected(state, request.selection, who)
+        study, found, which, change = state.studies[study_id], None, None, None
         notes: list[str] = []
         if key not in state.requests:
-            more = request.run_cap - len(which.members) if is_of_all(request) else 0
-            within_quota(state, which.study.owner, who.user, max(0, more))
-            count = len(which.members) + max(0, more)
+            known = len(state.members[study_id])
+            more = request.run_cap - known if is_of_all(request) else 0
+            within_quota(state, study.owner, who.user, max(0, more))
+            count = known + max(0, more)
             if ahead and count > SMALL:
                 begin = partial(found_ahead, request, who, key)
                 found = await self.head.reader.do(
@@ -468,6 +466,7 @@ class StudiesService:
                 )
                 notes = found.notes
             else:
+                which = to_change(state, study_id)
                 change = await self.head.read(
                     who.user, count, lambda state: changed(state, request, which)
                 )
@@ -477,9 +476,10 @@ class StudiesService:
             if found is not None:
                 if not found.holds(state):
                     raise _Grown
+                found.trials.clear()
                 event = found.event
             else:
-                if to_change(state, study_id) != which:
+                if which is None or change is None or to_change(state, study_id) != which:
                     raise _Grown
                 event, notes[:] = extended(state, study_id, trials, request, change)
             more = len(event.trials) + len(event.resumed) + len(event.added)
@@ -487,7 +487,10 @@ class StudiesService:
             return found.made if found is not None else replace(event, request_id=key)
 
         trials = await carry_out(self.head, key, compose)
-        return pb.ExtendStudyResponse(trials=trials, notes=notes)
+        rest = pb.ExtendStudyResponse(notes=notes)
+        return await self.head.read(
+            who.user, len(trials), lambda _: views.serialized(trials, str, _extended, rest)
+        )
 
     async def SetMetric(self, request: pb.SetMetricRequest, context: Any) -> pb.SetMetricResponse:
         who = asker()
@@ -551,6 +554,7 @@ class StudiesService:
         who = asker()
         key = key_of(request, who)
         removed: list[tuple[Study, Sequence[str]]] = []
+        gone: list[Trial] = []
 
         def compose(state: State, now: Time) -> Event:
             study_id = names.study_id(state, request.study, who)
@@ -565,11 +569,14 @@ class StudiesService:
                     f"trial{'' if active == 1 else 's'}: stop it first"
                     f" (hermesctl study stop {study_id}), or wait"
                 )
-            removed.append((replace(state.studies[study_id]), state.members[study_id]))
+            members = state.members[study_id]
+            removed.append((replace(state.studies[study_id]), members))
+            gone[:] = map(state.trials.__getitem__, members)
             return Removed(study_id, key)
 
         async def remove() -> None:
             await carry_out(self.head, key, compose)
+            self.head.reader.empty(gone)
             for study, trials in removed:
                 await self.head.journal.forget_points(trials)
                 code = study.program.code_sha256
@@ -669,6 +676,10 @@ def _drawing(
 
 def _added(some: list[pb.Trial]) -> Message:
     return pb.AddTrialsResponse(trials=some)
+
+
+def _extended(some: list[str]) -> Message:
+    return pb.ExtendStudyResponse(trials=some)
 
 
 def _unranked(

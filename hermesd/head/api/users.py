@@ -9,7 +9,7 @@ from typing import Any
 
 from hermesd.config.schema import HeadConfig
 from hermesd.core.events import TermsSet
-from hermesd.core.model import StudyId, Time, TrialId, UserId
+from hermesd.core.model import StudyId, Time, UserId
 from hermesd.core.sharing import Terms
 from hermesd.core.state import State
 from hermesd.head.api import paging
@@ -51,7 +51,7 @@ def user_views(state: State, now: Time) -> list[pb.User]:
         if account.devices or state.used_by(user, now) >= FORGOTTEN_SECONDS
     }
     names = sorted({*owners, *state.terms, *had})
-    unfinished = {name: len(unfinished_trials(state, name)) for name in names}
+    unfinished = {name: unfinished_trials(state, name) for name in names}
     used = {name: state.used_by(name, now) for name in names}
     everything = math.fsum(used.values())
     views = []
@@ -83,9 +83,9 @@ def studies_of(state: State, user: UserId) -> list[StudyId]:
     return [study.id for study in state.studies.values() if study.owner == user]
 
 
-def unfinished_trials(state: State, user: UserId) -> list[TrialId]:
-    """The user's trials that are not over."""
-    return [trial for study in studies_of(state, user) for trial in state.active[study]]
+def unfinished_trials(state: State, user: UserId) -> int:
+    """How many trials of the user's are not over."""
+    return sum(len(state.active[study]) for study in studies_of(state, user))
 
 
 def room_for_study(state: State, user: UserId, trials: int) -> None:
@@ -107,7 +107,7 @@ def within_quota(state: State, user: UserId, asker: UserId, more: int) -> None:
     most = MOST_UNFINISHED_TRIALS if most is None else most
     if more == 0:
         return
-    known = len(unfinished_trials(state, user))
+    known = unfinished_trials(state, user)
     if known + more > most:
         whose, they = ("your", "you have") if asker == user else (f"{user}'s", "there are")
         trials = "trial" if most == 1 else "trials"

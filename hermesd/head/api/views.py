@@ -37,6 +37,8 @@ from hermesd.pieces import AT_ONCE, LOOKED_AT, Pieces, gathered, parts
 from hermesd.study import spec_of
 from hermesd.wire import FIDELITIES, GOALS, TIERS, plugin_to_proto
 
+T = TypeVar("T")
+Shown = TypeVar("Shown")
 Number = TypeVar("Number", int, float)
 STATES: Mapping[Phase, types.TrialState] = {
     Phase.WAITING: types.TRIAL_STATE_WAITING,
@@ -71,13 +73,13 @@ def quantum_view(study: Study | None, quantum: Quantum) -> types.Quantum:
 
 
 def serialized(
-    trials: Sequence[Trial],
-    view: Callable[[Trial], pb.Trial],
-    of: Callable[[list[pb.Trial]], Message],
+    trials: Sequence[T],
+    view: Callable[[T], Shown],
+    of: Callable[[list[Shown]], Message],
     rest: Message,
 ) -> Pieces[bytes]:
-    """An answer that repeats trials, in bytes: those of its parts, one behind another, are those of
-    the whole. `rest` is what it says beside them."""
+    """An answer that repeats trials, or their names, in bytes: those of its parts, one behind
+    another, are those of the whole. `rest` is what it says beside them."""
     said = [rest.SerializeToString()]
     for some in parts(trials, AT_ONCE):
         said.append(of([view(trial) for trial in some]).SerializeToString())

@@ -56,9 +56,10 @@ class JournalOutcome(NamedTuple):
 _FORM: Form[tuple[JournalOutcome, ...]] = Form(tuple[JournalOutcome, ...])
 
 
-def write(outcomes: tuple[JournalOutcome, ...]) -> str:
-    """The outcomes as text; nothing for none."""
-    return _FORM.write(outcomes) if outcomes else ""
+def write(outcomes: tuple[JournalOutcome, ...], behind: str = "") -> str:
+    """The outcomes as text, behind others that were written; nothing for none."""
+    text = _FORM.write(outcomes) if outcomes else ""
+    return f"{behind[:-1]},{text[1:]}" if behind and text else behind or text
 
 
 def read(text: str) -> tuple[JournalOutcome, ...]:
@@ -148,11 +149,19 @@ def ended(
     state: State, entry: Event | Command, before: tuple[TrialId, ...]
 ) -> tuple[JournalOutcome, ...]:
     """What the entry ended, after it was applied; `before` comes from `unfinished`."""
-    trials = [state.trials[name] for name in before if state.trials[name].phase.final]
-    studies = dict.fromkeys(trial.spec.study for trial in trials)
+    trials = ended_trials(state, before)
+    studies = dict.fromkeys(state.trials[each.subject].spec.study for each in trials)
     if isinstance(entry, SearchLimited):
         studies[entry.study] = None
-    return (
-        *(JournalOutcome(trial.id, str(trial.phase), trial.reason) for trial in trials),
-        *(JournalOutcome(study, FINISHED) for study in studies if state.is_over(study)),
-    )
+    return (*trials, *finished(state, studies))
+
+
+def ended_trials(state: State, before: tuple[TrialId, ...]) -> tuple[JournalOutcome, ...]:
+    """Of the trials that could end, those that have."""
+    trials = [state.trials[name] for name in before if state.trials[name].phase.final]
+    return tuple(JournalOutcome(each.id, str(each.phase), each.reason) for each in trials)
+
+
+def finished(state: State, studies: Iterable[StudyId]) -> tuple[JournalOutcome, ...]:
+    """Of these studies, of which trials have ended, those that are over."""
+    return tuple(JournalOutcome(study, FINISHED) for study in studies if state.is_over(study))

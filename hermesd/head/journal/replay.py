@@ -51,7 +51,6 @@ PART_ITEMS = 500
 TABLES: dict[str, tuple[Any, Any]] = {
     "studies": (StudyId, Study),
     "trials": (TrialId, Trial),
-    "versions": (TrialId, int),
     "members": (StudyId, tuple[TrialId, ...]),
     "active": (StudyId, dict[TrialId, None]),
     "pools": (PoolId, Pool),
@@ -76,6 +75,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "sights": (NodeId, dict[str, str]),
     "leftover": (tuple[TrialId, NodeId], bool),
     "dirty": (TrialId, None),
+    "taken": (TrialId, None),
     "demanding": (TrialId, None),
     "ended": (StudyId, None),
     "free": (DeviceId, None),

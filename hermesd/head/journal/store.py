@@ -40,6 +40,7 @@ from hermesd.head.counters import Histogram
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
 from hermesd.head.journal.schema import AuditEntry, JournalLine, PointRow, from_row, to_row
+from hermesd.pieces import parts
 from hermesd.record import Entry
 
 # The writing connection of the journal, in a thread of its own.
@@ -365,13 +366,11 @@ class Journal:
 
     async def forget_points(self, trials: Iterable[TrialId]) -> None:
         """Remove every point of these trials. Raises JournalBroken."""
-        gone = set(trials)
-        self._fresh.drop(gone)
-        rows = [(trial,) for trial in sorted(gone)]
         tables = ("points", "reports")
-        for start in range(0, len(rows), FORGOTTEN_AT_ONCE):  # others wait for each transaction
-            some = rows[start : start + FORGOTTEN_AT_ONCE]
-            await self._submit([(f"DELETE FROM {table} WHERE trial = ?", some) for table in tables])
+        for some in parts(trials, FORGOTTEN_AT_ONCE):  # others wait for each transaction
+            self._fresh.drop(set(some))
+            rows = [(trial,) for trial in some]
+            await self._submit([(f"DELETE FROM {table} WHERE trial = ?", rows) for table in tables])
 
     async def save_snapshot(self, snapshot: StateSnapshot) -> None:
         """Keep this snapshot instead of the one before. Raises JournalBroken."""
