@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote
 
-import structlog
-
 from hermesd import barring
+from hermesd.logs import get_logger
 
 # Who connects has something to say, and says it at once.
 GRACE_SECONDS = 2.0
@@ -52,7 +51,7 @@ Port: TypeAlias = "int | str"
 # An IPv4 address, the first half of an IPv6 one (who has one has them all), or an account.
 Party: TypeAlias = "bytes | int"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
 import hermesd
+from hermesd.logs import get_logger
 from hermesd.notify import notify
 
 BACKOFF_SECONDS = (0.2, 5.0)
@@ -38,7 +37,7 @@ IN_THE_WAY_SECONDS = 30.0
 # On a full disk the record cannot be written.
 RECORD_AGAIN_SECONDS = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class LocalRefused(Exception):

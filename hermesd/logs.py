@@ -9,15 +9,34 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
-
-import structlog
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+
+@contextmanager
+def _as_if_missing(package: str) -> Iterator[None]:
+    """Imports of a package that nobody has imported yet fail in the block."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # how Python marks one as missing
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
+# It would color tracebacks on a terminal with rich, which no daemon does, and to import that takes
+# a tenth of a second, more than all else that it needs.
+with _as_if_missing("rich"):
+    import structlog
+
 STDERR = 2
+get_logger = structlog.get_logger
 
 
 class LossyFile(io.RawIOBase):

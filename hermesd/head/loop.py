@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
-import structlog
-
 from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
@@ -38,10 +36,11 @@ from hermesd.head.journal.replay import Snapshots
 from hermesd.head.journal.store import Journal, JournalBroken
 from hermesd.head.reader import SMALL, Reader, still
 from hermesd.head.usage import kept
+from hermesd.logs import get_logger
 from hermesd.pieces import Pieces, in_one, whole
 from hermesd.record import Entry, encode_in_pieces
 
-log = structlog.get_logger()
+log = get_logger()
 
 INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0

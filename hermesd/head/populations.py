@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import structlog
-
 from hermesd import study as studies
 from hermesd.core.events import Added, Event, PolicyFailed, PopulationEnded
 from hermesd.core.model import Study, StudyId, Time, TrialSpec
@@ -20,10 +18,11 @@ from hermesd.core.state import Rejected, State
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
 from hermesd.head.refusals import TooMuch
+from hermesd.logs import get_logger
 from hermesd.pieces import Pieces
 from hermesd.refusal import Refused
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _NothingToDo(Exception):

@@ -16,8 +16,6 @@ from functools import partial
 from math import isnan
 from weakref import WeakValueDictionary
 
-import structlog
-
 from hermesd import study as studies
 from hermesd.core.decide.searches import proposals_wanted, proposes, to_give
 from hermesd.core.events import Added, Event, SearchFailed, SearchLimited
@@ -28,6 +26,7 @@ from hermesd.head.api.ranking import DIVERGED, Measure, measure, objectives, rep
 from hermesd.head.api.users import within_quota
 from hermesd.head.loop import Head, ReadOnly
 from hermesd.head.refusals import TooMuch
+from hermesd.logs import get_logger
 from hermesd.pieces import Pieces
 from hermesd.refusal import Refused
 from hermesd.search.ask import ASK, REPLY, Ask, Known, Proposal, Standing
@@ -42,7 +41,7 @@ PROCESS = ("-m", "hermesd.search")
 MUCH = 1e300
 LINE_LIMIT_BYTES = 64 * 2**20
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _ProposedForOthers(Exception):

@@ -10,14 +10,13 @@ import signal
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
-import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from grpc_reflection.v1alpha.reflection import enable_server_reflection
@@ -32,7 +31,6 @@ from hermesd.core.model import NodeId, Time
 from hermesd.core.placement import PLACEMENTS, make_placement
 from hermesd.core.state import State
 from hermesd.crowd import Crowd
-from hermesd.head import metrics
 from hermesd.head.api.asking import AskingService
 from hermesd.head.api.enroll import EnrollService, Invitations
 from hermesd.head.api.files import FilesService
@@ -61,6 +59,7 @@ from hermesd.head.security.authority import Authority
 from hermesd.head.security.listen import keep_socket, make_enroll_server, make_server, second_name
 from hermesd.head.security.tokens import Tokens
 from hermesd.head.statedir import expecting, owned
+from hermesd.logs import get_logger
 from hermesd.notify import keep_watchdog_fed, notify
 from hermesd.pb.hermes.v1 import (
     control_pb2,
@@ -91,7 +90,7 @@ _SERVICES = (
     health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
 )
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["ControlService"]
@@ -213,7 +212,7 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                         ports = filter(None, (config.listen, config.enroll_address))
                         with (
                             whole.crowd.watched(f"unix:{socket}", *ports),
-                            metrics.served(whole.head, whole.sessions, config),
+                            _metrics(whole, config),
                         ):
                             yield whole
                     finally:
@@ -224,6 +223,15 @@ async def running(config: HeadConfig) -> AsyncIterator[Running]:
                 raise _innermost(group) from None
             finally:
                 config.socket_path.unlink(missing_ok=True)
+
+
+def _metrics(running: Running, config: HeadConfig) -> AbstractContextManager[None]:
+    """The counters for Prometheus, whose library is imported only where somebody wants them."""
+    if config.metrics_port is None:
+        return nullcontext()
+    from hermesd.head import metrics
+
+    return metrics.served(running.head, running.sessions, config)
 
 
 async def _tell_terms(config: HeadConfig, head: Head) -> None:

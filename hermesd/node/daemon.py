@@ -14,10 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import structlog
-
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateRefused, expecting
+from hermesd.logs import get_logger
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.accounts import Accounts
@@ -41,7 +40,7 @@ _UNTOLD = (
     ' "400000-465535" (as accounts of their users); or --run-as: see docs/security.md'
 )
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AlreadyRunning(Exception):

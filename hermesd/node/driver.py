@@ -9,19 +9,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import structlog
-
 from hermesd.core.model import TrialId
 from hermesd.core.node.actions import Action, TellHead
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import Input
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.outbox import Outbox
 
 # For how long a run may go on after the end of its lease, until a head has said it.
 LEASE_GRACE_SECONDS = 120.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Owner(Protocol):

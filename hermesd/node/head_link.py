@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 import grpc
-import structlog
 
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateAway, StateRefused
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.machine.identity import marks_of_machine
 from hermesd.node.outbox import REPORT_SECONDS, Outbox
@@ -122,7 +122,7 @@ _OPTIONS = [
     ("grpc.enable_http_proxy", 0),
 ]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NameTaken(Exception):

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import structlog
-
 from hermesd import __version__, wire
 from hermesd.codec import Malformed
 from hermesd.core.commands import Release
 from hermesd.core.events import NodeJoined, ParkLost, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.node.messages import Attached, LeaseExtended, OutcomeAcknowledged
+from hermesd.logs import get_logger
 from hermesd.node.clock import boot_id
 from hermesd.node.machine.availability import Availability
 from hermesd.node.outbox import Outbox
@@ -28,7 +27,7 @@ from hermesd.node.storage.transfer_service import TransferService
 from hermesd.node.storage.trial_folder import TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True)

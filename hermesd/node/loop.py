@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
-import structlog
-
 from hermesd.config.schema import NodeConfig
 from hermesd.config.slots import usable_cores
 from hermesd.core.model import DeviceId
 from hermesd.core.node.machine import NodeTerms
 from hermesd.core.node.messages import EvacuateNode
 from hermesd.expecting import StateAway, StateRefused
+from hermesd.logs import get_logger
 from hermesd.node.driver import MachineDriver
 from hermesd.node.head_link import Link, NameTaken
 from hermesd.node.head_messages import HeadMessages
@@ -37,7 +36,7 @@ from hermesd.pb.hermes.v1 import types_pb2
 
 ACKNOWLEDGE_SECONDS = 2.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 # How busy the devices are.

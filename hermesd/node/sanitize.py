@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import structlog
-
 from hermesd import wire
 from hermesd.core.events import Reported, RunCompleted, RunFailed, RunSuspended
 from hermesd.core.node.messages import Series
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.wire import NodeEvent
 
@@ -22,7 +21,7 @@ from hermesd.wire import NodeEvent
 LARGEST_BYTES = 1 << 20
 TEXT_CHARACTERS = 4000
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def message_of(event: NodeEvent, points: Sequence[Series] = ()) -> pb.AttachRequest | None:

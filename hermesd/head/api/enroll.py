@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -26,6 +25,7 @@ from hermesd.head.security.guard import LOCAL, Certified, Forbidden, about, call
 from hermesd.head.security.listen import loopback, reached_at
 from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import enroll_pb2 as pb
 from hermesd.pb.hermes.v1 import enroll_pb2_grpc
 from hermesd.refusal import FieldError, Refused, one_of, shown
@@ -181,7 +181,7 @@ SIGNING_REQUEST_LIMIT_BYTES = 4096
 _USED = "the token was used, or is too old: ask for another"
 _NUMBERS = {role: number for number, role in ROLES.items()}
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
-import structlog
-
 from hermesd.core.events import Event, SignalChosen
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Goal, Study, StudyId, Time, TrialId, UserId, study_of
@@ -27,9 +25,10 @@ from hermesd.head.journal import points
 from hermesd.head.loop import Head, PreparedEvent, ReadOnly
 from hermesd.head.reader import SMALL
 from hermesd.head.refusals import NotNow
+from hermesd.logs import get_logger
 from hermesd.pieces import Pieces
 
-log = structlog.get_logger()
+log = get_logger()
 
 LOOK_SECONDS = 1.0
 # No study of more trials is read anew unasked: that is one entry, folded in one go.

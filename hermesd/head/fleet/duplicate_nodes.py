@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-import structlog
-
 from hermesd.core.events import NodeJoined
 from hermesd.core.model import Node, NodeId
 from hermesd.core.state import State
 from hermesd.head.clock import boottime
 from hermesd.head.fleet.session import NodeSession
 from hermesd.head.refusals import Doubled, NotNow
+from hermesd.logs import get_logger
 
 # A daemon that ended is not heard any more, whatever was still on its way from it.
 PROOF_SECONDS = 10.0
@@ -27,7 +26,7 @@ _KEPT = 16
 # Between the last that was heard of a machine and the next time that it is up.
 _BOOT_SECONDS = 2.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(slots=True)

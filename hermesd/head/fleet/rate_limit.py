@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from hermesd.core.model import NodeId
 from hermesd.head.clock import boottime
 from hermesd.head.fleet.session import NodeSession
+from hermesd.logs import get_logger
 
 # A message counts as one, and as many more as it has pieces of so many bytes.
 PIECE_BYTES = 4096
@@ -29,7 +28,7 @@ NONSENSE_A_MINUTE = 10
 # Not longer: who is held up is not silent.
 _STEP_SECONDS = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class RateLimit:

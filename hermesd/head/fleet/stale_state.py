@@ -13,18 +13,17 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.model import NodeId, StudyId, Time, TrialId
 from hermesd.core.state import State
 from hermesd.head.statedir import expecting, seconds
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.security.enrollment import write_private
 
 NAMED = 8
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Unused(NamedTuple):

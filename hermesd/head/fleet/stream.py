@@ -14,8 +14,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-import structlog
-
 import hermesd
 from hermesd import wire
 from hermesd.codec import Malformed
@@ -52,6 +50,7 @@ from hermesd.head.refusals import NotFound, NotNow
 from hermesd.head.security.admission import Admission
 from hermesd.head.security.guard import about, caller, note_stream, note_stream_late
 from hermesd.head.usage import with_usage
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2_grpc
 from hermesd.refusal import FieldError, Refused, shown
@@ -118,7 +117,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
 # What this head does not know is not its to remove. A study's id is never given out again,
 # so one that was submitted here, under the same identity, and is there no more was removed.
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) -> list[TrialId]:

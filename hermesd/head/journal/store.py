@@ -32,7 +32,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import aiosqlite
-import structlog
 
 from hermesd.core.model import RunId, StudyId, Time, TrialId
 from hermesd.head.clock import boottime
@@ -40,6 +39,7 @@ from hermesd.head.counters import Histogram
 from hermesd.head.journal import file, schema
 from hermesd.head.journal.points import Block, Piece, is_block, joined, pack
 from hermesd.head.journal.schema import AuditEntry, JournalLine, PointRow, from_row, to_row
+from hermesd.logs import get_logger
 from hermesd.pieces import parts
 from hermesd.record import Entry
 
@@ -135,7 +135,7 @@ def _commit(statements: Statements, syncs: Histogram, connection: sqlite3.Connec
 
 GATHERED = 64
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Moving(NamedTuple):

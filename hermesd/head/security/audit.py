@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import structlog
 from google.protobuf.message import Message
 
 from hermesd.core.model import Time
 from hermesd.head.journal.schema import AuditEntry
 from hermesd.head.journal.store import Journal, JournalBroken
+from hermesd.logs import get_logger
 from hermesd.security.identity import Identity
 
 OK = "OK"
@@ -33,7 +33,7 @@ _TOLD = {
     "code_sha256", "selection", "spec",
 }  # fmt: skip
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

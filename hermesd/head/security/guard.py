@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
-import structlog
 from cryptography import x509
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
@@ -38,6 +37,7 @@ from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority, Stolen
 from hermesd.head.security.tokens import KnownToken, Tokens
 from hermesd.head.statedir import expecting
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import control_pb2, enroll_pb2, node_pb2
 from hermesd.refusal import Refused
 from hermesd.security import pem
@@ -207,7 +207,7 @@ class Calls:
                 del self._open[key]
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 

@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import grpc
-import structlog
 
 from hermesd.binding import bind, connection_options, see_that_it_fits
 from hermesd.config.schema import HeadConfig
@@ -25,6 +24,7 @@ from hermesd.head.security.authority import Authority
 from hermesd.head.security.guard import Guard, token
 from hermesd.head.security.tokens import Tokens
 from hermesd.head.statedir import StateBusy, StateRefused
+from hermesd.logs import get_logger
 from hermesd.security import pem
 from hermesd.security.identity import Role
 
@@ -57,7 +57,7 @@ RECEPTION_OPTIONS: Sequence[tuple[str, int]] = (
 RECEPTION_CALLS = 64
 SOCKET_CHECK_SECONDS = 1.0
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def loopback(address: str, called: str = "") -> bool:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Set
 from datetime import datetime
 from pathlib import Path
 
-import structlog
-
 from hermesd.config.schema import NodeConfig
 from hermesd.core.events import Reclaimed, Yielded
 from hermesd.core.model import DeviceId, Place
+from hermesd.logs import get_logger
 from hermesd.node.machine import processes
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
@@ -31,7 +30,7 @@ CALM_LOOKS = 30
 # Of the first pid namespace: in another one, the driver's process ids are not ours.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Availability:

@@ -15,9 +15,8 @@ import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import structlog
-
 from hermesd.core.model import NodeId, conda_need
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.machine import processes
 from hermesd.node.machine.watched_names import Sight, WatchedNames
@@ -28,7 +27,7 @@ ANSWER_SECONDS = 60.0
 NAMED = 10
 _TOOLS = ("conda", "mamba", "micromamba")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NoConda(Exception):

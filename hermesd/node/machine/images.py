@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
+from hermesd.logs import get_logger
 from hermesd.node.machine import detached, processes
 from hermesd.node.machine.accounts import UnixAccount, own
 from hermesd.node.machine.detached import WORLD, NotBegun
@@ -26,7 +25,7 @@ _OFF = "off"
 # of a process, and to give its rights up. It gains no right over processes of others.
 CAPABILITIES = "cap_checkpoint_restore,cap_setpcap"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-import structlog
-
 from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, Venv
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import processes
@@ -38,7 +37,7 @@ _SAID_CHARACTERS = 600
 _SAID_BYTES = 4 * _SAID_CHARACTERS
 _WHOLE = ".whole"
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NotMade(Exception):

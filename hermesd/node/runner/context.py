@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from hermesd.config.schema import NodeConfig
 from hermesd.core.events import DeviceFailed
 from hermesd.core.model import DeviceId, NodeId, TrialId
+from hermesd.logs import get_logger
 from hermesd.node.driver import MachineDriver
 from hermesd.node.machine.accounts import Accounts
 from hermesd.node.machine.devices.rack import Rack
@@ -21,7 +20,7 @@ from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import assert_never
 
-import structlog
-
 from hermesd.config.schema import StopsBy
+from hermesd.logs import get_logger
 from hermesd.node.driver import MachineDriver
 from hermesd.node.machine.availability import Availability
 from hermesd.node.runner.trial_runners import TrialRunners
@@ -26,7 +25,7 @@ LOAN = "its machine is on loan, and goes back"
 STOP = "its daemon stops"
 _LOOK_SECONDS = 0.2
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Departure:

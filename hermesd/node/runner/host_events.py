@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.events import Reported
 from hermesd.core.losses import Chunk, chunked_points
@@ -38,6 +36,7 @@ from hermesd.core.node.messages import (
     StepPace,
 )
 from hermesd.core.trial import RESTORE
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
@@ -284,7 +283,7 @@ class Backpressure:
 _OUTCOMES = frozenset({"suspended", "completed", "failed"})
 _STANDING = ("fidelity", "planned")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Nonsense(Foreseen):

@@ -11,12 +11,12 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import structlog
+from hermesd.logs import get_logger
 
 AGAIN_SECONDS = (0.2, 30.0)
 
 T = TypeVar("T")
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def until_done(

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Checkpoint, Processes, Program
 from hermesd.core.node.actions import Rebuild, Spawn
 from hermesd.core.node.messages import Assignment, ProcessStarted
 from hermesd.core.tree import ending_at
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
+from hermesd.logs import get_logger
 from hermesd.node.frames import Frame
 from hermesd.node.machine.accounts import UnixAccount, as_owner
 from hermesd.node.machine.conda import NoConda
@@ -40,7 +39,7 @@ from hermesd.node.storage.trial_folder import TrialFolder
 OUTPUT_LIMIT_BYTES = 64 << 20
 ORPHAN_SECONDS = 900
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NotStarted(Foreseen):

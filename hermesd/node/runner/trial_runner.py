@@ -13,8 +13,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 
-import structlog
-
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node.actions import (
     AskReport,
@@ -30,6 +28,7 @@ from hermesd.core.node.actions import (
     WriteCheckpointAndExit,
 )
 from hermesd.core.node.messages import Assignment, Failed, HostLost, LeftDevice, RunFound
+from hermesd.logs import get_logger
 from hermesd.node.machine import processes
 from hermesd.node.reasons import is_foreseen, words_of
 from hermesd.node.runner import host_link
@@ -43,7 +42,7 @@ from hermesd.node.runner.start import NotStarted, RunSuperseded, cores_of
 from hermesd.node.storage.code import BadCode
 from hermesd.node.storage.trial_folder import TrialFolder
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import structlog
-
 from hermesd.core.model import Time, TrialId
 from hermesd.core.node.actions import (
     Action,
@@ -26,6 +24,7 @@ from hermesd.core.node.actions import (
     WatchRequirements,
 )
 from hermesd.core.node.messages import Assignment, Failed
+from hermesd.logs import get_logger
 from hermesd.node.machine import processes
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_strays
 from hermesd.node.runner.context import NodeContext
@@ -41,7 +40,7 @@ from hermesd.node.storage.trial_folder import (
 READING_SECONDS = 10.0
 DISMISSAL_SECONDS = 3 * BURIAL_SECONDS
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class TrialRunners:

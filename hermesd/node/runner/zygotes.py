@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-import structlog
-
+from hermesd.logs import get_logger
 from hermesd.node import frames
 from hermesd.node.clock import boottime
 from hermesd.node.machine import detached, processes
@@ -34,7 +33,7 @@ END_SECONDS = 5.0
 COLD_SECONDS = 900.0
 _POLL_SECONDS = 0.02
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class _Kind(NamedTuple):

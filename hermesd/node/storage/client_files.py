@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import structlog
-
+from hermesd.logs import get_logger
 from hermesd.node.driver import MachineDriver
 from hermesd.node.machine import accounts
 from hermesd.node.storage import code, work_files
@@ -204,7 +203,7 @@ def _inode(path: Path) -> int:
 
 # What the head asks for on a client's behalf: files of trials, sent while their stream lasts.
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class FileRequests:

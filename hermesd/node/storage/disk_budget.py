@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 import grpc
-import structlog
 
+from hermesd.logs import get_logger
 from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.machine import venvs
@@ -38,7 +38,7 @@ _AWAY = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED}
 )
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class DiskBudget:

@@ -17,11 +17,11 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 import grpc
-import structlog
 
 from hermesd.core.bounds import directory_of
 from hermesd.core.model import Checkpoint, NodeId
 from hermesd.core.node.messages import CheckpointSource
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.machine.accounts import as_owner, owned
 from hermesd.node.storage import checkpoints
@@ -51,7 +51,7 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 5_000),
 ]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NotFetched(Exception):

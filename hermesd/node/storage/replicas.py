@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-import structlog
-
 from hermesd.core.bounds import directory_of
 from hermesd.core.events import Copied, CopyEvent, Dropped, NotCopied, Spoilt
 from hermesd.core.model import Checkpoint, CheckpointId, NodeId, TrialId
 from hermesd.core.node.actions import Action, DeleteCheckpoints, DeleteTrialFiles, FetchCheckpoint
 from hermesd.core.node.messages import Fetch
+from hermesd.logs import get_logger
 from hermesd.node.driver import MachineDriver
 from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.node.reasons import words_of
@@ -29,7 +28,7 @@ from hermesd.node.storage.fetching import Fetching, NotFetched
 from hermesd.node.storage.shared_directory import Shared, SharedAway
 from hermesd.node.storage.trial_folder import BadTrial, TrialFolder
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def _names(order: Fetch) -> list[str]:

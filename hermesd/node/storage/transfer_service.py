@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
-import structlog
 from cryptography import x509
 
 from hermesd.binding import bind, connection_options, most_connections
 from hermesd.config.schema import NodeConfig
 from hermesd.core.model import CheckpointId, TrialId
 from hermesd.crowd import Crowd
+from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
 from hermesd.node.machine import accounts
 from hermesd.node.storage import checkpoints, client_files
@@ -49,7 +49,7 @@ _OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 10_000),
 ]
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Doubter(Protocol):

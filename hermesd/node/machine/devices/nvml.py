@@ -16,9 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-import structlog
-
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
+from hermesd.logs import get_logger
 from hermesd.node.machine.devices import DeviceUse
 
 RELEASE_SECONDS = 30.0
@@ -30,7 +29,7 @@ WHO, HOW_BUSY = "who uses the GPUs", "how busy the GPUs are"
 
 Answer = TypeVar("Answer")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Gpus:
