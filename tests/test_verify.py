@@ -329,6 +329,7 @@ def test_a_keras_program_is_certified_and_so_are_its_files_with_times_in_them(st
 
 
 @pytest.mark.tensorflow
+@pytest.mark.in_depth
 @pytest.mark.timeout(400)
 def test_data_augmented_in_parallel_are_not_called_exact(study: Path) -> None:
     """Which element draws which numbers is chance: the runs part, or may be equal by luck."""

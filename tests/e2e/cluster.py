@@ -10,7 +10,7 @@ import sys
 import tarfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import grpc.aio
 
 from hermesd.pb.hermes.v1 import control_pb2 as control
 from hermesd.pb.hermes.v1 import control_pb2_grpc, types_pb2
+from tests.forked import Forked
 from tests.study_specs import parameter
 
 POLL_SECONDS = 0.05
@@ -173,10 +174,8 @@ class Cluster:
 
     def kill(self, pids: list[int]) -> None:
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
     async def stop(self) -> None:
         if self.channel is not None:
@@ -185,6 +184,37 @@ class Cluster:
         if self.process is not None and self.process.returncode is None:
             self.process.terminate()
             await self.process.wait()
+
+
+class Unattended(Cluster):
+    """A head and a node that nobody starts again: forked from a process that has imported them,
+    without a `hermesd local`."""
+
+    daemons: tuple[Forked, ...] = ()
+
+    async def start(self) -> None:
+        socket = f"{self.state}/head.sock"
+        self._begin("head", "--socket", socket)
+        await self.until(self._answers)
+        self._begin(
+            *("node", "--head", f"unix:{socket}", "--name", "local", "--slots", str(self.slots))
+        )
+
+    def _begin(self, daemon: str, *words: str) -> None:
+        state = ("--state", f"{self.state}/{daemon}", "--embedded")
+        environment = {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
+        forked = Forked("hermesd", daemon, *words, *state, environment=environment)
+        self.daemons = (forked, *self.daemons)
+
+    async def stop(self) -> None:
+        await super().stop()
+        for daemon in self.daemons:
+            with suppress(ProcessLookupError):
+                os.kill(daemon.pid, signal.SIGTERM)
+            _, out, errors = await asyncio.to_thread(daemon.communicate)
+            with (self.state / "test-out.log").open("a") as log:
+                log.write(out + errors)
+        self.daemons = ()
 
 
 def tar(files: dict[str, str]) -> bytes:
@@ -199,9 +229,12 @@ def tar(files: dict[str, str]) -> bytes:
 
 
 @asynccontextmanager
-async def running(state: Path, slots: int = 2) -> AsyncIterator[Cluster]:
-    """A cluster for the length of a block; whatever is left of it afterward is killed."""
-    cluster = Cluster(state, slots)
+async def running(
+    state: Path, slots: int = 2, kind: type[Cluster] = Unattended
+) -> AsyncIterator[Cluster]:
+    """A cluster for the length of a block; whatever is left of it afterward is killed. Tests that
+    kill daemons want a `Cluster`."""
+    cluster = kind(state, slots)
     try:
         await cluster.start()
         yield cluster

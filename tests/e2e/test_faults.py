@@ -98,7 +98,7 @@ async def check(cluster: Cluster, study: str, locks: Path) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("victim", ["head", "node", "host", "trainer"])
 async def test_killing_one_process_changes_no_result(victim: str, state: Path, locks: Path) -> None:
-    async with running(state) as cluster:
+    async with running(state, kind=Cluster) as cluster:
         study = await start(cluster, locks)
         for share in (0.2, 0.5):
             goal = share * STEPS * len(RATES)
@@ -113,7 +113,7 @@ async def test_killing_one_process_changes_no_result(victim: str, state: Path, l
 
 @pytest.mark.timeout(120)
 async def test_killing_everything_at_once_loses_nothing_durable(state: Path, locks: Path) -> None:
-    async with running(state) as cluster:
+    async with running(state, kind=Cluster) as cluster:
         study = await start(cluster, locks)
 
         async def half_way() -> bool:

@@ -39,7 +39,7 @@ async def test_a_running_trial_and_one_that_is_over_are_forked(
 ) -> None:
     ends = tmp_path / "ends"
     program = multiplying(f"not pathlib.Path({str(ends)!r}).exists()")
-    async with running(tmp_path_factory.mktemp("h"), slots=2) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), slots=2, kind=Cluster) as cluster:
         often = types_pb2.Suspend(durability_seconds=1.0)
         await cluster.submit("s", {"train.py": program}, {"rate": [RATE]}, suspend=often)
         await cluster.until(lambda: written(cluster))

@@ -119,24 +119,23 @@ async def test_each_point_comes_to_what_the_function_returns(
             assert left <= {name, *(part for other in others for part in Path(other).parts)}
 
 
-@pytest.fixture
-def local(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Client]:
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """This user's own head and node, in a place of their own."""
-    for name in [name for name in os.environ if name.startswith("HERMES_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HERMES_STATE", str(tmp_path_factory.mktemp("h")))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("c")))
 
     def own(verb: str) -> None:
         words = [sys.executable, "-m", "hermesctl.cli", "local", verb]
         subprocess.run(words, check=True, capture_output=True)
 
-    own("start")
-    with Client(local=True) as client:
-        yield client
-    own("stop")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HERMES_")]:
+            patch.delenv(name)
+        patch.setenv("HERMES_STATE", str(tmp_path_factory.mktemp("h")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("c")))
+        own("start")
+        with Client(local=True) as client:
+            yield client
+        own("stop")
 
 
 @pytest.mark.timeout(180)

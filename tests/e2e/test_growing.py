@@ -11,7 +11,7 @@ import pytest
 
 from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import types_pb2
-from tests.e2e.cluster import running
+from tests.e2e.cluster import Cluster, running
 from tests.e2e.test_try_out import hermesctl, project
 
 
@@ -19,7 +19,7 @@ from tests.e2e.test_try_out import hermesctl, project
 async def test_trials_are_added_to_a_running_and_to_a_finished_study(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    async with running(tmp_path_factory.mktemp("h")) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), kind=Cluster) as cluster:
 
         async def rates(*words: str) -> dict[str, tuple[float, str]]:
             _, out, _ = await hermesctl(cluster, "trial", "ls", *words, "-o", "json")
@@ -69,7 +69,7 @@ async def test_trials_are_added_to_a_running_and_to_a_finished_study(
 async def test_a_running_study_is_given_a_limit_more_trials_and_other_bounds(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    async with running(tmp_path_factory.mktemp("h"), slots=1) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), slots=1, kind=Cluster) as cluster:
         file = str(project(tmp_path / "study", 1_000_000, "val_acc"))
         draws = ["--set", "method=random", "--set", "run_cap=2", "--set", "schedule.policy=fifo"]
         axis = ["--set", "parameters.rate={min: 0.5, max: 1.0}"]
@@ -122,7 +122,7 @@ async def test_lists_and_nested_parameters_reach_the_program(
     }
     file = tmp_path / "study.json"
     file.write_text(json.dumps(study))
-    async with running(tmp_path_factory.mktemp("h")) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), kind=Cluster) as cluster:
 
         async def said(trial: str) -> list[Any]:
             _, out, _ = await hermesctl(cluster, "logs", trial)
@@ -150,7 +150,7 @@ async def test_a_running_study_goes_by_another_signal_and_is_ranked_by_another_m
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     """Both outlive the head, and the trials' curves so far are read anew."""
-    async with running(tmp_path_factory.mktemp("h")) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), kind=Cluster) as cluster:
         file = str(project(tmp_path / "study", 1_000_000, "train_loss"))
         code, _, err = await hermesctl(cluster, "submit", file)
         assert code == 0, err

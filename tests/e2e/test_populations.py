@@ -38,7 +38,7 @@ async def test_the_losers_are_replaced_each_round_also_by_a_head_that_is_killed(
 ) -> None:
     program = multiplying(f"step < {END}")
     chosen = plugin("pbt", ready=ROUND, share=0.25, resample=0.0)
-    async with running(tmp_path_factory.mktemp("h"), slots=2) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), slots=2, kind=Cluster) as cluster:
         axes = {"rate": RATES}
         await cluster.submit(
             "s", {"train.py": program}, axes, schedule=types.Schedule(policy=chosen)

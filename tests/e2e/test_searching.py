@@ -12,7 +12,7 @@ import pytest
 from hermesctl.errors import Refused
 from hermesctl.sdk.async_client import AsyncClient
 from hermesd.pb.hermes.v1 import types_pb2 as types
-from tests.e2e.cluster import running
+from tests.e2e.cluster import Cluster, running
 from tests.e2e.test_try_out import hermesctl
 
 PROGRAM = """
@@ -40,7 +40,7 @@ async def test_a_killed_head_proposes_nothing_twice(
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "study.yaml").write_text(STUDY)
-    async with running(tmp_path_factory.mktemp("h")) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), kind=Cluster) as cluster:
 
         async def events() -> list[dict[str, Any]]:
             _, out, _ = await hermesctl(cluster, "tail", "train", "-o", "json")

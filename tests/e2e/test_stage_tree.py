@@ -128,7 +128,7 @@ async def test_a_kill_of_everything_costs_what_was_not_saved_and_nothing_more(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    async with running(tmp_path_factory.mktemp("h"), slots=2) as cluster:
+    async with running(tmp_path_factory.mktemp("h"), slots=2, kind=Cluster) as cluster:
         await submit(cluster, log, "s", 0.05)
         for least in (FIRST // 2, FIRST + 5, 3 * SECOND):
             await cluster.until(lambda least=least: sum(trained(log).values()) > least)

@@ -40,7 +40,7 @@ async def test_nothing_is_launched_on_a_node_that_stops_and_no_run_is_lost(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     state: Path = tmp_path_factory.mktemp("h")
-    async with running(state) as cluster:
+    async with running(state, kind=Cluster) as cluster:
         study = await submit(cluster)
 
         async def under_way() -> bool:

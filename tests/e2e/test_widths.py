@@ -125,7 +125,7 @@ async def test_nothing_is_lost_by_a_kill_of_what_has_two_processes_or_is_to_have
     victims: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     """Of everything while it is being resized, and of one part when it has been."""
-    async with running(tmp_path_factory.mktemp("w"), slots=2) as cluster:
+    async with running(tmp_path_factory.mktemp("w"), slots=2, kind=Cluster) as cluster:
         await submit_elastic(cluster, logged(tmp_path / "log"))
         at_once = len(victims) > 1
 

@@ -87,7 +87,7 @@ async def test_a_trial_comes_to_the_same_whoever_is_killed_during_an_image(
 ) -> None:
     monkeypatch.setenv("HERMES_NODE_CRIU", str(held.path))
     state = tmp_path_factory.mktemp("k")
-    async with running(state, slots=1) as cluster:
+    async with running(state, slots=1, kind=Cluster) as cluster:
         study = await cluster.submit(
             "blind",
             {"train.py": PROGRAM},
