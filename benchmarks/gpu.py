@@ -280,7 +280,7 @@ class ByImage(ByDriverEmptied):
         fields = {"trial": "benchmark", "attempt": 1, "step": 0}
         source = image.Source(trainee.pid, str(work), {})
         said = image.take(
-            self.criu, source, str(kept), "image", fields, str(self.folder), lambda: None
+            self.criu, source, str(kept), "image", fields, str(self.folder), lambda _: None
         )
         self._path = str(said["path"])
 

@@ -49,6 +49,7 @@ class Spec:
     # What each of its processes finds in its environment besides, if there are several.
     ranks: list[dict[str, str]] = field(default_factory=list)
     own_files: str = ""  # the folder whose files it looks after, if that is not `cwd`
+    temporary: str = ""  # the folder for its temporary files, if it may have one of its own
 
     @property
     def files(self) -> str:
@@ -115,6 +116,7 @@ class Spec:
             moves_device_memory=fields.get("moves_device_memory", False),
             images_hold_device_memory=fields.get("images_hold_device_memory", False),
             ranks=list(fields.get("ranks", ())),
+            temporary=fields.get("temporary", ""),
         )
 
 

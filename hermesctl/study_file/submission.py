@@ -37,7 +37,7 @@ _ENVVAR_MACRO = re.compile(r"\$\{envvar:([^}]*)\}\Z")
 # What a program's result may depend on; everything else stays with the submitter.
 _TAKEN = frozenset(
     {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "USER"}
-    | {"LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "TMPDIR"}
+    | {"LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONUNBUFFERED"}
 )
 _TAKEN_PREFIXES = (
     *("TF_", "KERAS_", "XLA_", "TORCH_", "PYTORCH_", "CUDA_CACHE_", "NCCL_"),

@@ -21,7 +21,7 @@ from hermesd.core.tree import ending_at
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
-from hermesd.node.machine.environment import program_environment
+from hermesd.node.machine.environment import names_temporary, program_environment
 from hermesd.node.runner import host_link
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.runner.zygotes import Zygotes
@@ -242,4 +242,5 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
             for stage in ending_at(work.stages, work.forks)
         ],
         "socket": str(folder.socket),
+        "temporary": "" if names_temporary(work, environment) else str(folder.temporary),
     }

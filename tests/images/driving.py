@@ -14,7 +14,8 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 
 import pytest
 
@@ -43,7 +44,17 @@ def criu(folder: Path) -> str:
 
 
 class WorldTrial(Trial):
-    """A trial whose every host has a world of its own."""
+    """A trial whose every host has a world of its own, and its program a folder for temporary
+    files."""
+
+    def __init__(
+        self,
+        directory: Path,
+        argv: list[str],
+        env: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(directory, argv, env, **{"temporary": str(directory / "tmp"), **fields})
 
     pid = 0  # of the host, as it is seen from here
     python = sys.executable
@@ -171,10 +182,11 @@ def files_in(work: Path) -> dict[str, bytes]:
 
 def undisturbed(program: Program, folder: Path) -> tuple[str, dict[str, bytes]]:
     lay_out(program, folder)
-    env = environment(PYTHONHASHSEED="0")
-    done = subprocess.run(
-        argv(program), cwd=folder, env=env, capture_output=True, text=True, check=True
-    )
+    with TemporaryDirectory(prefix="hermes-") as temporary:
+        env = environment(PYTHONHASHSEED="0", TMPDIR=temporary)
+        done = subprocess.run(
+            argv(program), cwd=folder, env=env, capture_output=True, text=True, check=True
+        )
     return done.stdout, files_in(folder)
 
 

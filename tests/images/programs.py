@@ -332,6 +332,36 @@ peer = socket.socket(socket.AF_UNIX); peer.connect("s.sock")
 for step in range(60):
     peer.sendall(b"abc%d" % step); print(peer.recv(100), flush=True); rest()
 """),
+    "temporary files": python("""
+import os, tempfile
+folder, scratch = tempfile.mkdtemp(), tempfile.TemporaryFile("w+")
+named, count = tempfile.NamedTemporaryFile("w+"), os.path.join(folder, "count")
+for step in range(70):
+    before = int(open(count).read()) if step else 0
+    with open(count, "w") as file: file.write(str(before + 1))
+    os.mkdir(os.path.join(folder, str(step)))
+    if step > 2: os.rmdir(os.path.join(folder, str(step - 3)))
+    for file in (scratch, named): print(step, file=file, flush=True)
+    print(before, sorted(os.listdir(folder)), flush=True); rest()
+scratch.seek(0); print(scratch.read().split()); print(open(named.name).read().split())
+"""),
+    "temporary socket": python("""
+import multiprocessing
+with multiprocessing.Manager() as manager:
+    for step in range(50):
+        held = manager.list([step])
+        held.append(step ** 0.5); print(list(held), flush=True); rest()
+"""),
+    "temporary database": python(
+        """
+import os, sqlite3, tempfile
+db = sqlite3.connect(os.path.join(tempfile.mkdtemp(), "rows.db")); db.execute("create table t (n)")
+for step in range(40):
+    with db: db.execute("insert into t values (?)", (step,))
+    print(db.execute("select sum(n) from t").fetchone(), flush=True); rest()
+""",
+        stays=_SQLITE.replace("work/", "tmp/.*/"),
+    ),
     "fifo": python("""
 import os
 os.mkfifo("f"); fd = os.open("f", os.O_RDWR)

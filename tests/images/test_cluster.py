@@ -22,15 +22,19 @@ from tests.images.driving import criu
 
 STEPS = 250
 PROGRAM = f"""
-import argparse, random, time
+import argparse, os, random, tempfile, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--rate", type=float)
 rate = parser.parse_args().rate
 random.seed(1)
 draws = (random.random() for _ in range(10**9))
 state = 1.0
+count = os.path.join(tempfile.mkdtemp(), "count")
 with open("log.csv", "w") as log:
     for step in range({STEPS}):
+        assert step == 0 or open(count).read() == str(step)
+        with open(count, "w") as file:
+            file.write(str(step + 1))
         state *= 1 - rate * next(draws)
         print(f"loss={{state!r}}", flush=True)
         log.write(f"{{step}},{{state!r}}\\n")

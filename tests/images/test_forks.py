@@ -23,16 +23,21 @@ from tests.images.driving import WorldTrial, criu
 from tests.images.test_failures import Gate
 
 STEPS = 40
-# It saves nothing, and nobody can run it again: what it draws depends on all that it has drawn.
+# It saves nothing, and nobody can run it again: what it draws depends on all that it has drawn. It
+# counts its steps in a temporary file, too.
 PROGRAM = f"""
-import random, time
+import os, random, tempfile, time
 import trainer_shim
 
 trial = trainer_shim.attach()
 draws, rate = random.Random(1), [trial.params["rate"]]
 trainer_shim.on_change("rate", lambda value: rate.__setitem__(0, value))
+count = os.path.join(tempfile.mkdtemp(), "count")
 with open("log.csv", "w") as log:
     for step in range({STEPS}):
+        assert step == 0 or open(count).read() == str(step)
+        with open(count, "w") as file:
+            file.write(str(step + 1))
         loss = rate[0] * draws.random()
         log.write(f"{{step}},{{loss!r}}\\n")
         log.flush()

@@ -3,6 +3,9 @@ they come to the same."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from tests.images.driving import (
     wait_for_more,
 )
 from tests.images.programs import PROGRAMS, Program, python
+from tests.trainer_shim.driving import environment
 
 pytestmark = pytest.mark.image
 
@@ -68,6 +72,9 @@ def test_a_program_that_is_suspended_as_an_image_comes_to_the_same(
         "mmap",
         "fifo",
         "unix server",
+        "temporary files",
+        "temporary socket",
+        "temporary database",
         "deleted open file",
         "shared memory as a folder",
     ],
@@ -80,6 +87,42 @@ def test_a_program_that_goes_back_to_an_image_comes_to_the_same(
     trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
     assert _gone_back(trial, program, len(output) // 4) == output
     assert files_in(trial.directory / "work") == files
+
+
+SHARED = """
+import sqlite3
+table = open("../../elsewhere/table", "r+")
+database = sqlite3.connect("../../elsewhere/rows.db")
+for step in range(70):
+    table.seek(0, 2); print(step, file=table, flush=True)
+    rows = database.execute("select count(*) from rows").fetchone()
+    print(step, flush=True); rest()
+table.seek(0, 2); print(*rows, file=table)
+"""
+
+
+def test_what_it_shares_with_others_elsewhere_is_found_as_it_is_by_then(
+    tmp_path: Path, tool: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "table").touch()
+    with closing(sqlite3.connect(elsewhere / "rows.db")) as database:
+        database.execute("create table rows (blob)")
+        output = "".join(f"{step}\n" for step in range(70))
+        trial = WorldTrial(tmp_path / "t", argv(python(SHARED)), criu=tool)
+
+        def grow() -> None:
+            with database:
+                database.executemany("insert into rows values (zeroblob(?))", [(4000,)] * 200)
+
+        assert _gone_back(trial, python(SHARED), len(output) // 4, grow) == output
+    reason = [event["reason"] for event in trial.events if event["kind"] == "fidelity"][-1]
+    assert f"but not {elsewhere}/rows.db, {elsewhere}/table, on machines" in reason
+    *written, last = (elsewhere / "table").read_text().split()
+    assert len(written) > 70, "it was not set back"
+    assert list(dict.fromkeys(written)) == output.split()
+    assert last == "200", "it has not seen what others have written"
 
 
 def test_files_elsewhere_are_cut_if_a_program_that_goes_back_writes_them_and_not_if_it_adds_to_them(
@@ -96,7 +139,48 @@ def test_files_elsewhere_are_cut_if_a_program_that_goes_back_writes_them_and_not
     assert list(dict.fromkeys(added.split())) == output.split()
 
 
-def _gone_back(trial: WorldTrial, program: Program, letters: int) -> str:
+def test_a_place_for_temporary_files_that_is_not_held_is_named(tmp_path: Path, tool: str) -> None:
+    program = PROGRAMS["temporary files"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for place, said in ((elsewhere, f" but not its TMPDIR ({elsewhere})"), (".", "")):
+        trial = WorldTrial(
+            tmp_path / f"t{len(said)}",
+            argv(program),
+            environment(TMPDIR=str(place)),
+            criu=tool,
+            temporary="",
+        )
+        lay_out(program, trial.directory / "work")
+        trial.launch()
+        trial.start()
+        reason = trial.until("fidelity")["reason"]
+        trial.until("completed")
+        trial.quit()
+        held = f"images hold its processes and its working copy{said}, on machines of one kind"
+        assert reason == held
+
+
+def test_a_trial_that_is_done_has_left_no_temporary_files(tmp_path: Path, tool: str) -> None:
+    program = python("import os, tempfile; print(os.path.realpath(tempfile.mkdtemp()))")
+    trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
+    lay_out(program, trial.directory / "work")
+    trial.launch()
+    trial.start()
+    assert "its working copy and its TMPDIR" in trial.until("fidelity")["reason"]
+    trial.until("completed")
+    trial.quit()
+    made = Path(trial.output.strip())
+    assert made.parent == trial.directory / "tmp"
+    assert not made.parent.exists()
+
+
+def _gone_back(
+    trial: WorldTrial,
+    program: Program,
+    letters: int,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> str:
     """What the program prints if it is killed after it has printed so many letters more than when
     an image of it was made, and goes on from that."""
     lay_out(program, trial.directory / "work")
@@ -110,6 +194,7 @@ def _gone_back(trial: WorldTrial, program: Program, letters: int) -> str:
             if is_saved:
                 trial.suspend("checkpoint")
                 path = trial.until("suspended")["checkpoint"]["path"]
+                meanwhile()
             trial.end()
         trial.launch()
         trial.start(restore=path)

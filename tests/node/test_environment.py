@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesd.node.machine.environment import program_environment
+from hermesd.node.machine.environment import names_temporary, program_environment
 from tests.core.node_talk import WORK
 
 
@@ -34,3 +34,17 @@ def test_a_home_of_another_machine_is_none_here(tmp_path: Path, mine: dict[str, 
     assert environment(theirs, {}) == {}, "nor is one made up"
     theirs["TMPDIR"] = str(tmp_path)
     assert environment(theirs, mine) == {**mine, "TMPDIR": str(tmp_path)}
+
+
+def test_a_study_names_the_place_of_temporary_files_if_that_is_here(
+    tmp_path: Path, mine: dict[str, str]
+) -> None:
+    for theirs, is_named in (
+        ({}, False),
+        ({"TMPDIR": str(tmp_path)}, True),
+        ({"TMPDIR": "."}, True),
+        ({"TMPDIR": str(tmp_path / "gone")}, False),
+    ):
+        work = replace(WORK, program=replace(WORK.program, environment=tuple(theirs.items())))
+        made = program_environment(mine, work, {}, (), Path("/t"))
+        assert names_temporary(work, made) is is_named, theirs

@@ -25,6 +25,7 @@ SOUND: dict[str, Any] = {
     "form": "image",
     "host": {},
     "kept": {"there": ["a", "b", "b/c"], "links": {"a": "b/c"}},
+    "temporary": {"there": ["d", "e"], "links": {"d": "e"}},
     "laid_out": {"b/c": [1, 2]},
     "outside": {"/usr/bin/python3": 7},
     "written": {"/var/log/of-it": 7},
@@ -67,11 +68,12 @@ def test_whatever_a_manifest_says_it_is_refused_or_sound(
 
 
 @given(
+    st.sampled_from(["kept", "temporary"]),
     st.lists(NAMES, max_size=4),
     st.dictionaries(NAMES, st.sampled_from(["..", "../outside", "/tmp", "a", "."]), max_size=2),
 )
 def test_no_name_in_an_image_leads_out_of_the_working_copy(
-    there: list[str], links: dict[str, str]
+    which: str, there: list[str], links: dict[str, str]
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         kept, work, outside = (Path(root, name) for name in ("kept", "work", "outside"))
@@ -81,7 +83,7 @@ def test_no_name_in_an_image_leads_out_of_the_working_copy(
         (outside / "a").write_text("of somebody else's")
         files = {"there": [*there, *links], "links": links}
         with suppress(ImageError, OSError):
-            image.see_that_it_is_sound({**SOUND, "kept": files})
+            image.see_that_it_is_sound({**SOUND, which: files})
             for name in there:
                 with suppress(OSError):
                     (kept / name).parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_shim.host import zstd
+from trainer_shim import zstd
 
 assert zstd.is_here(), "wherever tests run dpkg or rpm needs it"
 

@@ -19,7 +19,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-SHARED_MEMORY = "/dev/shm"
+from trainer_shim.host.world import SHARED_MEMORY
+
 _PREFIX = "hermes-mapped-"
 _DELETED = " (deleted)"
 # Memory without a file, which the kernel shows as one: CRIU knows it.

@@ -23,19 +23,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn
 
-from trainer_shim import checkpoint_dir
+from trainer_shim import checkpoint_dir, zstd
 from trainer_shim.channel.frames import Message
-from trainer_shim.host import deleted_files, image_stream, world, zstd
-from trainer_shim.host.deleted_files import SHARED_MEMORY
+from trainer_shim.host import deleted_files, image_stream, open_files, world
 from trainer_shim.host.freeze import descendants
+from trainer_shim.host.world import SHARED_MEMORY
 from trainer_shim.rerun.workdir_baseline import scan
 
 FORM = "image"
 # In the words of whoever met it: a CRIU says it in its log.
 DISK_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-PROMISE = "images hold its processes and its working copy, on machines of one kind"
-GPU_PROMISE = "images hold its processes and its working copy, on its GPU"
-_PROCESSES, _FILES, _SEGMENTS = "processes", "files", "segments"
+_PROCESSES, _FILES, _TEMPORARY, _SEGMENTS = "processes", "files", "temporary", "segments"
 _LOG = "criu.log"
 _PAGES = "pages-"
 # CRIU at work on a terabyte would still be done; one that takes longer hangs.
@@ -59,6 +57,7 @@ _SAID: Mapping[str, type] = {
 # What it says of files elsewhere, each by a number.
 _OUTSIDE = ("outside", "written", "databases")
 TAKEN = "the number of a process of it is taken here"
+_WRITE_LOCK = re.compile(r"lock:.* WRITE ")
 _IO_URING = "anon_inode:[io_uring]"
 _PEER = "it is connected to a program outside of the trial"
 # What CRIU says of what it cannot hold, in other words.
@@ -95,12 +94,14 @@ class NotHere(ImageError):
 
 @dataclass(frozen=True)
 class Source:
-    """What an image is taken of: the root of a process tree, the folder that it works in, and the
-    files that were laid out there before it began: size and time of change, by name."""
+    """What an image is taken of: the root of a process tree, the folder that it works in, the files
+    that were laid out there before it began (size and time of change, by name), and the folder of
+    its temporary files, if that is its own."""
 
     pid: int
     folder: str
     laid_out: Mapping[str, list[int]]
+    temporary: str = ""
 
 
 def features() -> list[str]:
@@ -149,6 +150,11 @@ def _lacking_files(sizes: Mapping[str, int], may_have_grown: bool) -> Iterator[s
             yield f"{path} of {size} bytes (it has {found})"
 
 
+def not_held(manifest: Mapping[str, Any]) -> list[str]:
+    """The files elsewhere that the program had open to write."""
+    return sorted({*manifest.get("written", ()), *manifest.get("appended", ())})
+
+
 def read(path: str) -> dict[str, Any]:
     """What the manifest of the image at `path` says. Raises ImageError, OSError."""
     try:
@@ -170,13 +176,11 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
     for name, kind in _SAID.items():
         if not isinstance(manifest.get(name), kind):
             raise ImageError(f"its manifest does not say {name}")
-    clocks, kept = manifest["clocks"], manifest["kept"]
-    there, links = kept.get("there"), kept.get("links")
+    clocks, temporary = manifest["clocks"], manifest.get("temporary")
     stamps, folders = list(manifest["laid_out"].values()), manifest.get("shared_folders", [])
     if not (
-        _are(str, there, list)
-        and _are(str, links, dict)
-        and all(_are(str, kept.get(name, []), list) for name in ("folders", "fifos"))
+        _tells_files(manifest["kept"])
+        and (temporary is None or _tells_files(temporary))
         and _are(str, manifest["features"], list)
         and all(_are(int, manifest.get(name, {}), dict) for name in _OUTSIDE)
         and all(_are(str, names, list) for names in (folders, manifest.get("appended", [])))
@@ -188,10 +192,24 @@ def see_that_it_is_sound(manifest: Mapping[str, Any]) -> None:
         and _is_plain(manifest["directory"].lstrip(os.sep))
     ):
         raise ImageError("its manifest says what no host has written")
-    above = {folder for name in there for folder in _above(name)}
-    wrong = [name for name in (*there, *links, *folders) if not _is_plain(name)]
-    if wrong or not above.isdisjoint(links):
-        raise ImageError(f"it has files outside of its folder: {(wrong or sorted(links))[0][:80]}")
+    shared = {"there": folders, "links": {}}
+    for kept in (manifest["kept"], shared, *([] if temporary is None else [temporary])):
+        there, links = kept["there"], kept["links"]
+        above = {folder for name in there for folder in _above(name)}
+        wrong = [name for name in (*there, *links) if not _is_plain(name)]
+        if wrong or not above.isdisjoint(links):
+            told = (wrong or sorted(links))[0][:80]
+            raise ImageError(f"it has files outside of its folder: {told}")
+
+
+def _tells_files(kept: Any) -> bool:
+    """Whether this is what `_keep_files` says, as far as its kinds go."""
+    return (
+        isinstance(kept, dict)
+        and _are(str, kept.get("there"), list)
+        and _are(str, kept.get("links"), dict)
+        and all(_are(str, kept.get(name, []), list) for name in ("folders", "fifos"))
+    )
 
 
 def _are(kind: type, values: Any, holder: type) -> bool:
@@ -231,12 +249,12 @@ def take(
     id: str,
     fields: Mapping[str, Any],
     scratch: str,
-    dumped: Callable[[], None],
+    dumped: Callable[[list[str]], None],
 ) -> Message:
     """Write an image of a stopped tree as checkpoint `id`; what a checkpoint's end says.
 
-    `dumped` is called when the program may go on. This process's umask is changed. Raises
-    ImageError, OSError.
+    `dumped` is called when the program may go on, with what it writes to and the image does not
+    hold. This process's umask is changed. Raises ImageError, OSError.
     """
     os.umask(0o077)  # memory may hold secrets
     builder = checkpoint_dir.Builder(checkpoints, id)
@@ -247,24 +265,32 @@ def take(
         with _named(source.pid):
             _dump(criu, source.pid, processes, scratch)
             outside = _outside(source.pid, str(fields.get("directory", source.folder)))
+            open_files.forget_sizes(os.path.join(processes, open_files.NAME), outside["appended"])
             databases = _databases(source.pid)
-            files = _keep_files(source, os.path.join(builder.partial, _FILES))
+            files, temporary = (
+                _keep_files(folder, laid_out, os.path.join(builder.partial, name))
+                for folder, laid_out, name in (
+                    (source.folder, source.laid_out, _FILES),
+                    (source.temporary, {}, _TEMPORARY),
+                )
+            )
             segments = os.path.join(builder.partial, _SEGMENTS)
             folders = _keep_segments(source.pid, segments, is_own=os.path.ismount(scratch))
-        dumped()
+        dumped(not_held(outside))
         _compress(builder, processes)
         builder.adopt()
         said = {"form": FORM, "features": features(), "clocks": clocks, **outside}
         said |= {"kept": files, "laid_out": source.laid_out, "databases": databases}
-        said |= {"shared_folders": folders}
+        said |= {"shared_folders": folders, "temporary": temporary}
         return builder.finish({**fields, **said})
 
 
 def bring_back(
-    criu: str, path: str, ends: Mapping[str, int], folder: str, scratch: str
+    criu: str, path: str, ends: Mapping[str, int], folder: str, scratch: str, temporary: str = ""
 ) -> NoReturn:
     """Become the CRIU that restores the tree of the image at `path`, stopped, as a child of this
-    process's parent, with these open files in the place of those outside of it that it had.
+    process's parent, with these open files in the place of those outside of it that it had, and
+    its files in these folders.
 
     When that has failed, `why_not` tells why. Raises ImageError, OSError.
     """
@@ -272,6 +298,9 @@ def bring_back(
     image_stream.begin(os.path.join(path, _PROCESSES))  # it is ready when all is verified
     manifest = checkpoint_dir.verify(path)
     _return_files(os.path.join(path, _FILES), manifest["kept"], folder)
+    if temporary and (kept := manifest.get("temporary")) is not None:
+        os.makedirs(temporary, mode=0o700, exist_ok=True)
+        _return_files(os.path.join(path, _TEMPORARY), kept, temporary)
     _return_segments(os.path.join(path, _SEGMENTS), manifest.get("shared_folders", []))
     for written, size in manifest.get("written", {}).items():
         if os.path.getsize(written) > size:  # it goes on writing from there
@@ -342,20 +371,23 @@ def _reason(log: str) -> str:
     return f"CRIU: {errors[0]}" if errors else ""
 
 
-# The files of the working copy.
+# The files of the working copy, and temporary ones.
 
 
-def _keep_files(source: Source, kept: str) -> dict[str, Any]:
-    """Copy what the program has made or changed there; what all is there, and where links lead."""
-    there = scan(source.folder)
+def _keep_files(folder: str, laid_out: Mapping[str, list[int]], kept: str) -> dict[str, Any] | None:
+    """Copy what the program has made or changed there; what all is there, and where links lead.
+    None without a folder."""
+    if not folder:
+        return None
+    there = scan(folder)
     links, fifos = {}, []
     for name, stamp in there.items():
-        path = os.path.join(source.folder, name)
+        path = os.path.join(folder, name)
         if os.path.islink(path):
             links[name] = os.readlink(path)
         elif stamp and stat.S_ISFIFO(os.stat(path).st_mode):
             fifos.append(name)
-        elif stamp and stamp[:2] != source.laid_out.get(name) and os.path.isfile(path):
+        elif stamp and stamp[:2] != laid_out.get(name) and os.path.isfile(path):
             target = os.path.join(kept, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy2(path, target)
@@ -364,7 +396,7 @@ def _keep_files(source: Source, kept: str) -> dict[str, Any]:
 
 
 def _return_files(kept: str, files: Mapping[str, Any], folder: str) -> None:
-    """Have the working copy as it was: what has come since goes, what has changed is put back."""
+    """Have a folder as it was: what has come since goes, what has changed is put back."""
     there, links = set(files["there"]), files["links"]
     folders, fifos = set(files.get("folders", there)), set(files.get("fifos", ()))
     for name in sorted(scan(folder), reverse=True):  # what lies in a folder before the folder
@@ -449,19 +481,26 @@ def _return_segments(kept: str, folders: Iterable[str]) -> None:
 
 def _outside(root: int, directory: str) -> dict[str, Any]:
     """The files that the processes of a tree have mapped or open, by how it finds them again: those
-    of `outside` only with the same size, such as its interpreter, libraries and data; those of
-    `written`, which it only writes to, cut to it; those of `appended`, where others may write, too,
-    as they are. Not those in the trial's own directory, nor in shared memory."""
+    of `outside` only with the same size, such as its interpreter, libraries and data, and a
+    database amid a change; those of `written`, which it only writes to, cut to it; those of
+    `appended`, where others may write, too, as they are. Not those in the trial's own directory,
+    nor in shared memory."""
     same: set[str] = set()
     written: set[str] = set()
     appended: set[str] = set()
+    changing: set[str] = set()
     for pid in _tree(root):
         same |= _mapped(pid)
-        for path, flags in _opened(pid):
-            if flags & os.O_ACCMODE != os.O_WRONLY:
-                same.add(path)
+        for path, use in _opened(pid):
+            if use.mode == os.O_RDWR and use.is_locked:
+                changing.add(path)
+            elif use.mode == os.O_RDWR or (use.mode == os.O_WRONLY and use.adds):
+                appended.add(path)
             else:
-                (appended if flags & os.O_APPEND else written).add(path)
+                (written if use.mode == os.O_WRONLY else same).add(path)
+    appended -= changing
+    same = (same | changing) - appended
+    written -= same | appended
     own = (directory + os.sep, SHARED_MEMORY + os.sep, "/proc/", "/sys/", "/dev/")
 
     def sizes(paths: Iterable[str]) -> dict[str, int]:
@@ -471,11 +510,10 @@ def _outside(root: int, directory: str) -> dict[str, Any]:
             if path.startswith("/") and not path.startswith(own) and os.path.isfile(path)
         }
 
-    cut = written - appended
     return {
-        "outside": sizes((same | written) - cut),
-        "written": sizes(cut),
-        "appended": list(sizes(appended - same - written)),
+        "outside": sizes(same),
+        "written": sizes(written),
+        "appended": list(sizes(appended)),
     }
 
 
@@ -506,12 +544,26 @@ def _mapped(pid: int) -> set[str]:
     return set()
 
 
-def _opened(pid: int) -> Iterator[tuple[str, int]]:
+@dataclass(frozen=True)
+class _Use:
+    """How a process has a file open."""
+
+    #: O_RDONLY or another.
+    mode: int
+    #: Only to its end.
+    adds: bool
+    #: For others, while this one writes.
+    is_locked: bool
+
+
+def _opened(pid: int) -> Iterator[tuple[str, _Use]]:
     """What a process has open, as `_mapped` gives it, and how."""
     with contextlib.suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):  # closed, or not to be read
                 path = os.readlink(f"/proc/{pid}/fd/{number}")
                 with open(f"/proc/{pid}/fdinfo/{number}") as file:
-                    flags = next(line for line in file if line.startswith("flags:"))
-                yield path, int(flags.split()[1], 8)
+                    said = file.read()
+                flags = int(said.partition("flags:")[2].split()[0], 8)
+                is_locked = any(map(_WRITE_LOCK.match, said.splitlines()))
+                yield path, _Use(flags & os.O_ACCMODE, bool(flags & os.O_APPEND), is_locked)

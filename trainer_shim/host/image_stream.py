@@ -17,7 +17,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from trainer_shim.host import zstd
+from trainer_shim import zstd
 from trainer_shim.host.freeze import die_with_parent
 
 # Where CRIU looks for it, in the folder that it is given for its images.

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from trainer_shim import file_moves
 from trainer_shim.channel.frames import FrameConnection, Message
 from trainer_shim.channel.page import ControlPage
 from trainer_shim.channel.pipes import pipe_pair
@@ -28,13 +29,15 @@ from trainer_shim.spec import Spec
 
 # Of the time that a program trains, images taken meanwhile may cost this part.
 _SHARE = 0.01
+_TMPDIR = "TMPDIR"
+_MOST_NAMED = 3  # files, of those that are not held
 # The kernel's PID_MAX_LIMIT.
 _LAST_PID = 1 << 22
 Tell = Callable[[Message], None]
 
 
 class WorkingChild:
-    """A fork of the host that does `work`; it says {"dumped": true}, then {"done": ...} or
+    """A fork of the host that does `work`; it says {"dumped": ...}, then {"done": ...} or
     {"error": ..., "broken": ...}, unless it has become another program."""
 
     def __init__(self, work: Callable[[Tell], Message], fork: Callable[[], int] = os.fork) -> None:
@@ -78,6 +81,9 @@ class Images:
         self._spec = spec
         self._child: WorkingChild | None = None
         self._laid_out: Mapping[str, list[int]] = {}
+        self._temporary = ""  # the folder of the program's temporary files, if that is its own,
+        self._shown = ""  # and where the program finds it
+        self._not_held: list[str] = []  # files elsewhere that it was seen to write
         self._asked_at = self._rests_until = 0.0
         self._until = math.inf
         #: A folder that is lost with the trial's world; None without one.
@@ -109,7 +115,11 @@ class Images:
     def serve_others(self, level: str) -> bool:
         """Whether another trial could go on from such an image, too: in the machine's own
         namespaces its folder cannot be where this one's was."""
-        return self.serve(level) and self.memory is not None and os.path.ismount(self.memory)
+        return self.serve(level) and self._is_in_world
+
+    @property
+    def _is_in_world(self) -> bool:
+        return self.memory is not None and os.path.ismount(self.memory)
 
     def keep(self, level: str) -> bool:
         """Whether an image is as good as a checkpoint that promises `level`."""
@@ -126,7 +136,16 @@ class Images:
     @property
     def promised(self) -> str:
         """What an image holds, and where."""
-        return image.GPU_PROMISE if self._spec.gpu else image.PROMISE
+        spec, held = self._spec, "its processes and its working copy"
+        named = os.path.realpath(os.path.join(spec.cwd, spec.env.get(_TMPDIR, "/tmp")))
+        if self._temporary:
+            held = "its processes, its working copy and its TMPDIR"
+        not_held = self._not_held[:_MOST_NAMED]
+        if not self._temporary and not f"{named}/".startswith(f"{os.path.realpath(spec.cwd)}/"):
+            not_held = [f"its TMPDIR ({named})", *not_held]
+        if not_held:
+            held += f" but not {', '.join(not_held)}"
+        return f"images hold {held}, on {'its GPU' if spec.gpu else 'machines of one kind'}"
 
     @property
     def is_due(self) -> bool:
@@ -140,41 +159,80 @@ class Images:
         """Where the child at work is heard."""
         return self._child.fd if self._child is not None else None
 
-    def lay_out(self) -> None:
-        """The program begins: what lies in its folder now is not its own."""
-        if self.work:
-            world.number_high()
-            self._laid_out = {name: stamp[:2] for name, stamp in scan(self._spec.cwd).items()}
+    def lay_out(self, is_anew: bool) -> Mapping[str, str]:
+        """The program begins: what lies in its folder now is not its own. What it finds in its
+        environment besides."""
+        if not self.work:
+            return {}
+        world.number_high()
+        self._laid_out = {name: stamp[:2] for name, stamp in scan(self._spec.cwd).items()}
+        if is_anew:
+            self.clear()
+        return self._own_temporary()
+
+    def _own_temporary(self) -> Mapping[str, str]:
+        """Have a folder for the program's temporary files where they can be held."""
+        folder = self._spec.temporary
+        try:
+            if not folder:
+                return {}
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            self._shown = world.short_path(folder, self._is_in_world)
+        except OSError:  # the program has what others have
+            return {}
+        self._temporary = folder
+        return {_TMPDIR: self._shown}
+
+    def clear(self) -> None:
+        """Remove the program's temporary files: it has come to its end, or begins anew."""
+        if self._spec.temporary:
+            file_moves.remove_tree(self._spec.temporary)
+
+    def close(self) -> None:
+        """End what is being worked on, and what others in this world would find of it."""
+        self.give_up()
+        if os.path.islink(self._shown):
+            os.unlink(self._shown)
 
     def take(self, pid: int, id: str, fields: Mapping[str, Any]) -> int:
         """Begin to write an image of the stopped tree below `pid`; the child's process id."""
-        spec, memory, source = self._spec, self.memory, Source(pid, self._spec.cwd, self._laid_out)
+        spec, memory = self._spec, self.memory
+        source = Source(pid, spec.cwd, self._laid_out, self._temporary)
         assert memory is not None
         self.id = id
 
         said = {**fields, "directory": self._shown_at}
 
         def work(tell: Tell) -> Message:
-            def dumped() -> None:
-                tell({"dumped": True})
+            def dumped(not_held: list[str]) -> None:
+                tell({"dumped": not_held})
 
             return image.take(spec.criu, source, spec.checkpoints, id, said, memory, dumped)
 
         return self._begin(work)
 
-    def bring_back(self, path: str, ends: Mapping[str, int], manifest: Mapping[str, Any]) -> int:
-        """Begin to restore the image at `path`; the child's process id. Raises OSError."""
-        spec, memory = self._spec, self.memory
-        assert memory is not None
+    def expect(self, manifest: Mapping[str, Any]) -> None:
+        """What is to be brought back finds its folders where they were. Raises NotHere."""
+        spec = self._spec
         self._laid_out, self._shown_at = manifest["laid_out"], manifest["directory"]
+        self._not_held = image.not_held(manifest)
         try:
             world.show(spec.directory, self._shown_at)
+            if manifest.get("temporary") is not None and spec.temporary:
+                self._temporary = spec.temporary
+                there = os.path.join(self._shown_at, os.path.basename(spec.temporary))
+                self._shown = world.short_path(there, self._is_in_world)
         except OSError as error:
             raise NotHere(f"{self._shown_at} cannot be where it was: {error.strerror}") from None
 
+    def bring_back(self, path: str, ends: Mapping[str, int], manifest: Mapping[str, Any]) -> int:
+        """Begin to restore the image at `path`, which is expected; the child's process id."""
+        spec, memory = self._spec, self.memory
+        assert memory is not None
+
         def work(tell: Tell) -> Message:
             enter_cgroup(spec.cgroup_work)
-            image.bring_back(spec.criu, path, ends, spec.cwd, memory)
+            image.bring_back(spec.criu, path, ends, spec.cwd, memory, self._temporary)
 
         pid = self._begin(work, lambda: world.fork(manifest.get("clocks")))
         self._until = self._asked_at + image.LIMIT_SECONDS
@@ -190,6 +248,8 @@ class Images:
         if self._child is None:
             return []
         said = self._child.words()
+        for word in said:
+            self._not_held = word.get("dumped", self._not_held)
         if said:
             self.cost(boottime() - self._asked_at)
         return said

@@ -142,7 +142,7 @@ class LiveTrial(ABC):
 
     def close(self) -> None:
         """Kill what is left and close the files."""
-        self.images.give_up()
+        self.images.close()
         self.device_memory.forget()
         self.group.kill()
         self.log.close()

@@ -89,10 +89,10 @@ class Supervisor(LiveTrial):
             return None
         if restore is not None:
             self.output.hold_back()
-        self.images.lay_out()
+        found = self.images.lay_out(is_anew=restore is None)
         memory = self.images.memory
         environments = self.ranks.environments()
-        first = self.spec.first(environments)
+        first = self.spec.first(environments or [found])
         forked = fork_worker(first, attempt, restore, limit, cores, self.output, memory)
         if isinstance(forked, ProgramLaunch):
             return forked
@@ -110,6 +110,7 @@ class Supervisor(LiveTrial):
             if why := image.misfit(manifest, self.spec.directory, self.spec.gpu):
                 raise NotHere(why)
             self._see_that_it_can_be_this_trial(manifest)
+            self.images.expect(manifest)
             self.run.revive(manifest["host"]["run"])
             self.device_memory.arrives(manifest.get("away", ()))
             self._arrival = arrival = Arrival(manifest["host"], self.output, self.images.memory)
@@ -195,7 +196,10 @@ class Supervisor(LiveTrial):
 
     def hear_image(self) -> None:
         """What the child that works on an image says."""
+        before = self.images.promised
         for word in self.images.words():
+            if self.images.promised != before:
+                self.run.say_fidelity()
             self._heard_image(word)
 
     def tool_ended(self, pid: int, status: int) -> bool:
@@ -567,6 +571,8 @@ class Supervisor(LiveTrial):
             outcome["detail"] += f": {line}" if line else ""
             if outcome["exit_code"] == _USAGE_STATUS and not run.step and _USAGE.search(line):
                 outcome["error_kind"] = "usage"
+        if outcome["kind"] == "completed":
+            self.images.clear()
         self.phase = "ended"
         self.emit(**outcome)
 

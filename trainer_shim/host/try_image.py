@@ -57,7 +57,7 @@ def _take_and_bring_back(
         os.kill(source.pid, signal.SIGSTOP)
         os.waitpid(source.pid, os.WUNTRACED)
     fields = {"trial": "none", "attempt": 1, "step": 0}
-    path = image.take(criu, source, checkpoints, "image", fields, memory, lambda: None)["path"]
+    path = image.take(criu, source, checkpoints, "image", fields, memory, lambda _: None)["path"]
     os.kill(source.pid, signal.SIGKILL)
     os.waitpid(source.pid, 0)
     restorer = os.fork()

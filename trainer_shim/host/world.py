@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import hashlib
 import math
 import os
 import time
@@ -22,6 +24,9 @@ CLOCKS = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
 Clocks = Mapping[str, float]  # in seconds
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC = 2, 4, 4096, 16384
 _LAST_PID = "/proc/sys/kernel/ns_last_pid"
+SHARED_MEMORY = "/dev/shm"
+# The path of a Unix socket has at most 107 bytes, and libraries take long names for theirs.
+_SHORT_BYTES = 64
 
 
 def is_root() -> bool:
@@ -51,6 +56,21 @@ def show(directory: str, place: str) -> None:
     if os.path.realpath(directory) != os.path.realpath(place):
         os.makedirs(place, exist_ok=True)
         _mount(directory, place, "", _MS_BIND | _MS_REC, "")
+
+
+def short_path(folder: str, is_own: bool) -> str:
+    """A path of the folder that leaves room for the names of sockets: its own, or that of a link in
+    the shared memory of a world that `is_own`, the same in every world. Raises OSError."""
+    if len(os.fsencode(folder)) <= _SHORT_BYTES:
+        return folder
+    if not is_own:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), folder)
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    link = os.path.join(SHARED_MEMORY, f"tmp-{name}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(link)
+    os.symlink(folder, link)
+    return link
 
 
 def fork(shown: Clocks | None = None) -> int:

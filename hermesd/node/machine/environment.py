@@ -14,6 +14,7 @@ from hermesd.node.machine.accounts import UnixAccount, own
 # Says to which trial's directory a process belongs, or to which node's: it is found again by
 # this when everybody who knew its number is dead.
 OWNER = "HERMES_OWNER"
+_TMPDIR = "TMPDIR"
 # What any program may need to find its home, its language and the outside world.
 _PASSED = frozenset(
     {
@@ -26,7 +27,7 @@ _PASSED = frozenset(
         "SHELL",
         "SSL_CERT_DIR",
         "SSL_CERT_FILE",
-        "TMPDIR",
+        _TMPDIR,
         "TZ",
         "USER",
         "VIRTUAL_ENV",
@@ -43,7 +44,7 @@ _PASSED = frozenset(
 
 
 # These say where the daemon's own account has its files, and who it is.
-_ONES_OWN = frozenset({"HOME", "LOGNAME", "SHELL", "TMPDIR", "USER", "XDG_CACHE_HOME"})
+_ONES_OWN = frozenset({"HOME", "LOGNAME", "SHELL", _TMPDIR, "USER", "XDG_CACHE_HOME"})
 
 
 def passed(mine: Mapping[str, str], *prefixes: str) -> dict[str, str]:
@@ -77,6 +78,12 @@ def program_environment(
     return env
 
 
+def names_temporary(work: Work, env: Mapping[str, str]) -> bool:
+    """Whether a study says itself where its program's temporary files are, in this environment."""
+    named = dict(work.program.environment).get(_TMPDIR)
+    return named is not None and env.get(_TMPDIR) == named
+
+
 def as_if(mine: Mapping[str, str], account: UnixAccount) -> dict[str, str]:
     """The daemon's environment, as it would be if the daemon were this account's."""
     if account.is_own:
@@ -98,7 +105,7 @@ def _may_write(path: str, account: UnixAccount) -> bool:
 def _see_to_folders(env: dict[str, str], mine: Mapping[str, str], account: UnixAccount) -> None:
     """What the submitter has as home and for temporary files, where it can be written here; else
     what the node daemon has: the submitter may be of another machine."""
-    for name, goes_with in (("HOME", ("USER", "LOGNAME")), ("TMPDIR", ())):
+    for name, goes_with in (("HOME", ("USER", "LOGNAME")), (_TMPDIR, ())):
         if name in env and not _may_write(env[name], account):
             for each in (name, *goes_with):
                 env.pop(each, None)

@@ -23,7 +23,7 @@ from hermesd.logs import get_logger
 from hermesd.node.frames import Frame
 from hermesd.node.machine.accounts import UnixAccount, as_owner
 from hermesd.node.machine.conda import NoConda
-from hermesd.node.machine.environment import program_environment
+from hermesd.node.machine.environment import names_temporary, program_environment
 from hermesd.node.machine.requirement_watch import reason_against
 from hermesd.node.machine.venvs import NotMade
 from hermesd.node.reasons import Foreseen
@@ -208,6 +208,7 @@ def _spec(
         "moves_device_memory": context.rack.parks(assignment.launch.devices),
         "images_hold_device_memory": context.rack.are_imaged(assignment.launch.devices),
         "ranks": ranks,
+        "temporary": "" if names_temporary(work, env) else str(folder.temporary),
     }
 
 

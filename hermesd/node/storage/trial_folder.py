@@ -74,6 +74,8 @@ class TrialFolder:
         self.journal = trials.with_name("runs") / trial
         self._sockets = sockets
         self.work = self.path / "work"
+        # Its program's TMPDIR, where it may have one of its own.
+        self.temporary = self.path / "tmp"
         # Files of the working copy that outlive it.
         self.keep = self.path / "keep"
         self.checkpoints = self.path / "checkpoints"
