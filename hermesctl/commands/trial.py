@@ -32,6 +32,7 @@ from hermesctl.render.tables import (
     cell,
     facts_table,
     left_text,
+    param_text,
     params_text,
     state_cell,
     step_text,
@@ -428,7 +429,7 @@ def trial_view(
     to, the first of them first.
     """
     trial = detail.trial
-    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal)
+    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal, detail.pids)
     if len(family) > 1:
         facts.append(("lineage", _lineage(family)))
     if device_use:
@@ -456,7 +457,9 @@ def _last_output_heading(trial: str, lines: int) -> Text:
     return heading
 
 
-def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str]]:
+def _facts(
+    trial: Trial, cpu_over_time: str, signal: str, pids: Sequence[int]
+) -> list[tuple[str, str]]:
     metrics = ", ".join(map(_metric_text, trial.metrics))
     # Only of the metric that ranks it is known which value is best.
     ranking = next((m.name for m in trial.metrics if m.best is not None), "metric")
@@ -486,6 +489,7 @@ def _facts(trial: Trial, cpu_over_time: str, signal: str) -> list[tuple[str, str
         ("quantum", quantum_text(trial.quantum) if trial.quantum else "-"),
         ("milestone", f"{trial.milestone_percent:g} %" if trial.milestone_percent else "-"),
         ("kept", kept),
+        ("pid", ", ".join(map(str, pids)) or "-"),
         ("fidelity", f"{fidelity}: {trial.fidelity_reason}" if trial.fidelity_reason else fidelity),
         *_origin(trial),
         ("checkpoint", saved),
@@ -556,7 +560,7 @@ def _lineage(family: Sequence[Trial]) -> str:
     names = varying(family)
     begins = [f"to step {each.forked_at_step}" for each in family[1:]]
     return "; ".join(
-        f"{each.id} {until}: {params_text(each.params, names)}"
+        f"{each.id} {until}: {' '.join(f'{name}={param_text(each, name)}' for name in names)}"
         for each, until in zip(family, [*begins, "since"], strict=True)
     )
 

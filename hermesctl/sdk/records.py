@@ -495,6 +495,8 @@ class TrialDetail:
     usage: tuple[Usage, ...]
     #: Says if trials parked on its node, it among them, take more memory than they should.
     parked_memory: str = ""
+    #: Its training processes as their node numbers them, as far as is known.
+    pids: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"<TrialDetail of {self.trial!r}>"

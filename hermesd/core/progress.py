@@ -71,7 +71,7 @@ def started(trial: Trial, event: RunStarted, tier: Tier | None, now: Time) -> Tr
         trial = back_at(trial, event.step)
     return replace(
         trial,
-        run=replace(run, started=True),
+        run=replace(run, started=True, begun=event.step),
         phase=Phase.RUNNING if trial.phase is Phase.STARTING else trial.phase,
         costs=costs,
         use=use,
@@ -88,6 +88,7 @@ def reported(
 ) -> Trial:
     """Progress on a device; `corrections` are those of devices that differ from their kind."""
     gained = event.step - trial.step
+    begun = trial.run.begun if trial.run is not None else 0
     step_seconds, paces, run = trial.step_seconds, trial.paces, trial.run
     # An iteration may take longer than its host waits before it tells what a silent program uses.
     seconds = event.busy_seconds + (run.silent_seconds if run is not None else 0.0)
@@ -99,6 +100,7 @@ def reported(
         busy_seconds=trial.use.busy_seconds + event.busy_seconds,
         cpu_seconds=trial.use.cpu_seconds + event.cpu_seconds,
         examples=trial.use.examples + event.examples,
+        steps=trial.use.steps + max(0, event.step - max(trial.step, begun)),
         memory_bytes=max(trial.use.memory_bytes, event.memory_bytes),
         device_memory_bytes=max(trial.use.device_memory_bytes, event.device_memory_bytes),
     )

@@ -188,6 +188,8 @@ class Use:
     overhead_seconds: float = 0.0
     cpu_seconds: float = 0.0
     examples: int = 0
+    #: The iterations that these reports were about, those trained twice counted twice.
+    steps: int = 0
     #: The most that its processes were seen to hold.
     memory_bytes: int = 0
     #: The most that was seen to be taken on its devices.
@@ -291,8 +293,9 @@ class Run:
     silent_seconds: float = 0.0
     #: Of the checkpoint that it was launched from; 0 if from none of its node.
     restored_step: int = 0
-    #: It was heard to have begun.
+    #: It was heard to have begun, at the step `begun`.
     started: bool = False
+    begun: int = 0
     #: Since when it has come to no step, if that is far too long.
     stalled_since: Time | None = None
     #: Its pace was measured since it was last compared with that on other devices.

@@ -45,7 +45,9 @@ log = get_logger()
 USAGE_SECONDS = 5.0
 
 
-async def tell_usage(rack: Rack, link: Link, driver: MachineDriver, disk: DiskBudget) -> None:
+async def tell_usage(
+    rack: Rack, link: Link, driver: MachineDriver, disk: DiskBudget, runners: TrialRunners
+) -> None:
     """Measure for as long as this task lives. For devices without memory of their own it is what
     the run there said that it takes."""
     while True:
@@ -65,7 +67,15 @@ async def tell_usage(rack: Rack, link: Link, driver: MachineDriver, disk: DiskBu
                 )
                 for name, use in uses.items()
             ]
-            told = pb.UsageReport(devices=devices, warnings=rack.warnings(), disk=disk.usage())
+            told = pb.UsageReport(
+                devices=devices,
+                warnings=rack.warnings(),
+                disk=disk.usage(),
+                processes=[
+                    pb.TrialProcesses(trial=trial, pids=pids)
+                    for trial, pids in runners.pids().items()
+                ],
+            )
             driver.outbox.urge(pb.AttachRequest(usage=told))
         await asyncio.sleep(USAGE_SECONDS)
 
@@ -161,7 +171,7 @@ class NodeLoop:
         tasks.create_task(self._availability.keep())
         tasks.create_task(self._link.run(head))
         tasks.create_task(self._requirements.run())
-        tasks.create_task(tell_usage(self._rack, self._link, driver, disk))
+        tasks.create_task(tell_usage(self._rack, self._link, driver, disk, runners))
         tasks.create_task(disk.measure())
         ready()
         if (seconds := await departure.wait(stop, soon)) is not None:

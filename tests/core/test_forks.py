@@ -58,7 +58,9 @@ def test_it_waits_for_the_checkpoint_and_then_goes_on_from_it() -> None:
     assert fork.step == 9
     assert fork.curve == parent.curve, "it has learned what its parent had by then"
     assert (fork.fidelity, fork.framework) == (parent.fidelity, parent.framework)
-    book.tell(started("s/1#1"), completed("s/1#1", 20))
+    book.tell(started("s/1#1", 9), reported("s/1#1", 12, [0.1] * 3, examples=96))
+    assert (book.trial("s/1").use.steps, parent.use.steps) == (3, 9), "each by its own reports"
+    book.tell(completed("s/1#1", 20))
     assert book.trial("s/1").phase is Phase.COMPLETED
     assert book.trial().step == 12, "its parent is as it was"
 

@@ -49,6 +49,37 @@ async def test_a_trial_runs_reports_and_completes(head: World, node: Node) -> No
     assert got.trials[0].state == types.TRIAL_STATE_COMPLETED
 
 
+async def test_what_was_trained_twice_makes_no_trial_faster(head: World, node: Node) -> None:
+    """Its process is lost at the second step, and it begins anew."""
+    await head.submit(spec(ONE))
+    launch = await node.start()
+    await node.report(launch, 1, [0.5, 0.25])
+    lost = node_pb2.RunFailed(trial=launch.trial, attempt=launch.attempt, error_kind="lost")
+    await node.say(run_failed=lost)
+    again = await node.start()
+    await node.report(again, 1, [0.5, 0.25])
+    await node.settle()
+    trial = await head.trial("digits/1")
+    assert (trial.step, trial.attempt) == (2, 2)
+    assert trial.examples_per_second == pytest.approx(128)
+
+
+async def test_a_trial_that_a_node_has_is_told_with_its_processes(head: World, node: Node) -> None:
+    await head.submit(spec({"lr": {"values": [1.0, 2.0]}}))
+    await node.start()
+    processes = [
+        node_pb2.TrialProcesses(trial="digits/1", pids=[17, 18]),
+        node_pb2.TrialProcesses(trial="digits/2", pids=[19]),  # the node is behind
+    ]
+    await node.say(usage=node_pb2.UsageReport(processes=processes))
+    await node.settle()
+    found = [
+        (await head.control.GetTrial(pb.GetTrialRequest(trial=trial))).pids
+        for trial in ("digits/1", "digits/2")
+    ]
+    assert [list(pids) for pids in found] == [[17, 18], []]
+
+
 async def test_a_curve_tells_how_busy_the_device_was_while_the_trial_had_it(
     head: World, node: Node
 ) -> None:

@@ -327,6 +327,11 @@ def test_a_trial_that_is_parked_beyond_the_memory_for_it_says_so() -> None:
     assert f"\nparked       {words}\n" in shown(trial_view(record(TrialDetail, answer))) + "\n"
 
 
+def test_the_processes_of_a_trial_are_shown() -> None:
+    answer = pb.GetTrialResponse(trial=trial(1, attempt=1), pids=[4711, 4712])
+    assert "\npid          4711, 4712\n" in shown(trial_view(record(TrialDetail, answer)))
+
+
 def test_nothing_is_said_of_what_a_trial_took_that_never_ran() -> None:
     view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=trial(1)))))
     for word in ("attempts", "device time", "speed", "memory", "CPU"):

@@ -26,6 +26,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
+from hermesd.node import loop
 from hermesd.node.daemon import AlreadyRunning, run_node, untested_frameworks
 from hermesd.node.machine import processes
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -295,6 +296,20 @@ async def test_a_program_that_prints_a_lot(head: Head, node: Node, launch: Launc
     folder = node.config.state_dir / "trials" / "digits" / "1"
     written = sum(path.stat().st_size for path in folder.glob("output.log*"))
     assert written <= 65 << 20
+
+
+async def test_the_head_is_told_which_processes_are_a_trial_s(
+    head: Head, node: Node, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "USAGE_SECONDS", 0.1)
+    run = await running()
+    pid = worker_of(node)[1]
+
+    def is_told() -> bool:
+        told = {each.trial: list(each.pids) for each in head.usage[-1].processes}
+        return told == {run.trial: [pid]}
+
+    await head.until(lambda: bool(head.usage) and is_told())
 
 
 async def test_kill_9_of_a_trainer(head: Head, node: Node, running: Running) -> None:

@@ -58,12 +58,11 @@ class FilesService:
             raise NotFound(f"trial {trial_id} was removed just now")
         trial = state.trials[trial_id]
         response = pb.GetTrialResponse(trial=view, parked_memory=crowded(state, trial))
-        if trial.run is not None:
-            node = state.place(trial.run).node
-            if session := self.sessions.find(node):
-                response.usage.extend(
-                    session.usage[d] for d in trial.run.devices if d in session.usage
-                )
+        node = state.node_of(trial)
+        if node is not None and (session := self.sessions.find(node)):
+            response.pids.extend(session.pids.get(trial.id, ()))
+            devices = trial.run.devices if trial.run is not None else ()
+            response.usage.extend(session.usage[d] for d in devices if d in session.usage)
         if trial.attempt:
             response.output_tail = await self._tail(trial.id)
         return response

@@ -191,8 +191,8 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
 def _examples_per_second(trial: Trial) -> float:
     """At its speed of now, as the steps are told; over all of its time while that is unknown."""
     use, per_step = trial.use, trial.seconds_per_step
-    if per_step and trial.step:
-        return use.examples / trial.step / per_step
+    if per_step and use.steps:
+        return use.examples / use.steps / per_step
     return use.examples / use.busy_seconds if use.busy_seconds else 0.0
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 
 from hermesd.core.commands import Command
-from hermesd.core.model import DeviceId, NodeId
+from hermesd.core.model import DeviceId, NodeId, TrialId
 from hermesd.core.state import Rejected
 from hermesd.head.clock import boottime
 from hermesd.head.loop import Answer, Answered
@@ -79,6 +79,8 @@ class NodeSession:
         self.closing: str | None = None
         self.closed = asyncio.Event()
         self.usage: dict[DeviceId, types.Usage] = {}
+        #: The training processes of its trials, as of its last report.
+        self.pids: dict[TrialId, Sequence[int]] = {}
         self._untold: dict[DeviceId, float] = {}  # not told among points yet
         self.warnings: list[str] = []
         self.disk: pb.DiskUsage | None = None
@@ -123,6 +125,7 @@ class NodeSession:
         as people read."""
         self.disk = report.disk if report.HasField("disk") else None
         self.usage = {usage.device: usage.usage for usage in report.devices}
+        self.pids = {each.trial: each.pids for each in report.processes}
         self._untold = {usage.device: usage.usage.utilization for usage in report.devices}
         self.warnings = [words[:WARNING_CHARACTERS] for words in report.warnings[:WARNINGS_LIMIT]]
 

@@ -79,6 +79,11 @@ class TrialRunner:
         self._starting: asyncio.Task[None] | None = None
         self._dismissed = False
 
+    @property
+    def worker_pids(self) -> frozenset[int]:
+        """The numbers of its training processes; none while its host is not listened to."""
+        return self._hearing.worker_pids if self._hearing and self._link else frozenset()
+
     # From the daemon.
 
     def order(self, order: Order) -> None:

@@ -61,6 +61,11 @@ class TrialRunners:
         """The names of the groups of the trials that are looked after."""
         return {self._folders.of(trial).cgroup for trial in self._runners}
 
+    def pids(self) -> dict[TrialId, list[int]]:
+        """The training processes of the trials that have some."""
+        found = {trial: sorted(runner.worker_pids) for trial, runner in self._runners.items()}
+        return {trial: pids for trial, pids in found.items() if pids}
+
     def carry_out(self, action: Action) -> None:
         """Pass an action of the machine on to the runner of its trial."""
         match action:

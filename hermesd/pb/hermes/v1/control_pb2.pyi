@@ -426,16 +426,18 @@ class GetTrialRequest(_message.Message):
     def __init__(self, trial: _Optional[str] = ...) -> None: ...
 
 class GetTrialResponse(_message.Message):
-    __slots__ = ("trial", "output_tail", "usage", "parked_memory")
+    __slots__ = ("trial", "output_tail", "usage", "parked_memory", "pids")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TAIL_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     PARKED_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
     trial: Trial
     output_tail: str
     usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.Usage]
     parked_memory: str
-    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., output_tail: _Optional[str] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.Usage, _Mapping]]] = ..., parked_memory: _Optional[str] = ...) -> None: ...
+    pids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., output_tail: _Optional[str] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.Usage, _Mapping]]] = ..., parked_memory: _Optional[str] = ..., pids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListTrialsRequest(_message.Message):
     __slots__ = ("study", "page_size", "page_token")

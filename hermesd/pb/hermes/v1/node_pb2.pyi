@@ -736,14 +736,24 @@ class Sight(_message.Message):
     def __init__(self, path: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class UsageReport(_message.Message):
-    __slots__ = ("devices", "warnings", "disk")
+    __slots__ = ("devices", "warnings", "disk", "processes")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceUsage]
     warnings: _containers.RepeatedScalarFieldContainer[str]
     disk: DiskUsage
-    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ...) -> None: ...
+    processes: _containers.RepeatedCompositeFieldContainer[TrialProcesses]
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceUsage, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[TrialProcesses, _Mapping]]] = ...) -> None: ...
+
+class TrialProcesses(_message.Message):
+    __slots__ = ("trial", "pids")
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
+    PIDS_FIELD_NUMBER: _ClassVar[int]
+    trial: str
+    pids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, trial: _Optional[str] = ..., pids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DiskUsage(_message.Message):
     __slots__ = ("used_bytes", "budget_bytes", "evictions")
