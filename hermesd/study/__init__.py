@@ -4,7 +4,7 @@ Pure, apart from validation by pydantic. No daemon may enter.
 """
 
 from hermesd.study.addition import Addition, addition, axes_of, drawn, proposed
-from hermesd.study.change import StudyChange, change
+from hermesd.study.change import StudyChange, change, with_values
 from hermesd.study.exploring import explored
 from hermesd.study.extension import extension
 from hermesd.study.fork import fork
@@ -40,4 +40,5 @@ __all__ = [
     "proposed_id",
     "spec_of",
     "trial_seed",
+    "with_values",
 ]

@@ -75,6 +75,20 @@ def change(
     return StudyChange(changed.source, tuple(redrawn), added, surplus, resumed)
 
 
+def with_values(source: bytes, values: Sequence[pb.NamedValue]) -> bytes:
+    """The study file once all trials have these values: a parameter that had one for all has the
+    new one, and what their program takes besides is a parameter now. Lists and bounds stay, as they
+    say which points there are."""
+    spec = pb.StudySpec.FromString(source)
+    known = leaves(spec)
+    for each in values:
+        if each.name not in known:
+            spec.parameters.add(name=each.name, value=each.value)
+        elif known[each.name].HasField("value"):
+            known[each.name].value.CopyFrom(each.value)
+    return spec.SerializeToString(deterministic=True)
+
+
 def _overwrite(message: pb.Stop | pb.Parameter, given: pb.Stop | pb.Parameter) -> None:
     """Set what is given; lists are not joined."""
     for field, _ in given.ListFields():

@@ -24,6 +24,7 @@ from tests.head.heads import Node, World, request_id, status, world
 from tests.study_specs import spec, value
 
 CODE = grpc.StatusCode
+ALL = pb.Selection(study="digits")
 
 
 async def test_a_study_is_submitted_and_seen(head: World) -> None:
@@ -298,6 +299,29 @@ async def test_a_study_is_extended_when_it_is_finished(head: World) -> None:
     trial = await head.trial("digits/1")
     assert trial.argv[-1] == "--epochs=20"
     assert trial.state == types.TRIAL_STATE_WAITING
+
+
+async def test_the_file_of_a_study_has_what_all_of_its_trials_were_extended_to(
+    head: World,
+) -> None:
+    await head.submit(spec({"epochs": {"value": 10}, "lr": {"values": [1.0, 2.0]}}))
+
+    async def extend(trials: pb.Selection, **values: float) -> dict[str, types.Parameter]:
+        await head.control.StopTrials(pb.StopTrialsRequest(request_id=request_id(), selection=ALL))
+        parameters = [types.NamedValue(name=n, value=value(v)) for n, v in values.items()]
+        change = pb.ExtendStudyRequest(
+            request_id=request_id(), selection=trials, parameters=parameters
+        )
+        if "heads" in values:
+            change.ClearField("parameters")
+            change.new_parameters.extend(parameters)
+        await head.control.ExtendStudy(change)
+        got = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
+        return {axis.name: axis for axis in got.study.spec.parameters}
+
+    assert (await extend(pb.Selection(trials=["digits/1"]), epochs=20))["epochs"].value == value(10)
+    assert (await extend(ALL, epochs=30))["epochs"].value == value(30)
+    assert (await extend(ALL, heads=4))["heads"].value == value(4)
 
 
 async def test_long_lists_come_in_pages(head: World) -> None:

@@ -63,6 +63,9 @@ def extended(
     for trial in members if runs_on else ():
         if reason := _why_it_ends(trial, ruled):
             ended[trial.id] = reason
+    source = change.source
+    if values and len(chosen) == len(members):
+        source = studies.with_values(source or study.source, values)
     event = Extended(
         study=study_id,
         trials=tuple(trial.id for trial in chosen),
@@ -70,7 +73,7 @@ def extended(
         parameters=parameters,
         argv=lines,
         request_id="",
-        source=change.source,
+        source=source,
         redrawn=redrawn,
         added=change.added,
         ended=tuple(ended.items()),
