@@ -255,9 +255,9 @@ async def test_what_a_method_lacks_is_said_before_anything_is_stored(
     async with world(tmp_path) as head:
         refused, words = await status(head.submit(search("tpe")))
         assert refused == CODE.INVALID_ARGUMENT
-        assert "optuna in the head's environment" in words
+        assert "optuna to be installed where the head runs" in words
         assert "(pip install optuna)" in words
-        assert "without: grid, random, genetic, random_walk" in words
+        assert "or one of grid, random, genetic, random_walk" in words
         assert not head.state.studies
         idle = search("random", search=types.Search(ahead=2))
         refused, words = await status(head.submit(idle))

@@ -254,7 +254,7 @@ def see_that_it_is_installed(method: str) -> None:
     if missing:
         have = [name for name, each in METHODS.items() if all(map(find_spec, each.needs))]
         expected = (
-            f"{' and '.join(missing)} in the head's environment (pip install {' '.join(missing)});"
-            f" without: {', '.join(['grid', 'random', *have])}"
+            f"{' and '.join(missing)} to be installed where the head runs (pip install"
+            f" {' '.join(missing)}), or one of {', '.join(['grid', 'random', *have])}"
         )
         raise Refused(FieldError("method", method, expected))
