@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
 from hermesctl.errors import HermesError
 from hermesctl.render.output import Format
+from hermesctl.render.tables import value_text
 from hermesctl.sdk.address import HEAD_VARIABLE
 from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.records import Trial
 from hermesctl.study_file.load import INT32_MAX
+from hermesctl.yaml_text import Data
 
 _COMPLETION_PATIENCE_SECONDS = 0.0
+_TRIALS_LOOKED_AT = 100
+
+T = TypeVar("T")
 
 
 def complete_study(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -79,13 +86,51 @@ def complete_pool(ctx: typer.Context, incomplete: str) -> list[str]:
     return _quietly(ask)
 
 
+def complete_metric(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of metrics that the trial, or a trial of the study, before them has reported."""
+    named = (each.name for trial in _named_trials(ctx) for each in trial.metrics)
+    return [name for name in dict.fromkeys(named) if name.startswith(incomplete)]
+
+
+def complete_value(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Hyper-parameters of the trial, or of the study, before them, each with a value to change."""
+    values: dict[str, Data] = {}
+    for trial in _named_trials(ctx):
+        values = {**trial.params, **values}
+    found = [f"{name}={value_text(value)}" for name, value in values.items()]
+    return [words for words in found if words.startswith(incomplete)]
+
+
+def _named_trials(ctx: typer.Context) -> list[Trial]:
+    """The trial, or the first trials of the study, that the words before name."""
+    # An option whose value is still to come keeps arguments from being told apart.
+    given = (ctx.params.get("trial"), ctx.params.get("study"), *ctx.args)
+    name = next((words for words in given if words), "")
+
+    async def ask() -> list[Trial]:
+        async with _named_head(ctx) as client:
+            if "/" in name:
+                return [(await client.trial(name)).trial]
+            if not name:
+                return []
+            async with aclosing(client.trials(name)) as trials:
+                found = []
+                async for each in trials:
+                    found.append(each)
+                    if len(found) == _TRIALS_LOOKED_AT:
+                        break
+                return found
+
+    return _quietly(ask)
+
+
 def _named_head(ctx: typer.Context) -> AsyncClient:
     """The head that the words before the one to be completed name, or else the usual one."""
     head = ctx.params.get("head") or ctx.find_root().params.get("head")
     return AsyncClient(head, patience_seconds=_COMPLETION_PATIENCE_SECONDS)
 
 
-def _quietly(ask: Callable[[], Coroutine[None, None, list[str]]]) -> list[str]:
+def _quietly(ask: Callable[[], Coroutine[None, None, list[T]]]) -> list[T]:
     try:
         return asyncio.run(ask())
     except HermesError:
@@ -156,6 +201,7 @@ RankOption: TypeAlias = Annotated[
         "--metric",
         metavar="NAME",
         help="Rank by this metric just this once; `study metric` changes it for good.",
+        autocompletion=complete_metric,
         show_default=False,
     ),
 ]
@@ -255,6 +301,7 @@ RaiseOption: TypeAlias = Annotated[
         metavar="KEY=VALUE",
         help="Set a limit, a parameter or a bound: stop.max_steps=2000, epochs=20, run_cap=40."
         " Repeatable.",
+        autocompletion=complete_value,
         show_default=False,
     ),
 ]
@@ -264,6 +311,7 @@ ValueOption: TypeAlias = Annotated[
         "--set",
         metavar="NAME=VALUE",
         help="Give a parameter this one value. Repeatable.",
+        autocompletion=complete_value,
         show_default=False,
     ),
 ]

@@ -31,6 +31,7 @@ from hermesctl.commands.options import (
     TrialsOption,
     ValueOption,
     YesOption,
+    complete_metric,
     complete_study,
 )
 from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run, show_change
@@ -323,7 +324,12 @@ def ask(study: StudyArgument, head: HeadOption = None, output: OutputOption = Fo
 def metric(
     study: StudyArgument,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A metric that its trials have reported.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A metric that its trials have reported.",
+            autocompletion=complete_metric,
+        ),
     ],
     goal: GoalOption = "",
     by: ByOption = "",
@@ -352,7 +358,12 @@ def metric(
 def signal(
     study: StudyArgument,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A metric that its trials have reported.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A metric that its trials have reported.",
+            autocompletion=complete_metric,
+        ),
     ],
     goal: GoalOption = "",
     head: HeadOption = None,

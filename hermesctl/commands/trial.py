@@ -19,6 +19,7 @@ from hermesctl.commands.options import (
     TrialsArgument,
     ValueOption,
     YesOption,
+    complete_metric,
     complete_trial,
 )
 from hermesctl.commands.running import NounGroup, chosen_study, confirm, run, show_change
@@ -143,7 +144,12 @@ def show(
 def curve(
     trial: TrialArgument,
     metric: Annotated[
-        str, typer.Option(metavar="NAME", help="Which metric. Default: the signal.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Which metric. Default: the signal.",
+            autocompletion=complete_metric,
+        ),
     ] = "",
     points: Annotated[
         int, typer.Option(min=0, max=INT32_MAX, help="At most this many points; 0: all.")

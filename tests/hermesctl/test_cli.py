@@ -955,6 +955,12 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
         (["node", "drain", ""], ["box"]),
         (["node", "release", "b"], ["box"]),
         (["submit", "--pool", ""], ["default"]),
+        (["best", "digits", "--metric", "val_l"], ["val_loss"]),
+        (["trial", "curve", "digits/1", "--metric", ""], ["val_loss", "val_acc"]),
+        (["study", "metric", "digits", "l"], []),
+        (["trial", "fork", "digits/1", "--set", "l"], ["lr=0.1"]),
+        (["study", "extend", "digits", "--set", "opt"], ["optimizer=adam"]),
+        (["study", "extend", "nothing", "--set", ""], []),
         (["--head", "unix:/nobody", "study", "show", ""], []),
         (["study", "show", "--head", "unix:/nobody", ""], []),
     ],
@@ -962,7 +968,8 @@ def test_completion_scripts_are_printed(state: Path, monkeypatch: pytest.MonkeyP
 def test_a_shell_completes_words_and_names(
     head: FakeHead, monkeypatch: pytest.MonkeyPatch, words: list[str], offered: list[str]
 ) -> None:
-    head.add_study("digits", trial(1), trial(2))
+    metrics = [pb.MetricValue(name=name, last=0.5) for name in ("val_loss", "val_acc")]
+    head.add_study("digits", trial(1, metrics=metrics), trial(2))
     head.add_study("mnist")
     head.nodes[0].pool = "default"
     monkeypatch.setenv("_HERMESCTL_COMPLETE", "complete_bash")
