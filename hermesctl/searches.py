@@ -31,7 +31,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from hermesctl.errors import UsageError
+from hermesctl.render.tables import leaderboard
 from hermesctl.sdk.address import find_head
 from hermesctl.sdk.client import Client
 from hermesctl.sdk.records import Leaderboard, StudyDetail, Trial
@@ -42,6 +45,8 @@ Axis = Mapping[str, object] | Sequence[object] | float | bool | str
 RESULT = "result"
 # A live table is shown anew at most so often.
 TABLE_SECONDS = 1.0
+# How many trials of it are printed.
+_ROWS_PRINTED = 20
 
 
 class Results:
@@ -108,6 +113,18 @@ class Results:
 
     def __repr__(self) -> str:
         return f"Results({self.study!r})"
+
+    def __str__(self) -> str:
+        """The leaderboard as `hermesctl best` prints it."""
+        board = self.leaderboard()
+        others = [*board.objectives][1:]
+        first = board[:_ROWS_PRINTED]
+        page = Console(width=shutil.get_terminal_size().columns, color_system=None)
+        with page.capture() as table:
+            page.print(leaderboard(first, board.ranked_by, False, others, board.front))
+        lines = [line.rstrip() for line in table.get().splitlines()]
+        more = len(board) - len(first)
+        return "\n".join([*lines, *([f"… and {more} more"] if more else [])])
 
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()

@@ -590,6 +590,18 @@ def test_a_study_without_trials_has_no_best_one(head: FakeHead) -> None:
         _ = Results(client, "digits").best
 
 
+def test_a_search_is_printed_as_its_leaderboard(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head.add_study("digits", *(trial(n, metric=n / 8, rank=n) for n in range(1, 23)))
+    monkeypatch.setenv("COLUMNS", "60")
+    with Client() as client:
+        lines = str(Results(client, "digits")).splitlines()
+    assert lines[0].split()[:3] == ["rank", "trial", "val_loss"]
+    assert lines[1].split()[:3] == ["1", "digits/1", "0.125"]
+    assert (len(lines), lines[-1]) == (1 + 20 + 2 + 1, "… and 2 more"), lines
+
+
 def test_scripts_look_at_and_change_the_metric(head: FakeHead) -> None:
     head.add_study("digits", trial(1, metric=0.5))
     with Client() as client:
