@@ -41,7 +41,7 @@ from hermesctl.render.documents import best_columns, ending_document, submission
 from hermesctl.render.live import follow_to_the_end, show_end
 from hermesctl.render.node_views import hindrances
 from hermesctl.render.output import Format, emit
-from hermesctl.render.views import next_commands, progress_line
+from hermesctl.render.views import next_commands, progress_line, to_look_at
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import with_doubts
 from hermesctl.sdk.records import StudyDetail, Submission, TrialState
@@ -204,7 +204,7 @@ async def _look_further(
     if there is None or not there.study.finished:
         return next_commands(submission.study)
     best = await client.best(there.study, 1)
-    return next_commands(submission.study, best[0] if best else None, ended=True)
+    return next_commands(submission.study, to_look_at(best, there.trials), ended=True)
 
 
 async def _say_notes(client: AsyncClient, submission: Submission) -> None:

@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -288,7 +289,7 @@ def final_view(
             ]
         )
     )
-    further = next_commands(study.id, best[0] if best else None, ended=True)
+    further = next_commands(study.id, to_look_at(best, detail.trials), ended=True)
     return Group(*parts, Text(), further)
 
 
@@ -343,6 +344,14 @@ def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
         rest = [cell(f"… and {more} more (-o wide shows all)", "dim")] if more else []
         return Group(*lines, Text(), table, *rest)
     return Group(*lines)
+
+
+def to_look_at(best: Sequence[Trial], trials: Sequence[Trial]) -> Trial | None:
+    """The trial that tells most of a study: its best one, or where none was measured one that was
+    started at all."""
+    ranked = (trial for trial in best if trial.rank is not None)
+    started = (trial for trial in trials if trial.attempt)
+    return next(chain(ranked, started, best), None)
 
 
 def next_commands(study: str, best: Trial | None = None, *, ended: bool = False) -> RenderableType:

@@ -27,6 +27,7 @@ from hermesctl.render.views import (
     live_view,
     progress_line,
     status_view,
+    to_look_at,
     top_view,
 )
 from hermesctl.sdk.events import Event
@@ -613,6 +614,12 @@ def test_the_devices_of_top_are_a_line_each(width: int) -> None:
 def test_a_live_view_of_very_little_room_keeps_the_trials() -> None:
     first = shown(live_view(searched(), 60, 40), width=60).splitlines()[3]
     assert first.split() == ["digits/1", "running", "700/1800", "0.1", "0.5432"]
+
+
+def test_of_a_study_without_a_result_a_trial_that_was_started_is_suggested() -> None:
+    study = detail(trial(1), trial(2, attempt=1), finished=True)
+    assert "hermesctl trial show digits/2 " in shown(final_view(study, study.trials, {}))
+    assert to_look_at([], ()) is None
 
 
 def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
