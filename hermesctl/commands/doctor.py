@@ -36,6 +36,8 @@ from hermesctl.waiting import progress
 # Each check says what it found and how to fix it.
 
 _FREE_BYTES_WANTED = 2 << 30
+# Before what would have a node do better, in what it says of itself.
+_REMEDY = "; to change that: "
 
 
 class DoctorVerdict(StrEnum):
@@ -138,7 +140,9 @@ async def _nodes(client: AsyncClient) -> list[Check]:
             words = f"{place} is in quarantine until {until}: {one_line(kept.reason)}"
             checks.append(Check(name, DoctorVerdict.NOTE, words, command(f"node release {place}")))
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
-        checks += [Check(name, DoctorVerdict.NOTE, fact) for fact in node.facts]
+        for fact in node.facts:
+            words, _, remedy = fact.partition(_REMEDY)
+            checks.append(Check(name, DoctorVerdict.NOTE, words, remedy))
     return checks + _studies([study async for study in client.studies()])
 
 

@@ -19,6 +19,7 @@ from hermesctl.render.views import explanation_view
 from hermesctl.sdk import async_client
 from hermesctl.sdk.address import Address
 from hermesctl.sdk.records import Explanation, LeftOut
+from hermesd.node.machine.images import REMEDY
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.security.enrollment import Membership
@@ -345,3 +346,12 @@ def test_what_is_wrong_with_a_daemon_is_said_where_people_look(head: FakeHead) -
     for words in (["node", "ls"], ["node", "show", "box"], ["doctor"]):
         assert wrong in " ".join(hermesctl(*words).output.split())
     assert hermesctl("doctor").exit_code == ExitCode.REFUSED
+
+
+def test_what_would_have_a_node_do_better_is_told_as_how_to_fix_it(head: FakeHead) -> None:
+    fact = f"no images of processes: there is no criu here{REMEDY}install CRIU 4"
+    head.nodes = [pb.Node(id="box", connected=True, facts=[fact])]
+    checks = json.loads(hermesctl("doctor", "-o", "json").stdout)["checks"]
+    found = next(check for check in checks if "no images" in check["words"])
+    assert found["words"] == "no images of processes: there is no criu here"
+    assert found["remedy"] == "install CRIU 4"

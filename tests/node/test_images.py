@@ -19,7 +19,7 @@ def shim(tmp_path: Path) -> Path:
 async def test_without_a_criu_there_are_none(tmp_path: Path, shim: Path) -> None:
     found = await images.detect("no-such-criu", tmp_path, shim)
     assert found.criu == ""
-    assert "there is no no-such-criu here: install CRIU 4" in found.fact
+    assert "there is no no-such-criu here; to change that: install CRIU 4" in found.fact
     assert "node.criu is off" in (await images.detect("off", tmp_path, shim)).fact
 
 
@@ -41,3 +41,25 @@ async def test_a_criu_that_does_not_work_is_not_used(
     assert found.criu == ""
     assert why in found.fact or "may not make namespaces" in found.fact
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith("image-")] == []
+
+
+async def test_the_command_that_unlocks_them_is_named(
+    tmp_path: Path, shim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tried(*arguments: object) -> str:
+        *_, world = arguments
+        if world:
+            raise images.NotBegun("this user may not make namespaces of its own")
+        return answer
+
+    monkeypatch.setattr(images, "_tried", tried)
+    monkeypatch.setattr(images, "_NAMESPACES", (("kernel.ostype", "Linux", "0"),))
+    answer = "CRIU cannot be used"
+    found = await images.detect("sh", tmp_path, shim)
+    words, _, remedy = found.fact.partition(images.REMEDY)
+    assert words == "no images of processes: this user may not make namespaces of its own"
+    assert remedy.startswith("sudo sysctl kernel.ostype=0, or sudo setcap cap_checkpoint_restore")
+    answer = '{"version": "4.2", "features": [], "is_root": false}'
+    found = await images.detect("sh", tmp_path, shim)
+    assert found.remedy == "sudo sysctl kernel.ostype=0", "which is the better way"
+    assert found.why.startswith("CRIU 4.2 by its capabilities, since this user may not")

@@ -25,6 +25,15 @@ _OFF = "off"
 # of a process, and to give its rights up. It gains no right over processes of others.
 CAPABILITIES = "cap_checkpoint_restore,cap_setpcap"
 
+# What `hermesctl doctor` shows as how to fix a fact.
+REMEDY = "; to change that: "
+# What keeps users from namespaces of their own: a setting of the kernel, its value, a better one.
+_NAMESPACES = (
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("user.max_user_namespaces", "0", "10000"),
+)
+
 log = get_logger()
 
 
@@ -40,13 +49,15 @@ class ProcessImages:
     features: tuple[str, ...] = ()
     #: How hosts are started for them: in namespaces of their own, or in those of the machine.
     world: tuple[str, ...] = ()
+    #: What would have them made here, or made in a better way.
+    remedy: str = ""
 
     @property
     def fact(self) -> str:
         """For people."""
-        if self.criu:
-            return f"any program is suspended as an image of its processes, by {self.why}"
-        return f"no images of processes: {self.why}"
+        said = "any program is suspended as an image of its processes, by"
+        words = f"{said if self.criu else 'no images of processes:'} {self.why}"
+        return words + (f"{REMEDY}{self.remedy}" if self.remedy else "")
 
 
 async def detect(
@@ -61,23 +72,26 @@ async def detect(
     criu = shutil.which(os.path.expanduser(named))
     if criu is None:
         remedy = "install CRIU 4 or later (a package named criu), or set node.criu"
-        return ProcessImages("", f"there is no {named} here: {remedy}")
+        return ProcessImages("", f"there is no {named} here", remedy=remedy)
     criu = os.path.abspath(criu)
-    refused = ""
+    refused = allows = ""
     world: tuple[str, ...] = WORLD
     try:
         said = await _tried(criu, state, shim, account, world)
     except NotBegun as error:
-        refused, world = str(error), ()
+        refused, world, allows = str(error), (), _allows_namespaces()
         said = await _tried(criu, state, shim, account, world)
     try:
         found = json.loads(said)
     except ValueError:
+        if not refused:
+            return ProcessImages("", said)
         command = f"sudo setcap {CAPABILITIES}+eip {criu}"
-        return ProcessImages("", f"{refused}; to do without: {command}" if refused else said)
+        return ProcessImages("", refused, remedy=f"{allows}, or {command}" if allows else command)
     way = "as root" if found["is_root"] else "without privileges"
     way = f"by its capabilities, since {refused}" if refused else way
-    return ProcessImages(criu, f"CRIU {found['version']} {way}", tuple(found["features"]), world)
+    features = tuple(found["features"])
+    return ProcessImages(criu, f"CRIU {found['version']} {way}", features, world, allows)
 
 
 async def _tried(
@@ -127,7 +141,8 @@ async def _run(
             await processes.exited(pid)
         return detached.end_of(told, TOLD_BYTES).rpartition("\n")[2]
     except NotBegun:
-        raise NotBegun(f"{_namespaces_refused()} ({detached.end_of(told)})") from None
+        why = detached.end_of(told)
+        raise NotBegun(f"this user may not make namespaces of its own ({why})") from None
     except TimeoutError:
         processes.kill(processes.of_user([pid], account.uid))
         return f"trying one out took more than {TRY_SECONDS:g} s"
@@ -135,9 +150,10 @@ async def _run(
         os.close(told)
 
 
-def _namespaces_refused() -> str:
-    words = "this user may not make namespaces of its own"
-    key = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-    if key.exists() and key.read_text().strip() == "1":
-        return f"{words}; to allow it: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    return words
+def _allows_namespaces() -> str:
+    """The command that lets users make namespaces, where one is known."""
+    for key, forbids, allows in _NAMESPACES:
+        path = Path("/proc/sys", key.replace(".", "/"))
+        if path.exists() and path.read_text().strip() == forbids:
+            return f"sudo sysctl {key}={allows}"
+    return ""
