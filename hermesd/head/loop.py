@@ -89,6 +89,9 @@ Answered: TypeAlias = Callable[[Answer, Sequence[Command]], None]
 # What a call writes beside the change that it makes: begun as that is folded in, so that they are
 # one transaction.
 beside: ContextVar[Callable[[], object] | None] = ContextVar("beside", default=None)
+# Hears how many bytes a change that a call makes takes in the journal.
+Paying: TypeAlias = Callable[[int], object]
+paying: ContextVar[Paying | None] = ContextVar("paying", default=None)
 
 
 class ReadOnly(Exception):
@@ -105,6 +108,7 @@ class _Item(NamedTuple):
     request_id: str = ""
     points: Block | None = None
     beside: Callable[[], object] | None = None
+    paying: Paying | None = None
 
 
 @dataclass(slots=True)
@@ -116,6 +120,8 @@ class _Batch:
     points: list[Block] = field(default_factory=list)
     # The lines that were encoded before, by their place.
     encoded: dict[int, tuple[str, str]] = field(default_factory=dict)
+    # Who hears what they take, likewise.
+    paying: dict[int, Paying] = field(default_factory=dict)
     answers: list[tuple[_Item, Answer]] = field(default_factory=list)
 
 
@@ -221,7 +227,8 @@ class Head:
         """
         future, resolve = _future()
         with self.reader.paused():
-            await self._put(_Item(compose, resolve, request_id, beside=beside.get()))
+            item = _Item(compose, resolve, request_id, beside=beside.get(), paying=paying.get())
+            await self._put(item)
             self._wake.set()
             return await future
 
@@ -320,6 +327,8 @@ class Head:
             return
         if item.beside is not None:
             item.beside()
+        if item.paying is not None:
+            batch.paying[len(batch.lines) - 1] = item.paying
         if item.points is not None:
             batch.points.append(kept(self.state, item.points))
         batch.answers.append((item, self.state.requests.get(item.request_id, ())))
@@ -380,7 +389,7 @@ class Head:
 
     async def _append(self, batch: _Batch) -> int:
         try:
-            return await self.journal.append(batch.lines, batch.points, batch.encoded)
+            return await self.journal.append(batch.lines, batch.points, batch.encoded, batch.paying)
         except JournalBroken as broken:
             # Nobody knows whether it is there: the callers ask again, under the same ids.
             for item, _ in batch.answers:

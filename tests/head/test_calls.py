@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,40 @@ async def test_a_user_who_changes_too_much_waits_and_nobody_else_does(
         monkeypatch.setattr(guard, "PIECE_BYTES", 4096)
         await stub(his).MarkTrials(marking("his"))
         assert await enrolling.invite(pb.IDENTITY_ROLE_USER, "carol")
+
+
+async def test_a_change_is_charged_what_it_writes(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what it says: a stop writes how each trial ended."""
+    charged: list[float] = []
+    charge = Calls.charge
+
+    def noted(self: Calls, payer: Identity, count: float) -> float:
+        charged.append(count)
+        return charge(self, payer, count)
+
+    def written() -> int:
+        with closing(sqlite3.connect(enrolling.directory / "journal.db")) as journal:
+            sql = "SELECT sum(length(body) + length(outcome)) FROM journal WHERE kind IN (?, ?, ?)"
+            found = journal.execute(sql, ("Submitted", "Cancelled", "Retried")).fetchone()[0]
+            return int(found or 0)
+
+    monkeypatch.setattr(Calls, "charge", noted)
+    alice = await enrolling.member(pb.IDENTITY_ROLE_USER, "alice", tmp_path / "alice")
+    async with connected(alice) as channel:
+        hers, many = stub(channel), {"lr": {"values": [float(each) for each in range(2_000)]}}
+        selection = control.Selection(study="digits")
+        calls: tuple[tuple[Any, Any], ...] = (
+            (hers.SubmitStudy, control.SubmitStudyRequest(spec=spec(many))),
+            (hers.StopTrials, control.StopTrialsRequest(selection=selection)),
+            (hers.RetryTrials, control.RetryTrialsRequest(selection=selection)),
+        )
+        for call, request in calls:
+            before = written()
+            request.request_id = request_id()
+            charged.clear()
+            await call(request)
+            bytes_written = written() - before
+            assert bytes_written > 10_000
+            assert sum(charged) >= bytes_written / guard.PIECE_BYTES

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable
 
 from hermesd.core.model import NodeId
+from hermesd.head.budget import PIECE_BYTES, Budget
 from hermesd.head.clock import boottime
 from hermesd.head.fleet.session import NodeSession
 from hermesd.logs import get_logger
 
-# A message counts as one, and as many more as it has pieces of so many bytes.
-PIECE_BYTES = 4096
 # A trial reports once a second, in at most a few frames of 64 KiB: this is several times that.
 PER_SECOND = 64.0
 PER_DEVICE_AND_SECOND = 16.0
@@ -42,7 +41,7 @@ class RateLimit:
         self._nonsense, self._minute = 0, clock()
         self._node = node
         self._clock = clock
-        self._paid_until = clock()
+        self._budget = Budget(clock)
 
     @property
     def per_second(self) -> float:
@@ -51,10 +50,7 @@ class RateLimit:
 
     def charge(self, size_bytes: int) -> float:
         """Count a message; for how many seconds no more is to be read."""
-        now = self._clock()
-        count = 1 + size_bytes // PIECE_BYTES
-        self._paid_until = max(self._paid_until, now) + count / self.per_second
-        ahead = self._paid_until - now
+        ahead = self._budget.charge(1 + size_bytes // PIECE_BYTES, self.per_second)
         self._note(ahead)
         return max(0.0, ahead - BURST_SECONDS)
 

@@ -39,8 +39,9 @@ from hermesd.core.model import NodeId, RunId, StudyId, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.core.tables import left_behind
 from hermesd.head.blobs import Blobs
+from hermesd.head.budget import PIECE_BYTES
 from hermesd.head.fleet.duplicate_nodes import see_who_was_there
-from hermesd.head.fleet.rate_limit import DEVICES_COUNTED, PIECE_BYTES
+from hermesd.head.fleet.rate_limit import DEVICES_COUNTED
 from hermesd.head.fleet.relay import Relay
 from hermesd.head.fleet.session import NodeSession, SessionEnded, hang_up, watch, write
 from hermesd.head.fleet.sessions import NodeSessions

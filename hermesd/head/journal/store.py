@@ -60,6 +60,10 @@ _PRAGMAS = (
 )
 
 
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 class Transactions:
     """Made by `transactions`."""
 
@@ -326,11 +330,13 @@ class Journal:
         entries: Sequence[tuple[Time, Entry, str]],
         points: Iterable[Block] = (),
         encoded: Mapping[int, tuple[str, str]] = MappingProxyType({}),
+        paying: Mapping[int, Callable[[int], object]] = MappingProxyType({}),
     ) -> int:
         """Write entries (with their outcomes) and points in one transaction; the last number.
 
         On the disk when this returns. `encoded` has those that were encoded before, by their place:
-        they are long, and not even their checksum is made here. Raises JournalBroken.
+        they are long, and not even their checksum is made here. Those of `paying` hear how many
+        bytes the entry in their place takes. Raises JournalBroken.
         """
         lines = [
             JournalLine(seq, at, entry, outcome)
@@ -345,6 +351,8 @@ class Journal:
             for place, line in enumerate(lines)
         ]
         self.body_bytes += sum(len(row.body) for row in rows)
+        for place, hear in paying.items():
+            hear(_size_bytes(rows[place].body) + _size_bytes(rows[place].outcome))
         try:
             await self._submit([(schema.INSERT_ENTRY, rows), *statements])
         finally:

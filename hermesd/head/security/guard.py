@@ -29,9 +29,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 from hermesd.core.state import Rejected
 from hermesd.crowd import Crowd
 from hermesd.head.blobs import TooLarge
+from hermesd.head.budget import PIECE_BYTES, Budget
 from hermesd.head.clock import boottime
 from hermesd.head.journal.store import JournalBroken
-from hermesd.head.loop import ReadOnly, Stopping, beside
+from hermesd.head.loop import ReadOnly, Stopping, beside, paying
 from hermesd.head.refusals import Doubled, NotFound, NotNow, Reused, TooMuch, Unreachable
 from hermesd.head.security.audit import OK, Attempt, Audit, subject_of
 from hermesd.head.security.authority import Authority, Stolen
@@ -138,39 +139,38 @@ STREAMS_LIMIT = 32
 CALLS_LIMIT = 32
 COUNTED = frozenset({Role.USER, Role.OPERATOR})
 # How fast one may change things: what is changed is written down for good, and the disk is
-# everybody's. A change counts as one, and as many more as it asks and answers so many bytes; one of
-# identities, for which all others are written anew, as a second's worth. Who has more to change
-# than that comes to in a minute waits for it, or is refused if that would take long.
+# everybody's. A change counts as one, and as many more as it asks, and writes, pieces of so many
+# bytes; one of identities, for which all others are written anew, as a second's worth. Who has more
+# to change than that comes to in two minutes waits for it, or is refused if that would take long:
+# one may submit a study of 100,000 trials, and stop it again.
 CHANGES_A_SECOND = 64.0
-CHANGES_AT_ONCE_SECONDS = 60.0
-PIECE_BYTES = 4096
+CHANGES_AT_ONCE_SECONDS = 120.0
 PATIENCE_SECONDS = 10.0
 _PAYERS_KNOWN = 1_000
 
 
 class Calls:
-    """What each person has open now, and until when the changes are paid for that each has made."""
+    """What each person has open now, and what they have changed."""
 
     def __init__(self, clock: Callable[[], float] = boottime) -> None:
         self._open: Counter[tuple[str, bool]] = Counter()
         self._clock = clock
-        self._paid_until: dict[Identity, float] = {}
+        self._changes: dict[Identity, Budget] = {}
 
-    def charge(self, payer: Identity, count: float) -> None:
-        """Count changes."""
-        now = self._clock()
-        if len(self._paid_until) >= _PAYERS_KNOWN:
-            self._paid_until = {one: at for one, at in self._paid_until.items() if at > now}
-        begin = max(now, self._paid_until.get(payer, now))
-        self._paid_until[payer] = begin + count / CHANGES_A_SECOND
+    def charge(self, payer: Identity, count: float) -> float:
+        """Count changes; by how many seconds that is ahead of who may make no more at once."""
+        if len(self._changes) >= _PAYERS_KNOWN:
+            self._changes = {one: it for one, it in self._changes.items() if it.ahead_seconds > 0}
+        if (budget := self._changes.get(payer)) is None:
+            budget = self._changes[payer] = Budget(self._clock)
+        return budget.charge(count, CHANGES_A_SECOND) - CHANGES_AT_ONCE_SECONDS
 
     async def turn(self, payer: Identity, count: float) -> None:
         """Count changes, and wait until they may be made. Raises TooMuch where that is not soon,
         and counts nothing: who asks again and again is to have a turn, too."""
-        self.charge(payer, count)
-        wait = self._paid_until[payer] - self._clock() - CHANGES_AT_ONCE_SECONDS
+        wait = self.charge(payer, count)
         if wait > PATIENCE_SECONDS:
-            self._paid_until[payer] -= count / CHANGES_A_SECOND
+            self.charge(payer, -count)
             raise TooMuch(
                 f"{payer.name} has changed as much as one user may, {CHANGES_A_SECOND:g} things a"
                 f" second: ask again in {wait:.0f} s"
@@ -476,19 +476,15 @@ class _Door:
             yield
 
     async def turn(self, request: Any) -> None:
-        """Wait until the caller may make one more change, if this is one, and count it. Raises
-        Denied, TooMuch."""
+        """Wait until the caller may make one more change, if this is one, and count it, and then
+        what it writes. Raises Denied, TooMuch."""
         if (payer := self._payer(request)) is not None:
             is_of_identities = self.method.startswith("/hermes.v1.EnrollService/")
             count = CHANGES_A_SECOND if is_of_identities else 1
             await self.calls.turn(payer, count + _size(request) / PIECE_BYTES)
+            paying.set(lambda size_bytes: self.calls.charge(payer, size_bytes / PIECE_BYTES))
             if (shown := credential.get()) is not None:
                 shown.see()  # which may have ended meanwhile
-
-    def answered(self, request: Any, answer: Any) -> None:
-        """Count what a change came to: its answer names all that was changed."""
-        if (payer := self._payer(request)) is not None:
-            self.calls.charge(payer, _size(answer) / PIECE_BYTES)
 
     def _payer(self, request: Any) -> Identity | None:
         """On whose account a change is: of a user's own node on that user's. None for what is none,
@@ -531,7 +527,7 @@ class _Door:
 
 
 def _size(message: Any) -> int:
-    """The bytes of a request or an answer; of a stream of requests none are known."""
+    """The bytes of a request; of a stream of requests none are known."""
     if isinstance(message, bytes):
         return len(message)
     return message.ByteSize() if isinstance(message, Message) else 0
@@ -587,7 +583,6 @@ def _guarded(handler: Any, door: _Door) -> Handler:
                             await asyncio.shield(noted[0])
                     if not noted:
                         await door.done(context, request)
-                    door.answered(request, answer)
                     return answer
             except asyncio.CancelledError:
                 if begun:  # a change may be made all the same
