@@ -18,12 +18,14 @@ from typing import Any
 import grpc
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermesd.head.security import roots
-from hermesd.head.security.authority import Authority
+from hermesd.head.security import guard, roots
+from hermesd.head.security.authority import Authority, Grant
 from hermesd.pb.hermes.v1 import control_pb2, control_pb2_grpc, enroll_pb2_grpc
 from hermesd.pb.hermes.v1 import enroll_pb2 as pb
-from hermesd.security.enrollment import Membership, channel_options, enroll
+from hermesd.security.enrollment import Membership, channel_options, enroll, key_pem
 from hermesd.security.identity import Identity, Role
 from tests.e2e.test_joining import Place, notified
 from tests.head.heads import status
@@ -367,3 +369,32 @@ def test_a_node_a_trial_and_a_person_outlive_the_change_and_a_killed_head(tmp_pa
                 place.ctl("--head", "idle", "study", "ls")
             place.ctl("--head", "lab", "study", "stop", "endless", "-y")
             until(lambda: trial()["state"] == "cancelled", ASK_SECONDS)
+
+
+async def test_all_nodes_of_one_user_renew_at_once_and_none_is_put_off(
+    head: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a user may change at once; but not twice."""
+    monkeypatch.setattr(guard, "PATIENCE_SECONDS", 0.0)
+    authority, count = head.running.authority, int(guard.CHANGES_AT_ONCE_SECONDS) + 10
+    assert authority is not None
+    members = {}
+    for number in range(count):
+        key, name = ec.generate_private_key(ec.SECP256R1()), f"hers-{number}"
+        asked = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+        signed = asked.sign(key, hashes.SHA256())
+        given = authority.issue(Identity(Role.NODE, name), signed, Grant(owner="alice"))
+        members[name] = grpc.ssl_channel_credentials(authority.roots_pem, key_pem(key), given)
+    await rotate(head)
+    later = signing_request().public_bytes(serialization.Encoding.PEM)
+
+    async def renewed(credentials: grpc.ChannelCredentials) -> Any:
+        options = channel_options()
+        async with grpc.aio.secure_channel(head.address, credentials, options=options) as channel:
+            stub: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
+            return await stub.Renew(pb.RenewRequest(signing_request=later)).code()
+
+    assert {await renewed(each) for each in members.values()} == {CODE.OK}
+    assert not members.keys() & await behind(head)
+    again = [await renewed(each) for each in members.values()]
+    assert CODE.RESOURCE_EXHAUSTED in again

@@ -218,6 +218,15 @@ class Authority:
         known = self._ledger.get(identity)
         return known is not None and known.keyed[-1].key == key
 
+    def is_due(self, identity: Identity) -> bool:
+        """Whether it is to renew: it has no certificate of the roots that count now, or that is in
+        its last third."""
+        known, now = self._ledger.get(identity), datetime.datetime.now(datetime.UTC).timestamp()
+        last = CERTIFICATE_LIFE.total_seconds() / 3
+        return known is not None and (
+            known.roots != self.mark or known.expires_unix_seconds - now < last
+        )
+
     def identities(self) -> dict[Identity, Issued]:
         """Everybody who may connect."""
         return dict(self._ledger)

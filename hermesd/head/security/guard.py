@@ -110,6 +110,7 @@ READS = frozenset(
 )
 # The only one that asks for no credential: the secret in its request is one.
 INVITED = "/hermes.v1.EnrollService/Enroll"
+RENEWAL = "/hermes.v1.EnrollService/Renew"
 
 
 def undeclared() -> set[str]:
@@ -479,12 +480,20 @@ class _Door:
         """Wait until the caller may make one more change, if this is one, and count it, and then
         what it writes. Raises Denied, TooMuch."""
         if (payer := self._payer(request)) is not None:
-            is_of_identities = self.method.startswith("/hermes.v1.EnrollService/")
-            count = CHANGES_A_SECOND if is_of_identities else 1
+            count = CHANGES_A_SECOND if self._is_dear() else 1
             await self.calls.turn(payer, count + _size(request) / PIECE_BYTES)
             paying.set(lambda size_bytes: self.calls.charge(payer, size_bytes / PIECE_BYTES))
             if (shown := credential.get()) is not None:
                 shown.see()  # which may have ended meanwhile
+
+    def _is_dear(self) -> bool:
+        """Whether it is a change of identities. A renewal whose time has come is none: each comes
+        once, and those of a user's many nodes at the same time, when the authority is replaced."""
+        if not self.method.startswith("/hermes.v1.EnrollService/"):
+            return False
+        who = caller.get()
+        is_due = who is not None and self.authority is not None and self.authority.is_due(who)
+        return not (self.method == RENEWAL and is_due)
 
     def _payer(self, request: Any) -> Identity | None:
         """On whose account a change is: of a user's own node on that user's. None for what is none,
