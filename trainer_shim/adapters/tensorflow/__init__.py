@@ -1,5 +1,4 @@
-"""TensorFlow without Keras' `fit`: loops around a `tf.function`; of TensorFlow 1's
-sessions, where a step ends.
+"""TensorFlow without Keras' `fit`: loops around a `tf.function`.
 
 Scripts need no change.
 """

@@ -69,7 +69,7 @@ def study(context: Any, name: Any, known: dict[str, Definition] | None = None) -
         if _is_stateful(node.op):
             found.stateful.append(node.op)
         given = [arguments.get(name.split(":")[0]) for name in node.input if name[0] != "^"]
-        calls = list(called(node))
+        calls = list(_called(node))
         for function, skipped in calls:
             always = node.op.endswith("PartitionedCall")
             _take_over(found, study(context, function, known), given[skipped:], always)
@@ -97,7 +97,7 @@ def _in_order(nodes: Any, arguments: dict[str, int]) -> Iterator[Any]:
     yield from nodes
 
 
-def called(node: Any) -> Iterator[tuple[str, int]]:
+def _called(node: Any) -> Iterator[tuple[str, int]]:
     """The functions that a node calls, and how many of its inputs they are not given."""
     if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
         yield node.attr["f"].func.name, 0

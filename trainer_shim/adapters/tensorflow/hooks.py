@@ -9,7 +9,6 @@ from __future__ import annotations
 from trainer_shim.adapters.tensorflow import private
 from trainer_shim.adapters.tensorflow.function import Loop
 from trainer_shim.adapters.tensorflow.saves import hook_checkpoints
-from trainer_shim.adapters.tensorflow.tf1 import Tf1Sessions
 from trainer_shim.agent import Agent
 
 
@@ -21,6 +20,5 @@ def install(agent: Agent) -> Loop | None:
         return None
     loop = Loop(agent)
     loop.hook()
-    Tf1Sessions(agent).hook()
     hook_checkpoints(loop)
     return loop

@@ -23,12 +23,9 @@ BATCHES = "tensorflow.python.data.ops.batch_op"
 OPTIONALS = "tensorflow.python.data.ops.optional_ops"
 STRUCTURED = "tensorflow.python.data.ops.structured_function"
 DETERMINISM = "tensorflow.python.framework.config"
-SESSION = "tensorflow.python.client.session"
-GRADIENTS = "tensorflow.python.ops.gradients_util"
 RANDOM = "tensorflow.python.ops.gen_random_ops"
 STATELESS_RANDOM = "tensorflow.python.ops.gen_stateless_random_ops_v2"
 CHECKPOINTS = "tensorflow.python.checkpoint.checkpoint_management"
-TYPES = "tensorflow.python.framework.dtypes"
 FUNC_GRAPH = "tensorflow.python.framework.func_graph"
 OPS = "tensorflow.python.framework.ops"
 OP_REGISTRY = "tensorflow.python.framework.op_def_registry"
@@ -59,8 +56,6 @@ NAMES = (
     (OPTIONALS, "OptionalSpec._to_components"),
     (STRUCTURED, "StructuredFunctionWrapper.function"),
     (DETERMINISM, "is_op_determinism_enabled"),
-    (SESSION, "BaseSession._do_run"),
-    (GRADIENTS, "_GradientsHelper"),
     (RANDOM, "random_uniform"),
     (RANDOM, "random_standard_normal"),
     (RANDOM, "truncated_normal"),
@@ -71,7 +66,6 @@ NAMES = (
     (STATELESS_RANDOM, "stateless_random_uniform_int_v2"),
     (CHECKPOINTS, "get_checkpoint_state"),
     (CHECKPOINTS, "CheckpointState"),
-    (TYPES, "DType._is_ref_dtype"),
     (OPS, "EagerTensor._id"),
     (OPS, "EagerTensor._shape_tuple"),
     (OPS, "Graph.building_function"),
