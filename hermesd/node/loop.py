@@ -29,6 +29,7 @@ from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage.client_files import FileRequests
 from hermesd.node.storage.disk_budget import DiskBudget
 from hermesd.node.storage.fetching import Fetching
+from hermesd.node.storage.gone_users import keep_removing
 from hermesd.node.storage.replicas import Replicas
 from hermesd.node.storage.transfer_service import TransferService
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -173,6 +174,7 @@ class NodeLoop:
         tasks.create_task(self._requirements.run())
         tasks.create_task(tell_usage(self._rack, self._link, driver, disk, runners))
         tasks.create_task(disk.measure())
+        tasks.create_task(keep_removing(config.state_dir, disk.folders, provisions.accounts))
         ready()
         if (seconds := await departure.wait(stop, soon)) is not None:
             await self._leave(runners, seconds)

@@ -44,9 +44,9 @@ from hermesd.node.machine.environment import OWNER
 from hermesd.node.machine.venvs import NotMade, Venvs
 from hermesd.node.outbox import Outbox
 from hermesd.node.runner.cleanup import bury
-from hermesd.node.storage import checkpoints
+from hermesd.node.storage import checkpoints, gone_users
 from hermesd.node.storage.shared_directory import SharedAway
-from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from tests.node.conftest import (
     CPU1,
@@ -655,3 +655,64 @@ def test_what_is_the_heads_is_closed_at_its_start_whoever_made_it(tmp_path: Path
         assert modes == dict.fromkeys(names, 0o600)
         folders = [stat.S_IMODE(path.stat().st_mode) for path in (state, state / "blobs")]
         assert folders == [0o750, 0o700]
+
+
+async def test_what_is_left_of_a_user_who_is_gone_goes(
+    config: NodeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while a trial of theirs is here, or anything of theirs runs, or just began; and nothing
+    goes that a link there leads to."""
+    (config.state_dir / "homes").mkdir(mode=0o711)
+    now = [0.0]
+    monkeypatch.setattr(accounts, "boottime", lambda: now[0])
+    known, folders = Accounts(config), TrialFolders(config.state_dir / "trials", config.state_dir)
+    users = (ALICE, BOB, "carol", "dave")
+    keeps, runs, begins, gone = found = [known.of(user) for user in users]
+    for account in found:
+        for place in ("homes", "venvs"):
+            folder = config.state_dir / place / str(account.uid)
+            (folder / "deep").mkdir(parents=True)
+            (folder / "link").symlink_to(config.state_dir / "membership")
+    folders.of("digits/1").belong_to("theirs", keeps)
+    (config.state_dir / "homes" / "partial-4711" / "deep").mkdir(parents=True)
+
+    def left(place: str) -> set[str]:
+        return {path.name for path in (config.state_dir / place).iterdir()}
+
+    everybody = {str(account.uid) for account in found}
+    process = await asyncio.create_subprocess_exec("sleep", "600", user=runs.uid)
+    try:
+        await gone_users.remove(config.state_dir, folders, known)
+        assert left("homes") == left("venvs") == everybody
+        now[0] += gone_users.UNUSED_SECONDS
+        assert known.of("carol") == begins
+        await gone_users.remove(config.state_dir, folders, known)
+        assert left("homes") == left("venvs") == everybody - {str(gone.uid)}
+    finally:
+        process.kill()
+        await process.wait()
+    await gone_users.remove(config.state_dir, folders, known)
+    assert left("homes") == left("venvs") == {str(keeps.uid), str(begins.uid)}
+    assert (config.state_dir / "membership" / "key.pem").exists()
+    assert known.of("dave") == gone
+    assert gone.home.stat().st_uid == gone.uid
+    assert not any(gone.home.iterdir())
+
+
+async def test_a_node_removes_it_by_itself(
+    head: Head,
+    config: NodeConfig,
+    no_survivors: None,
+    launch: Launch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gone_users, "UNUSED_SECONDS", 0.0)
+    monkeypatch.setattr(gone_users, "_LOOK_SECONDS", 0.05)
+    home = config.state_dir / "homes" / str(FIRST + 1)
+    async with Node(config):
+        await head.hears(NodeJoined)
+        run = launch(user=ALICE, python=PYTHON, argv=LONG, program=PROGRAM)
+        await head.hears(Reported, run)
+        assert home.is_dir()
+        head.send(Release("digits/1", "n1", forget=True))
+        await becomes(lambda: not home.exists())

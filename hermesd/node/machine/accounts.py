@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateRefused
+from hermesd.node.clock import boottime
 from hermesd.node.reasons import Foreseen
 
 # Below it are those of the system's own services: one of them must be named for a user.
@@ -77,6 +78,8 @@ class Accounts:
         self._range = config.uid_range
         self._file = config.state_dir / "accounts.json"
         self._numbers: dict[str, int] = {}
+        self._began = boottime()
+        self._used: dict[int, float] = {}
         if not self.switch:
             return
         if self._own.uid != 0:
@@ -131,6 +134,15 @@ class Accounts:
         """As whom the programs of a user run. Raises NoAccount, OSError."""
         if not self.switch:
             return self._own
+        account = self._found(user)
+        self._used[account.uid] = boottime()
+        return account
+
+    def unused_seconds(self, uid: int) -> float:
+        """For how long nobody has asked for this account."""
+        return boottime() - self._used.get(uid, self._began)
+
+    def _found(self, user: str) -> UnixAccount:
         if not user:
             raise NoAccount("the head does not say whose program it is: it is older than this node")
         terms = self._config.users.get(user)

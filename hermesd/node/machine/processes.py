@@ -145,6 +145,16 @@ def runs_as(pid: int, uid: int) -> bool:
         return False
 
 
+def accounts() -> set[int]:
+    """The users as whom anything runs."""
+    found: set[int] = set()
+    for pid in _table():
+        with contextlib.suppress(OSError):
+            lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
+            found.update(int(uid) for words in lines if words[0] == "Uid:" for uid in words[1:])
+    return found
+
+
 def _inner(pid: int) -> int:
     """The number of a process in its own world."""
     lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
