@@ -18,6 +18,7 @@ from hermesd.core.events import Looked, RunCompleted, RunFailed
 from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms, Venv
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine import processes
+from hermesd.node.machine import venvs as machine_venvs
 from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
 from hermesd.node.outbox import Outbox
 from tests.node.conftest import CPU0, Head, Node, becomes, blob, looked
@@ -160,6 +161,24 @@ async def test_one_that_takes_for_ever_keeps_nobody_waiting(tmp_path: Path) -> N
         made.want([broken])
         assert (await looked(outbox)).sights == ((broken.name, BEING_MADE),)
         assert "No such file" in (await looked(outbox)).sights[0][1]
+        making.cancel()
+
+
+async def test_many_that_take_for_ever_keep_nobody_waiting_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wants them: with one account for all, nobody knows."""
+    monkeypatch.setattr(machine_venvs, "TURN_SECONDS", 0.1)
+    made, _ = venvs(tmp_path, without_uv())
+    folders = [tmp_path / f"{number}" for number in range(machine_venvs.AT_ONCE + 1)]
+    for folder in folders:
+        folder.mkdir()
+    stuck = [slow(folder) for folder in folders]
+    async with asyncio.TaskGroup() as tasks:
+        making = tasks.create_task(made.run())
+        made.want(venv for venv, _ in stuck)
+        for _, begun in stuck:
+            await becomes(begun.exists)
         making.cancel()
 
 

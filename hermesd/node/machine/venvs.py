@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -31,8 +31,10 @@ from hermesd.node.outbox import Outbox
 AGAIN_SECONDS = 300.0
 MAKE_SECONDS = 1800.0
 BEING_MADE = "it is being made"
-# One whose index does not answer must not keep all others waiting.
+# One whose index does not answer must not keep all others waiting: nor must many of those, so that
+# each has a turn for so long only, and then goes on beside those that come next.
 AT_ONCE = 2
+TURN_SECONDS = 120.0
 _SAID_CHARACTERS = 600
 _SAID_BYTES = 4 * _SAID_CHARACTERS
 _WHOLE = ".whole"
@@ -159,10 +161,23 @@ class Venvs:
             async with (
                 self._locks.setdefault(str(folder), asyncio.Lock()),
                 contextlib.nullcontext() if account.is_own else own_turn,
-                self._turns,
+                self._turn(),
             ):
                 await self._see_made(venv, folder, account)
         return str(folder / "bin" / "python")
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A turn, for the block or until it is too long."""
+        await self._turns.acquire()
+        over = contextlib.ExitStack()
+        over.callback(self._turns.release)
+        timer = asyncio.get_running_loop().call_later(TURN_SECONDS, over.close)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            over.close()
 
     async def _see_made(self, venv: Venv, folder: Path, account: UnixAccount) -> None:
         if is_whole(folder):
