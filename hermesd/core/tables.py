@@ -435,8 +435,8 @@ class Tables:
         self.named_requests: dict[str, str] = {}
         #: The studies whose policy has raised, and how.
         self.fallen: dict[StudyId, str] = {}
-        #: When a trial of each study was last given a quantum.
-        self.served: dict[StudyId, Time] = {}
+        #: When a trial of each study was last given a quantum on each device, the latest last.
+        self.served: dict[StudyId, dict[DeviceId, Time]] = {}
         #: How many trials a searcher is to bring each study to that has fewer.
         self.searching: dict[StudyId, int] = {}
         #: Why the searchers of others failed.
@@ -760,6 +760,13 @@ class Tables:
                 self.free[device] = None
             else:
                 self.free.pop(device, None)
+
+    def serve(self, trial: Trial, devices: Iterable[DeviceId], now: Time) -> None:
+        """Note that the trial is given a quantum on these devices."""
+        turns = self.served.setdefault(trial.spec.study, {})
+        for device in devices:
+            turns.pop(device, None)
+            turns[device] = now
 
     def free_slots(self, trial: Trial, now: Time) -> None:
         assert trial.run is not None

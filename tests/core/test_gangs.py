@@ -95,6 +95,18 @@ def test_what_is_missing_is_gathered_and_the_last_quantum_is_the_longest_wait() 
     book.tell(parked("s/1#1")).expect("launch g/0#1 on n/0, n/1 for 30 s")
 
 
+def test_an_idle_device_gives_it_no_turn_on_another() -> None:
+    """Only it can use the idle one, and another waits for the one that is missing."""
+    roomy = {"memory_bytes": 2 << 30, "policy": TURNS}
+    book = Playbook().tell(joined(2, memory=(1 << 30, 4 << 30)), submitted(1, "s", **roomy))
+    book.expect("launch s/0#1 on n/1 for 30 s")
+    book.tell(started("s/0#1"), submitted(1, "t", **roomy)).expect()
+    book.tell(submitted(1, "g", devices=2, policy=TURNS)).expect()
+    book.at(30).tell(quantum_ended("s/0#1")).expect("suspend s/0#1 for t/0")
+    book.tell(parked("s/0#1")).expect("launch t/0#1 on n/1 for 30 s", "gather n/0, n/1 for g/0")
+    book.tell(started("t/0#1")).at(60).tell(quantum_ended("t/0#1")).expect("suspend t/0#1")
+
+
 def test_why_says_what_is_kept_for_it_and_when_no_node_is_wide_enough() -> None:
     book = singles(2)
     book.at(30).tell(gang(1, 2), quantum_ended("s/0#1")).heard()

@@ -245,6 +245,21 @@ def test_the_studies_of_one_user_have_a_single_device_in_turn() -> None:
     assert [trial.partition("/")[0] for trial in world.turns] == ["one", "two", "three"] * 3
 
 
+def test_what_a_study_has_elsewhere_is_not_held_against_a_trial_with_one_device_alone() -> None:
+    """Its home is there, and its study has the two other devices all the time."""
+    turns = [Plugin("round_robin", (("quantum_seconds", 30.0),)), Plugin("homes")]
+    book = Playbook().tell(joined(3), submitted(1, "b", policy=turns[0]))
+    book.tell(submitted(3, "a", policy=turns[0], placement=turns[1]), started("b/0#1")).heard()
+    homes = {trial.home for trial in book.state.trials.values() if trial.home}
+    assert homes == {"n/0", "n/1", "n/2"}
+    running = [t.run.id for t in book.state.trials.values() if t.run and t.spec.study == "a"]
+    book.tell(*(RunStarted(each, 0, 0.1) for each in running))
+    book.at(29).tell(*(QuantumEnded(each, 0, 1) for each in running)).heard()
+    book.at(30).tell(QuantumEnded(run("b/0#1"), 0, 1))
+    (waiting,) = (t.id for t in book.state.trials.values() if t.home == "n/0")
+    book.expect(f"suspend b/0#1 for {waiting}")
+
+
 def test_a_priority_takes_nothing_from_another_user() -> None:
     world = World()
     world.tell(study_of("ann", 4, priority=100), study_of("bob", 4), joined(4))

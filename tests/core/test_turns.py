@@ -23,6 +23,7 @@ from hermesd.core.commands import (
     Drop,
     Kill,
     Launch,
+    Look,
     Release,
     Renew,
     Stop,
@@ -39,6 +40,7 @@ from hermesd.core.events import (
     Event,
     Extended,
     FidelityKnown,
+    Looked,
     NodeDrained,
     NodeLost,
     NodeSilent,
@@ -73,7 +75,8 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
-from hermesd.core.placement import doubtful, make_placement
+from hermesd.core.placement import asked_for, doubtful, make_placement
+from hermesd.core.resume_points import has_own_beginning
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
 from hermesd.core.trial import NOT_FETCHED, RESTORE, Trial
@@ -135,6 +138,7 @@ class World:
         kinds = [["cpu"], ["cpu"], ["cpu", "slow"]]
         memory = [[GIB], [2 * GIB], [4 * GIB], [GIB, 4 * GIB], [8 * GIB]]
         self.machines = {n: (self.dice.choice(kinds), self.dice.choice(memory)) for n in NODES}
+        self.paths = {n: self.dice.choice([("/data",), ("/data",), ()]) for n in NODES}
         self.later: list[tuple[Time, Event]] = []
         self.models: dict[str, Model] = {}
         self.numbers = count()
@@ -223,6 +227,9 @@ class World:
                     self.later.append((self.now + 1.0, gone))
             case Drop(trial, node) if node in self.there:
                 self.later.append((self.now + 1.0, Dropped(node, trial)))
+            case Look(node, paths) if node in self.there:
+                seen = ((path, "" if path in self.paths[node] else "not there") for path in paths)
+                self.later.append((self.now + 1.0, Looked(node, tuple(seen))))
             case _:
                 pass
 
@@ -303,10 +310,10 @@ class World:
             )
         return self.models[trial]
 
-    def fails(self, host: Host, kind: str, words: str) -> None:
+    def fails(self, host: Host, kind: str, words: str, rank: int = 0) -> None:
         del self.hosts[host.run]
         width = len(host.devices)
-        self.tell(RunFailed(host.run, kind, words, words, host.step, devices=width))
+        self.tell(RunFailed(host.run, kind, words, words, host.step, rank=rank, devices=width))
 
     def starts(self, host: Host) -> None:
         trial, model, saved = self.state.trials[host.run.trial], self.model(host.run.trial), None
@@ -332,9 +339,9 @@ class World:
 
     def trains(self, host: Host) -> None:
         model, width = self.model(host.run.trial), len(host.devices)
-        memory = min(self.state.slots[device].device.memory_bytes for device in host.devices)
-        if model.memory * GIB > memory * width:
-            return self.fails(host, "exception", "out of memory")
+        each = [self.state.slots[device].device.memory_bytes for device in host.devices]
+        if model.memory * GIB > min(each) * width:
+            return self.fails(host, "exception", "out of memory", each.index(min(each)))
         host.step += 1
         self.begun.add(host.run.trial)
         report = reported(str(host.run), host.step, [1.0], busy_seconds=QUANTUM_SECONDS / width)
@@ -454,6 +461,9 @@ class World:
             retry_rules=RULES,
             tier=self.dice.choice([None, Tier.CHECKPOINT]),
             replicas=self.dice.choice([0, 0, 1]),
+            required_paths=self.dice.choice([(), (), (), ("/data",)]),
+            device_kind=self.dice.choice(["", "", "", "", "cpu", "slow"]),
+            memory_bytes=self.dice.choice([0, 0, 0, 0, 2 * GIB, 4 * GIB]),
         )
         self.tell(event)
 
@@ -527,23 +537,34 @@ class World:
 
     def usable(self, trial: Trial) -> dict[DeviceId, None]:
         """The devices on which the trial could run, as far as physics goes: as many as what it goes
-        on from is of, or on any number if there are not so many."""
+        on from is of, or on any number if there are not so many. Those that it may leave to others
+        are among them only if there are not enough without them: they are in quarantine, or it
+        failed there."""
         study, made_for = self.state.studies[trial.spec.study], self.state.made_for(trial)
-        allowed = range(study.devices, study.widest + 1)
-        return self.those(trial, [made_for]) or self.those(trial, allowed)
+        others = range(study.devices, study.widest + 1)
+        if made_for and not (trial.keeps_width or has_own_beginning(trial)):
+            others = range(0)  # nothing else is as much: it waits for a node that may come back
+        for widths in ([made_for], others):
+            for is_doubtful in (False, True):
+                if found := self.those(trial, widths, is_doubtful):
+                    return found
+        return {}
 
-    def those(self, trial: Trial, widths: Iterable[int]) -> dict[DeviceId, None]:
-        """But for those that it may leave to others: they are in quarantine, or it failed there."""
+    def those(self, trial: Trial, widths: Iterable[int], is_doubtful: bool) -> dict[DeviceId, None]:
+        study = self.state.studies[trial.spec.study]
         node, memory = self.state.parked_on(trial), self.model(trial.id).memory * GIB
         is_movable = trial.fidelity.restorable and self.state.made_for(trial) <= 1
         nodes = list(self.there) if node is None or is_movable else [node]
         found: dict[DeviceId, None] = {}
         for width, each in product(filter(None, widths), nodes):
+            if each != node and not set(study.paths) <= set(self.paths[each]):
+                continue
             able = [
                 device
                 for device in self.there.get(each, ())
                 if device.memory_bytes * width >= memory and self.state.slots[device.id].sound
-                if not doubtful(self.state, trial, device.id)
+                if asked_for(study, device)
+                if is_doubtful or not doubtful(self.state, trial, device.id)
             ]
             kinds = Counter(device.kind for device in able)
             found |= {device.id: None for device in able if kinds[device.kind] >= width}
@@ -558,21 +579,12 @@ class World:
         return [each for each in rest if not each.awaits_fork and self.has_turn(each)]
 
     def has_turn(self, trial: Trial) -> bool:
-        """Whether it could have a device that is not one of a study with fewer devices. What is
-        parked stays where it is until it has its turn there, or a device elsewhere is free."""
+        """Whether there is a device for it. What is parked stays where it is until it has its turn
+        there, or a device elsewhere is free."""
+        at, usable = self.state.parked_on(trial), self.usable(trial)
         runs = [other.run for other in self.state.trials.values() if other.run]
-        has = Counter(run.id.trial.partition("/")[0] for run in runs for _ in run.devices)
-        on = {device: run for run in runs for device in run.devices}
-        for device in self.usable(trial):
-            if device not in on:
-                return True
-            if self.state.parked_on(trial) not in (None, device.partition("/")[0]):
-                continue
-            other = on[device].id.trial.partition("/")[0]
-            left = has[other] - len(on[device].devices)
-            if other == trial.spec.study or left >= has[trial.spec.study]:
-                return True
-        return False
+        taken = {device for run in runs for device in run.devices}
+        return any(d not in taken or at in (None, d.partition("/")[0]) for d in usable)
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))

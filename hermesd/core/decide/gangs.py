@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from functools import cache
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
@@ -73,6 +81,7 @@ class _Window(NamedTuple):
 
 Launches: TypeAlias = Callable[[Choice, tuple[DeviceId, ...], Issue], None]
 GivesBack: TypeAlias = Callable[[TrialId, TrialId | None, str, Issue], None]
+GoesFirst: TypeAlias = Callable[[Trial, DeviceId, Collection[TrialId], DeviceQuotas, Time], bool]
 
 
 def gathered(state: Tables) -> dict[DeviceId, TrialId]:
@@ -176,12 +185,18 @@ class Gangs:
     """Who gathers which devices."""
 
     def __init__(
-        self, state: State, queues: Queues, launch: Launches, give_back: GivesBack
+        self,
+        state: State,
+        queues: Queues,
+        launch: Launches,
+        give_back: GivesBack,
+        goes_first: GoesFirst,
     ) -> None:
         self.state = state
         self.queues = queues
         self._launch = launch
         self._give_back = give_back
+        self._goes_first = goes_first
 
     def tend(
         self, ready: Callable[[Trial], bool], quotas: DeviceQuotas, issue: Issue, now: Time
@@ -390,7 +405,8 @@ class Gangs:
         """The devices of one node and kind that the trial does best to have: so many, or more of
         those of which it needs more.
 
-        One of them is open now: about others nobody has been asked, who may deserve them more.
+        One of them is open now, and it goes first of all that could take those that are not: about
+        these nobody else is asked when they are.
         """
         groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
         kept = gathered(self.state)
@@ -406,7 +422,11 @@ class Gangs:
             run = self.state.slots[device].run
             return device in free or (run is not None and run.trial in occupants)
 
-        best = min(
+        @cache
+        def may_have(device: DeviceId) -> bool:
+            return is_open(device) or self._goes_first(trial, device, occupants, quotas, now)
+
+        windows = sorted(
             (
                 window
                 for group in groups.values()
@@ -415,9 +435,8 @@ class Gangs:
                 if any(map(is_open, window.devices))
             ),
             key=lambda w: (w.waits, not set(w.devices).isdisjoint(trial.shunned), w),
-            default=None,
         )
-        return best.devices if best is not None else None
+        return next((each.devices for each in windows if all(map(may_have, each.devices))), None)
 
     def _candidate(
         self,

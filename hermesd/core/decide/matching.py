@@ -7,7 +7,7 @@ a device that has moved to another pool is not handled here: it leaves (see `rel
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -42,8 +42,10 @@ from hermesd.core.widths import tier_of
 # The user goes first who has used the least for their weight lately; of those who have used
 # alike, the one who has fewer devices, or was given fewer in this decision. Of one user's studies
 # those of the highest priority go first, of equals the one with the fewest devices, and of equals
-# again the one whose last turn is longest ago: studies that share a device have it in turn. With
-# one user alone no use is looked at.
+# again the one whose last turn is longest ago: studies that share a device have it in turn. Only
+# devices count that the study's next trial could use: or a trial with a single such device would
+# wait for ever, as what its study has elsewhere is of no use to it. With one user alone no use is
+# looked at.
 #
 # While devices come free, nobody waits longer than the half-life times the binary logarithm of
 # all weights over one's own: one's use and that of those who are served instead, each of whom had
@@ -59,31 +61,52 @@ RESIZED_SECONDS = 60.0
 
 
 def merged(
-    state: Tables, orders: Mapping[StudyId, list[TrialId]], open_to: Collection[TrialId], now: float
+    state: Tables,
+    queues: Queues,
+    orders: Mapping[StudyId, list[TrialId]],
+    open_to: Collection[TrialId],
+    now: float,
 ) -> list[TrialId]:
     """The trials in turn. `orders` has each study's, the most deserving first; whom a device is
     open to that they have already, `open_to`, counts when the turn comes."""
     if len(orders) <= 1:
         return [trial_id for order in orders.values() for trial_id in order]
-    shares: Counter[StudyId] = Counter()
-    for slot in state.slots.values():
+    # What each study has, or is given in this decision: which device that is, is not known then.
+    has: dict[StudyId, list[DeviceId | None]] = {study_id: [] for study_id in state.studies}
+    for device, slot in state.slots.items():
         if slot.run is not None and slot.run.trial not in open_to:
-            shares[state.trials[slot.run.trial].spec.study] += 1
+            has[state.trials[slot.run.trial].spec.study].append(device)
     left: dict[UserId, dict[StudyId, list[TrialId]]] = {}
     for study_id, order in orders.items():
         left.setdefault(state.studies[study_id].owner, {})[study_id] = order[::-1]
+    shares = {study_id: len(devices) for study_id, devices in has.items()}
     burdens = {user: _Burden(state, user, shares, now) for user in left} if len(left) > 1 else {}
     turns: list[TrialId] = []
 
-    def served(study_id: StudyId) -> Time:
-        return state.served.get(study_id, -math.inf)
+    def claim(study_id: StudyId, order: list[TrialId]) -> tuple[int, int, Time]:
+        """What a study's next trial has to say for itself; the least goes first."""
+        trial, theirs = state.trials[order[-1]], has[study_id]
+        latest: Iterable[DeviceId] = reversed(served := state.served.get(study_id, {}))
+        if queues.is_confined(trial):
+            theirs = [each for each in theirs if each is None or queues.could_reach(trial, each)]
+            latest = (each for each in latest if queues.could_reach(trial, each))
+        last = next(iter(latest), None)
+        turn = -math.inf if last is None else served[last]
+        return -state.studies[study_id].priority, len(theirs), turn
 
+    claims: dict[StudyId, tuple[int, int, Time]] = {}
     while left:
         user = min(left, key=lambda u: burdens[u].now) if burdens else next(iter(left))
         theirs = left[user]
-        study_id = min(theirs, key=lambda s: (-state.studies[s].priority, shares[s], served(s)))
-        turns.append(theirs[study_id].pop())
-        shares[study_id] += (devices := state.studies[study_id].devices)
+        for study_id, order in theirs.items() if len(theirs) > 1 else ():
+            if study_id not in claims:
+                claims[study_id] = claim(study_id, order)
+        study_id = min(theirs, key=claims.__getitem__) if len(theirs) > 1 else next(iter(theirs))
+        claims.pop(study_id, None)
+        trial = state.trials[theirs[study_id].pop()]
+        turns.append(trial.id)
+        devices = state.studies[study_id].devices
+        has[study_id] += trial.run.devices if trial.run is not None else [trial.home] * devices
         if burdens:
             burdens[user].add(devices)
         if not theirs[study_id]:
@@ -119,7 +142,7 @@ class Matching:
     def __init__(self, state: State, queues: Queues) -> None:
         self.state = state
         self.queues = queues
-        self._gangs = Gangs(state, queues, self._launch, self._give_back)
+        self._gangs = Gangs(state, queues, self._launch, self._give_back, self._goes_first)
         # None of these is launched before that time.
         self.held: frozenset[TrialId] = frozenset()
         self.held_until: Time = -math.inf
@@ -483,6 +506,32 @@ class Matching:
             return True
         return slot.run is None and not arriving(self.state, trial)
 
+    def _goes_first(
+        self,
+        trial: Trial,
+        device: DeviceId,
+        open_to: Collection[TrialId],
+        quotas: DeviceQuotas,
+        now: Time,
+    ) -> bool:
+        """Whether the trial would have the device if that were open, of all that wait; devices that
+        are `open_to` their occupants are in nobody's hand."""
+        state = self.state
+        pool = self._pool(device)
+        studies = [study.id for study in state.studies.values() if study.pool == pool]
+
+        def could(each: Trial) -> bool:
+            if each is trial:
+                return True
+            if not self._available(each, now) or not self.queues.fits(each, device):
+                return False
+            if quotas.left(each) < state.fewest(each):
+                return False
+            return takes_one(state, each) or self._gangs.has_room(each)
+
+        orders = self._orders(studies, 1, (), could, now)
+        return merged(state, self.queues, orders, open_to, now)[:1] == [trial.id]
+
     def _merged(
         self,
         studies: Sequence[StudyId],
@@ -492,6 +541,18 @@ class Matching:
         now: Time,
     ) -> list[TrialId]:
         """The studies' orders as one; see `turns`. Those in `have` are on a device already."""
+        orders = self._orders(studies, count, have, eligible, now)
+        return merged(self.state, self.queues, orders, set(have), now)
+
+    def _orders(
+        self,
+        studies: Sequence[StudyId],
+        count: int,
+        have: Sequence[TrialId],
+        eligible: Callable[[Trial], bool],
+        now: Time,
+    ) -> dict[StudyId, list[TrialId]]:
+        """Each study's most deserving trials, in order."""
         mine: dict[StudyId, list[Trial]] = {}
         for trial in (self.state.trials[trial_id] for trial_id in have):
             mine.setdefault(trial.spec.study, []).append(trial)
@@ -501,7 +562,7 @@ class Matching:
             order = self.queues.order(study_id, count, theirs, eligible, now)
             if order:
                 orders[study_id] = order
-        return merged(self.state, orders, set(have), now)
+        return orders
 
 
 def understood(quantum: Quantum, run: Run, study: Study) -> Quantum:

@@ -30,7 +30,14 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
-from hermesd.core.placement import Placement, avoided, cramped, fits
+from hermesd.core.placement import (
+    Placement,
+    are_enough,
+    avoided,
+    cramped,
+    fits,
+    takes_one,
+)
 from hermesd.core.policy import (
     Adapted,
     Adaptive,
@@ -840,6 +847,35 @@ class Queues:
     def takes(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the device can take the trial, whatever its home."""
         return self._takes(trial, device, self.state.parked_on(trial))
+
+    def is_confined(self, trial: Trial) -> bool:
+        """Whether the trial may be of use on fewer devices than others of its study."""
+        state = self.state
+        if self.placement(trial.spec.study).binds or trial.failures or self._stays(trial):
+            return True
+        return bool(state.quarantined) or trial.id in state.demanding
+
+    def could_reach(self, trial: Trial, device: DeviceId) -> bool:
+        """Whether the trial could come to run on the device, if need be by a checkpoint, and with
+        as many others as it needs."""
+        state = self.state
+        if trial.run is not None and device in trial.run.devices:
+            return True
+        may = self.could_take
+        if self.placement(trial.spec.study).binds or self._stays(trial):
+            may = self.fits
+        if takes_one(state, trial) or not may(trial, device):
+            return may(trial, device)
+        there = state.slots[device].device
+        slots = map(state.slots.__getitem__, state.nodes[there.node].devices)
+        alike = (slot.device.id for slot in slots if slot.sound and slot.device.kind == there.kind)
+        return are_enough(state, trial, (each for each in alike if may(trial, each)))
+
+    def _stays(self, trial: Trial) -> bool:
+        """Whether the trial is parked and goes on nowhere but on its node."""
+        kept = trial.kept
+        is_parked = kept is not None and kept.tier.in_process
+        return is_parked and not (trial.fidelity.restorable and self.state.made_for(trial) <= 1)
 
     def could_take(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the device could take the trial if that was parked nowhere."""

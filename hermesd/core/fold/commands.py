@@ -50,7 +50,7 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
             fresh = replace(run, grant=grant, quantum=quantum, expired=False, milestone=None)
             if not command.extends:
                 fresh = replace(fresh, granted=now)
-                state.served[trial.spec.study] = now
+                state.serve(trial, run.devices, now)
             state.put(replace(trial, run=fresh))
         case Suspend(run_id, successor=successor):
             trial, run = _running(state, run_id)
@@ -152,7 +152,7 @@ def _launch(state: Tables, command: Launch, now: Time) -> None:
     )
     state.gathering.pop(trial.id, None)
     state.hold(trial, len(devices), now)
-    state.served[trial.spec.study] = now
+    state.serve(trial, devices, now)
     for device in devices:
         state.put_slot(replace(state.slots[device], run=command.run, reserved=None))
     node, attempt = state.slots[devices[0]].device.node, command.run.attempt

@@ -61,7 +61,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "accounts": (UserId, Account),
     "requests": (str, tuple[TrialId, ...]),
     "fallen": (StudyId, str),
-    "served": (StudyId, Time),
+    "served": (StudyId, dict[DeviceId, Time]),
     "searching": (StudyId, int),
     "unsearched": (StudyId, str),
     "strays": (tuple[NodeId, RunId], None),
