@@ -566,46 +566,63 @@ def note_stream_late(subject: str) -> None:
 def _guarded(handler: Any, door: _Door) -> Handler:
     """The handler for those who are admitted and have not too much open, with its failures turned
     into statuses, and what it does in the audit."""
-    inner = handler.unary_unary or handler.stream_unary
-    if inner is not None:
-
-        async def single(request: Any, context: Any) -> Any:
-            noted: list[asyncio.Task[None]] = []
-            begun = False
-
-            def note() -> None:
-                if not noted:
-                    done = door.done(context, request)
-                    task = asyncio.create_task(done, context=here)  # noqa: TID251 - awaited below
-                    noted.append(task)
-
-            try:
-                with door.admitted(context, lasts=handler.request_streaming):
-                    await door.turn(request)
-                    begun = True
-                    here = copy_context()
-                    beside.set(note)
-                    try:
-                        answer = await inner(_counting(handler, request), context)
-                    finally:  # a change was made, whatever came of the call
-                        if noted:
-                            await asyncio.shield(noted[0])
-                    if not noted:
-                        await door.done(context, request)
-                    return answer
-            except asyncio.CancelledError:
-                if begun:  # a change may be made all the same
-                    door.note_late(context, request, "CANCELLED")
-                raise
-            except Exception as error:  # of which the caller learns no more than `failed` says
-                await door.failed(context, error, request)
-
+    if handler.unary_unary or handler.stream_unary:
         make = (
             grpc.stream_unary_rpc_method_handler
             if handler.request_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        return make(single, handler.request_deserializer, _as_bytes(handler.response_serializer))
+        single, as_bytes = _single(handler, door), _as_bytes(handler.response_serializer)
+        return make(single, handler.request_deserializer, as_bytes)
+    make_stream = (
+        grpc.stream_stream_rpc_method_handler
+        if handler.request_streaming
+        else grpc.unary_stream_rpc_method_handler
+    )
+    streamed = _streamed(handler, door)
+    return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+
+
+def _single(handler: Any, door: _Door) -> Callable[[Any, Any], Awaitable[Any]]:
+    """What answers a call once."""
+    inner = handler.unary_unary or handler.stream_unary
+
+    async def single(request: Any, context: Any) -> Any:
+        noted: list[asyncio.Task[None]] = []
+        begun = False
+
+        def note() -> None:
+            if not noted:
+                done = door.done(context, request)
+                task = asyncio.create_task(done, context=here)  # noqa: TID251 - awaited below
+                noted.append(task)
+
+        try:
+            with door.admitted(context, lasts=handler.request_streaming):
+                await door.turn(request)
+                begun = True
+                here = copy_context()
+                beside.set(note)
+                try:
+                    answer = await inner(_counting(handler, request), context)
+                finally:  # a change was made, whatever came of the call
+                    if noted:
+                        await asyncio.shield(noted[0])
+                if not noted:
+                    await door.done(context, request)
+                return answer
+        except asyncio.CancelledError:
+            if begun:  # a change may be made all the same
+                door.note_late(context, request, "CANCELLED")
+            raise
+        except Exception as error:  # of which the caller learns no more than `failed` says
+            await door.failed(context, error, request)
+
+    return single
+
+
+def _streamed(handler: Any, door: _Door) -> Callable[[Any, Any], Awaitable[None]]:
+    """What answers a call by a stream."""
     inner = handler.unary_stream or handler.stream_stream
 
     async def streamed(request: Any, context: Any) -> None:
@@ -628,12 +645,7 @@ def _guarded(handler: Any, door: _Door) -> Handler:
         except Exception as error:  # of which the caller learns no more than `failed` says
             await door.failed(context, error, request)
 
-    make_stream = (
-        grpc.stream_stream_rpc_method_handler
-        if handler.request_streaming
-        else grpc.unary_stream_rpc_method_handler
-    )
-    return make_stream(streamed, handler.request_deserializer, handler.response_serializer)
+    return streamed
 
 
 def _as_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
