@@ -14,6 +14,7 @@ from benchmarks.turns import SLOT, Hosted, warm
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
 
+@pytest.mark.in_depth
 def test_two_fits_are_parked_and_saved_in_turns() -> None:
     rows = {row[0]: row[1] for row in switches.rows(parks=4, saves=2)}
     assert rows["park: whole switch"] == 4

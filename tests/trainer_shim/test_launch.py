@@ -205,6 +205,7 @@ def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> No
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(300)
+@pytest.mark.in_depth
 @pytest.mark.parametrize("form", [pytest.param("other", marks=pytest.mark.slow), "shell"])
 def test_a_framework_in_another_environment(make_trial: MakeTrial, other: Path, form: str) -> None:
     """A Keras program of a python that has no Hermes, prepared by one that imports it too."""
