@@ -28,8 +28,8 @@ from tests.trainer_shim.suspending import (
     with_keras,
 )
 from tests.trainer_shim.test_bad_moments import is_there, saved_at
-from tests.trainer_shim.test_kept import run
 from tests.trainer_shim.test_moments import PAUSE
+from tests.trainer_shim.test_workdir_rollback import run
 from tests.waiting import until
 from trainer_shim import checkpoint_dir
 

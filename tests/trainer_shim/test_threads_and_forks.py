@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.test_host import expected
-from tests.trainer_shim.test_kept import run
+from tests.trainer_shim.test_workdir_rollback import run
 
 # The first thread has come to its end before the other one begins to train.
 IN_A_THREAD = """

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import Zygote, environment
 from tests.trainer_shim.suspending import QUIET, warm_zygote
-from tests.trainer_shim.test_kept import run
+from tests.trainer_shim.test_workdir_rollback import run
 
 READING = """
 import datetime, json, os, pathlib, sys, threading, time, uuid
