@@ -329,17 +329,18 @@ def _suggested(
     asked: dict[str, str],
 ) -> None:
     """What is asked for in and below `node`, where these others have these values; `asked` are the
-    variables that hold a hyper-parameter."""
+    variables, and items of dicts, that hold a hyper-parameter."""
     if isinstance(node, ast.Assign) and called(node.value).startswith("suggest_"):
         assert isinstance(node.value, ast.Call)
         _suggest(source, draft, node.value, when)
         for target in node.targets:
             _suggested(source, draft, target, when, asked)
-            if isinstance(target, ast.Name) and (name := given(node.value, "name").get("name")):
-                asked[target.id] = str(_or_none(source, name))
+            if isinstance(target, ast.Name | ast.Subscript):
+                asked[ast.unparse(target)] = _asked_for(source, node.value, asked)
         return
-    for again in bound_by(node):
-        asked.pop(again, None)  # it is no longer what was asked for
+    for again in _set_again(node):
+        for known in [each for each in asked if each == again or each.startswith(f"{again}[")]:
+            del asked[known]  # it is no longer what was asked for
     if called(node).startswith("suggest_"):
         assert isinstance(node, ast.Call)
         _suggest(source, draft, node, when)
@@ -349,6 +350,31 @@ def _suggested(
     if isinstance(node, (ast.While, ast.Match, ast.BoolOp, ast.ExceptHandler)) and _suggests(node):
         _note_condition(draft, node)
     _suggested_each(source, draft, [*ast.iter_child_nodes(node)], when, asked)
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+        for key, value in zip(node.value.keys, node.value.values, strict=True):
+            if isinstance(key, ast.Constant) and called(value).startswith("suggest_"):
+                for target in node.targets:
+                    item = f"{ast.unparse(target)}[{key.value!r}]"
+                    asked[item] = _asked_for(source, value, asked)
+
+
+def _set_again(node: ast.AST) -> list[str]:
+    """What is another one because of a node: variables, or an item of a dict."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return [] if isinstance(node.ctx, ast.Load) else [ast.unparse(node)]
+    return bound_by(node)
+
+
+def _asked_for(source: PythonSource, node: ast.AST, asked: Mapping[str, str]) -> str:
+    """The hyper-parameter that an expression is; empty if it is none."""
+    if called(node).startswith("suggest_"):
+        assert isinstance(node, ast.Call)
+        name = given(node, "name").get("name")
+        return str(_or_none(source, name)) if name else ""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
+        is_one = node.value.attr == "params" and isinstance(node.slice, ast.Constant)
+        return str(node.slice.value) if is_one else ""  # type: ignore[attr-defined]
+    return asked.get(ast.unparse(node), "") if isinstance(node, ast.Name | ast.Subscript) else ""
 
 
 def _suggested_each(
@@ -372,10 +398,9 @@ def _suggested_if(
     asked: dict[str, str],
 ) -> None:
     _suggested(source, draft, node.test, when, asked)
-    inside = _condition(source, draft, node.test, asked)
+    inside, others = _condition(source, draft, node.test, asked)
     then: Sequence[ast.AST] = node.body if isinstance(node.body, list) else [node.body]
     otherwise: Sequence[ast.AST] = node.orelse if isinstance(node.orelse, list) else [node.orelse]
-    others = _others(draft, inside)
     if (not inside and any(map(_suggests, then))) or (
         not others and any(map(_suggests, otherwise))
     ):
@@ -416,16 +441,31 @@ def _leaves(node: ast.If) -> bool:
 
 def _condition(
     source: PythonSource, draft: StudyDraft, test: ast.expr, asked: Mapping[str, str]
-) -> dict[str, Any]:
-    """`if kind == "svc"` and `if kind in (...)`, of a hyper-parameter; nothing for another."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return {}
-    name = asked.get(test.left.id) if isinstance(test.left, ast.Name) else None
-    value = _or_none(source, test.comparators[0])
-    is_list = isinstance(value, list)
-    if name not in draft.parameters or value is None:
-        return {}
-    return {name: value} if isinstance(test.ops[0], ast.In if is_list else ast.Eq) else {}
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What hyper-parameters are where a test holds, and where it does not: `if kind == "svc"`,
+    `if kind in (...)`, `if is_deep`, these with `not`, and some with `and`. Nothing for others."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inside, others = _condition(source, draft, test.operand, asked)
+        return others, inside
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        all_of = [_condition(source, draft, each, asked)[0] for each in test.values]
+        together: dict[str, Any] = {}
+        for each in all_of:
+            together = _both(together, each)
+        return (together if all(all_of) else {}), {}
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        name, value = _asked_for(source, test.left, asked), _or_none(source, test.comparators[0])
+        kinds = (ast.In, ast.NotIn) if isinstance(value, list) else (ast.Eq, ast.NotEq)
+        if name not in draft.parameters or value is None or not isinstance(test.ops[0], kinds):
+            return {}, {}
+        inside = {name: value}
+        others = _others(draft, inside)
+        return (inside, others) if isinstance(test.ops[0], kinds[0]) else (others, inside)
+    name = _asked_for(source, test, asked)
+    values = draft.parameters.get(name, {}).get("values", ())
+    if values and all(isinstance(each, bool) for each in values):
+        return {name: True}, {name: False}
+    return {}, {}
 
 
 def _others(draft: StudyDraft, inside: Mapping[str, Any]) -> dict[str, Any]:

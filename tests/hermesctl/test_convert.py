@@ -507,14 +507,42 @@ def test_settings_of_a_search_that_do_not_stand_there_are_named(tmp_path: Path) 
 
 
 KIND = 'kind = trial.suggest_categorical("kind", ["a", "b"])'
+ITEM = KIND.replace("kind =", 'p = {}; p["kind"] =')
 BELOW = 'trial.suggest_int("n", 1, 2)'
+FLAG = 'flag = trial.suggest_categorical("flag", [True, False])'
+
+
+@pytest.mark.parametrize(
+    ("lines", "when"),
+    [
+        ((KIND, 'if kind != "a":'), {"kind": "b"}),
+        ((KIND, 'if not kind == "a":'), {"kind": "b"}),
+        ((KIND, 'if kind not in ("b",):'), {"kind": "a"}),
+        ((KIND, 'if trial.params["kind"] == "a":'), {"kind": "a"}),
+        ((f"if {KIND.partition(' = ')[2]} == 'b':",), {"kind": "b"}),
+        ((ITEM, 'p["other"] = 3', "if p['kind'] == 'b':"), {"kind": "b"}),
+        ((f'p = {{"kind": {KIND.partition(" = ")[2]}}}', 'if p["kind"] == "b":'), {"kind": "b"}),
+        ((FLAG, "if flag:"), {"flag": True}),
+        ((FLAG, "if not flag:"), {"flag": False}),
+        ((FLAG, KIND, 'if flag and kind == "a":'), {"flag": True, "kind": "a"}),
+    ],
+)
+def test_conditions_on_what_was_asked_for_become_a_when(
+    tmp_path: Path, lines: tuple[str, ...], when: dict[str, object]
+) -> None:
+    data, said = converted(tmp_path, "optuna", objective(*lines, f"    {BELOW}"))
+    assert data["parameters"]["n"] == {"min": 1, "max": 2, "when": when}
+    assert "condition" not in said
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        (KIND, 'if kind != "a":', f"    {BELOW}"),
-        (KIND, 'if not kind == "a":', f"    {BELOW}"),
+        (KIND, "if kind:", f"    {BELOW}"),
+        (KIND, 'if kind == "a" and deep:', f"    {BELOW}"),
+        (ITEM, 'p["kind"] = "a"', 'if p["kind"] == "a":', f"    {BELOW}"),
+        (ITEM, "p = {}", 'if p["kind"] == "a":', f"    {BELOW}"),
+        (ITEM, "p.update(q)", 'if p["kind"] == "a":', f"    {BELOW}"),
         (KIND, "if deep:", f"    {BELOW}"),
         (KIND, "if deep:", "    pass", "else:", f"    {BELOW}"),
         (KIND, 'kind = "a"', 'if kind == "a":', f"    {BELOW}"),
