@@ -284,7 +284,7 @@ async def _report(
         detail = await _finished(client, submission)
         best = await client.best(submission, max(1, len(detail.trials)))
         document |= ending_document(detail, best)
-        rows = [best_columns(trial, best.metric, best.metric_mode) for trial in best]
+        rows = [best_columns(trial, best) for trial in best]
         code = outcome(detail)
     emit(stdout(), output, document, rows, lambda _: "")
     return code

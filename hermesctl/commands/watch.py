@@ -334,7 +334,7 @@ def best(
         many = LEADERBOARD_LENGTH if output is Format.TABLE else max(1, chosen.trial_count)
         trials = await client.best(chosen, count or many, metric=metric, goal=goal, by=by)
         document = best_document(chosen, trials)
-        rows = [best_columns(trial, trials.metric, trials.metric_mode) for trial in trials]
+        rows = [best_columns(trial, trials) for trial in trials]
         asked = ranking_text(trials.metric, trials.metric_goal, trials.metric_mode)
         ranked = chosen.best_trial or any(trial.rank for trial in trials)
         words = f"ranked by {asked}" if metric or goal or by else chosen.metric_reason

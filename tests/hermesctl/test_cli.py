@@ -17,7 +17,10 @@ from typer.testing import CliRunner, Result
 from hermesctl.cli import app
 from hermesctl.errors import ExitCode
 from hermesctl.render import live
+from hermesctl.render.documents import best_columns
 from hermesctl.render.output import csv_text, json_line, json_text
+from hermesctl.sdk.from_wire import record
+from hermesctl.sdk.records import Leaderboard, Trial
 from hermesctl.yaml_text import Data, to_yaml
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -438,6 +441,26 @@ def test_every_form_of_every_result(head: FakeHead, args: list[str], form: str) 
             assert not [cell for row in rows for cell in row if cell[:1] in ("{", "[")]
         case _:
             assert result.stdout.strip()
+
+
+def test_the_leaderboard_of_several_objectives_tells_the_front_as_csv() -> None:
+    values = {1: (0.5, 9.0), 2: (0.25, 12.0)}
+    trials = [
+        record(Trial, trial(n, metric=loss, rank=n, metrics=[
+            pb.MetricValue(name="val_loss", last=loss), pb.MetricValue(name="ms", last=ms),
+        ]))
+        for n, (loss, ms) in values.items()
+    ]  # fmt: skip
+    goals = {"val_loss": "minimize", "ms": "minimize"}
+    board = Leaderboard(trials, "val_loss", "minimize", "last", goals, ["digits/1"])
+    rows = [best_columns(each, board) for each in board]
+    assert [(row["val_loss"], row["ms"], row["front"]) for row in rows] == [
+        (0.5, 9.0, True),
+        (0.25, 12.0, False),
+    ]
+    alone = best_columns(trials[0], Leaderboard(trials, "val_loss", "minimize", "last"))
+    assert "front" not in alone
+    assert "ms" not in alone
 
 
 def test_csv_has_a_column_for_each_value_and_no_json(head: FakeHead) -> None:
