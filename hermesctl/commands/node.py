@@ -186,9 +186,9 @@ def release(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Take a node with all its devices, or one device, out of quarantine now.
+    """End the quarantine of a device, or of a node and all its devices, at once.
 
-    Its failures are forgotten. Without this, a quarantine ends by itself.
+    The failures there no longer count. Otherwise a quarantine ends by itself after a while.
 
     Example: hermesctl node release gpu2/cpu0
     """

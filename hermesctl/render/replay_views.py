@@ -170,20 +170,20 @@ def forecast_view(forecast: Forecast) -> RenderableType:
         return cell(forecast.reason, "dim")
     devices = count(expected["devices"], "device")
     if not forecast.attached:
-        devices += " (none that fits is there now)"
+        devices += " (none of which is there now)"
     earlier = f"{expected['study']} ({count(expected['trained'], 'trial')}, {forecast.likeness})"
     table = grid("|expected", "~first good", "~best within 2 %", "~best trained", "~all done")
     for policy in expected["policies"]:
         spans = [policy[key] for key in ("first_good", "near_best", "best", "all_done")]
         table.add_row(cell(printable(policy["policy"])), *(cell(_span(span)) for span in spans))
     lines: list[RenderableType] = [cell(f"on {devices}, going by {earlier}:"), table]
-    good = f"the {expected['good']} best of {expected['trials']} trials"
-    lines.append(cell(f"first good: the first comes to what only {good} ever come to", "dim"))
-    sooner = "if trials end close together, that is sooner than the first good"
-    lines.append(cell(f"within 2 %: {WITHIN}; {sooner}", "dim"))
+    good = f"the {expected['good']} best of {expected['trials']}"
+    lines.append(cell(f"first good: when a trial first reaches what only {good} ever reach", "dim"))
+    sooner = "sooner than the first good, if trials end close together"
+    lines.append(cell(f"within 2 %: when {WITHIN}; {sooner}", "dim"))
     if any(policy["policy"].partition(":")[0] == "pbt" for policy in expected["policies"]):
-        nowhere = "what its forks would come to is recorded nowhere"
-        lines.append(cell(f"pbt: as if it replaced nobody, as {nowhere}", "dim"))
+        unknown = "since nothing is known of what its forks would come to"
+        lines.append(cell(f"pbt: as if it replaced no trial, {unknown}", "dim"))
     if forecast.busy:
         unfinished = count(forecast.busy, "unfinished study")
         lines.append(cell(f"later, as {unfinished} will share the devices", "yellow"))

@@ -109,7 +109,7 @@ def test_a_trial_goes_on_where_its_measured_memory_fits() -> None:
     book.tell(written("s/0#1", 1), completed("s/1#1")).expect("launch s/0#2 on n/0 from s/0#1@1")
     book.tell(written("s/0#2", 1), submitted(1, "t"))
     assert {each.place: each.reason for each in book.scheduler.explain("s/0", 0).left_out} == {
-        "n/1": "it was seen to use more memory than there is"
+        "n/1": "it has used more memory than the device has"
     }
 
 

@@ -284,7 +284,7 @@ def test_why_names_the_speed_of_a_throttled_device() -> None:
     state.apply(Launch(trial.next_run, ("n/1",), Quantum(10.0), "", kept, None), 0.0)
     told = Scheduler(state, make_policy, make_placement).explain("s/0", 0.0, "ann").summary
     assert "n/1 does" in told
-    assert "of what its kind does, and n/0, the fastest," in told
+    assert "of what is usual for its kind; n/0, the fastest, does" in told
 
 
 def test_node_show_is_told_of_every_device_that_was_compared() -> None:

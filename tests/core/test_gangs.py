@@ -114,7 +114,7 @@ def test_why_says_what_is_kept_for_it_and_when_no_node_is_wide_enough() -> None:
     assert "n/0, n/1 are kept for it until all of them are free" in said
     book = Playbook().tell(gang(1, 3), joined(2), joined(1, node="m")).expect()
     said = book.scheduler.explain("g/0", book.now).summary
-    assert "each trial needs 3 devices of one node and kind, and the most that one has is 2" in said
+    assert "each trial needs 3 devices of one kind on one node, and no node has more than 2" in said
 
 
 def test_a_milestone_does_not_keep_a_device_that_is_gathered() -> None:

@@ -172,7 +172,7 @@ def test_one_without_a_checkpoint_before_begins_anew_once_no_node_fits_for_long(
     book: Playbook,
 ) -> None:
     book.tell(joined(1, node="m")).expect()
-    assert "if its image fits no node in 60 s, it goes on from its beginning" in _why(book)
+    assert "if its image fits no node in 60 s, it goes on from the beginning" in _why(book)
     book.at(59).expect().at(60).expect("launch s/0#2 on m/0", "drop s/0 on n")
     trial = book.trial()
     assert (trial.step, trial.checkpoint) == (0, None)

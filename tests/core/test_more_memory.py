@@ -283,8 +283,8 @@ def test_what_runs_out_of_memory_on_fewer_goes_back_to_as_many() -> None:
 
 def test_what_nobody_has_tried_on_another_number_begins_anew_in_the_end() -> None:
     book = grown_then_alone("torch 2.13.0").expect()
-    told = "its checkpoint is of 2 devices: if no node has so many for it, or its user may not have"
-    told += " them, in 60 s, it goes on from the beginning"
+    told = "its checkpoint is of 2 devices: if within 60 s no node has that many that its user may"
+    told += " have, it goes on from the beginning"
     assert told in book.scheduler.explain("s/0", 30).summary
     book.at(89).expect().at(90).expect("launch s/0#3 on m/0 for 30 s", "drop s/0 on n")
     assert (book.trial().step, book.trial().checkpoint) == (0, None)
@@ -301,8 +301,8 @@ def waiting_fork() -> Playbook:
 
 def test_a_fork_that_cannot_begin_on_another_number_fails_after_that_time() -> None:
     book = waiting_fork().tell(joined(1))
-    told = "its checkpoint is of 2 devices: if no node has so many for it, or its user may not have"
-    assert f"{told} them, in 60 s, it fails" in book.scheduler.explain("s/1", book.now).summary
+    told = "its checkpoint is of 2 devices: if within 60 s no node has that many that its user may"
+    assert f"{told} have, it fails" in book.scheduler.explain("s/1", book.now).summary
     (due,) = book.scheduler.due(book.now + 60)
     assert outcomes.unfinished(book.state, due) == ("s/1",), "so that its end is told"
     book.at(book.now + 60).expect()
@@ -329,7 +329,7 @@ def test_one_that_was_extended_has_its_result_again_after_that_time() -> None:
     book.tell(NodeUndrained("n", "r1")).expect("launch s/0#3 on n/1, n/2 for 30 s from s/0#2@90")
     book.tell(started("s/0#3", 90), RunCompleted(run("s/0#3"), 90, replace(saved, attempt=3)))
     book.tell(joined(1), Extended("s", ("s/0",), StopRule(), (), (("x",),), "r3"))
-    told = "them, in 60 s, it ends with what it came to before"
+    told = "that its user may have, it ends with what it came to before"
     assert told in book.scheduler.explain("s/0", book.now).summary
     book.at(book.now + 60).heard()
     assert (book.trial().phase, book.trial().step) == (Phase.COMPLETED, 90)

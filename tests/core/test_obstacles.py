@@ -35,11 +35,11 @@ def summary(book: Playbook, trial: str = "s/0") -> str:
         ({"device_kind": "h100"}, "no device of kind h100 (there: a100, cpu) in its pool default"),
         (
             {"memory_bytes": 5 << 30},
-            "no device with 5.0 GiB of memory (at most: 1.0 GiB) in its pool default",
+            "no device with 5.0 GiB of memory (the largest has 1.0 GiB) in its pool default",
         ),
         (
             {"device_kind": "a100", "memory_bytes": 3 << 29},
-            "no device of kind a100 with 1.5 GiB of memory (at most: 1.0 GiB)",
+            "no device of kind a100 with 1.5 GiB of memory (the largest has 1.0 GiB)",
         ),
     ],
 )
@@ -58,9 +58,7 @@ def test_devices_of_another_pool_do_not_count() -> None:
 def test_where_the_one_node_that_would_do_is_away_it_is_named_alone() -> None:
     book = Playbook().tell(joined(1, node="m", kinds=("a100",)), joined(1), NodeSilent("m", ""))
     book.tell(submitted(device_kind="a100")).expect()
-    assert "no device of its pool default that would do can be used now (m is silent)" in summary(
-        book
-    )
+    assert "no suitable device of its pool default can be used now (m is silent)" in summary(book)
 
 
 def test_a_trial_on_a_node_that_is_silent_says_since_when_and_until_when_it_waits() -> None:
@@ -72,8 +70,8 @@ def test_a_trial_on_a_node_that_is_silent_says_since_when_and_until_when_it_wait
     book.at(10).tell(NodeSilent("n", "the stream ended")).at(28)
     left = round((LEASE.silence_seconds - 18) / 60)
     assert summary(book).endswith(
-        f"; node n has not been heard for 18 s and counts as lost in {left} min: then it goes on"
-        " elsewhere"
+        f"; node n has not been heard from for 18 s and counts as lost in {left} min: then it goes"
+        " on elsewhere"
     )
     book.at(10 + LEASE.silence_seconds - 7)
     assert "counts as lost in 7 s" in summary(book)
@@ -84,7 +82,7 @@ def test_so_does_one_that_is_parked_there() -> None:
     book.tell(parked("s/0#1", 9)).tell(started("s/1#1")).tell(NodeSilent("n", ""))
     book.tell(joined(1, node="m"))
     assert book.busy("m/0") is None, "what is parked waits for its node"
-    assert "; it is parked on n, which has not been heard for 0 s and counts" in summary(book)
+    assert "; it is parked on n, which has not been heard from for 0 s and counts" in summary(book)
     assert "; node n has not been heard" in summary(book, "s/1")
     assert "then it goes on elsewhere, from the beginning" in summary(book, "s/1"), "so far"
 
@@ -93,8 +91,9 @@ def test_nothing_is_foretold_while_no_node_is_heard_at_all() -> None:
     book = play(trials=1).tell(joined(1, node="m"), started("s/0#1"))
     book.tell(NodeSilent("n", ""), NodeSilent("m", "")).expect("launch s/0#1 on n/0").at(9)
     assert summary(book).endswith(
-        "; node n has not been heard for 9 s; no node is heard, which may be the head's own fault,"
-        " so that none counts as lost before one is back (if it is off: `hermesctl node lost n`)"
+        "; node n has not been heard from for 9 s; no node is heard from, which may be the head"
+        "'s own fault, so none counts as lost until one is back (if it is off: `hermesctl node"
+        " lost n`)"
     )
 
 

@@ -102,7 +102,7 @@ def test_a_device_whose_trials_are_done_takes_others() -> None:
 def test_what_no_checkpoint_brings_back_stays(fidelity: Fidelity) -> None:
     book = crowd(2).tell(known("s/0#1", fidelity)).tell(joined(1, node="m")).expect()
     why = book.scheduler.explain("s/0", book.now).summary
-    assert "it is parked on n, and no checkpoint would bring it back elsewhere" in why
+    assert "it is parked on n, and has no checkpoint from which it could go on elsewhere" in why
 
 
 def test_what_the_other_node_cannot_take_stays() -> None:

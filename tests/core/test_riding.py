@@ -89,7 +89,7 @@ def test_one_of_those_that_are_alike_trains_and_the_others_are_no_candidates() -
     book = three(devices=2)
     assert [book.trial(f"s/{n}").carrier for n in range(3)] == [None, "s/0", "s/0"]
     summary = book.scheduler.explain("s/2", 0.0).summary
-    assert summary.startswith("s/2 rides on s/0, which is the same until step 10")
+    assert summary.startswith("s/2 rides on s/0, which does the same until step 10")
 
 
 def test_its_node_hears_where_others_part_from_it() -> None:

@@ -283,7 +283,7 @@ def test_why_says_how_many_users_come_before() -> None:
     world.go_on(5.0)
     world.tell(study_of("bob", 1))
     why = world.scheduler.explain("of-ann/1", world.now, "ann").summary
-    assert why.endswith("; users take turns: 1 of 2 used less for their weight than you")
+    assert why.endswith("; users take turns, and 1 of 2 have used less for their weight than you")
     why = world.scheduler.explain("of-bob/0", world.now, "ann").summary
     assert "take turns" not in why, "it is bob's turn"
 

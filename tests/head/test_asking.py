@@ -89,7 +89,7 @@ async def test_nobody_is_told_that_a_person_holds_back_what_a_loop_trains(head: 
     answer = await head.control.GetStudy(pb.GetStudyRequest(study="digits"))
     assert not answer.study.paused
     assert [(each.paused, each.reason) for each in answer.trials] == [
-        (False, "in the hands of a loop of its author's"),
+        (False, "in the hands of its author's own loop"),
         (False, "not asked for yet"),
     ]
 

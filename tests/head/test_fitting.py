@@ -36,8 +36,8 @@ def test_devices_that_could_take_a_trial_are_counted() -> None:
 
 def test_devices_of_several_nodes_or_kinds_make_no_trial_of_several() -> None:
     found = fitting(cluster(), study(devices=2))
-    most = "the most that one has is 1 (b: gpu)"
-    why = f"node b cannot take it: each trial needs 2 devices of one node and kind, and {most}"
+    most = "no node has more than 1 (b: gpu)"
+    why = f"node b cannot take it: each trial needs 2 devices of one kind on one node, and {most}"
     assert found == Fitting(2, (why,), False)
     wide = study(devices=3)
     with pytest.raises(Refused) as refused:
@@ -51,7 +51,7 @@ def test_devices_of_several_nodes_or_kinds_make_no_trial_of_several() -> None:
 def test_each_node_is_named_with_its_reason() -> None:
     state = cluster(Looked("a", ((DATA, ""),)), Looked("b", ((DATA, "Permission denied"),)))
     found = fitting(state, study(required_paths=(DATA,), memory_bytes=4 * GIB))
-    little = "there is no device with 4.0 GiB of memory (at most: 1.0 GiB)"
+    little = "there is no device with 4.0 GiB of memory (the largest has 1.0 GiB)"
     assert found == Fitting(
         0, (f"node a cannot take it: {little}", f"node b lacks {DATA}: Permission denied"), True
     )

@@ -68,7 +68,7 @@ async def test_what_the_pool_decides_otherwise_and_lacks_is_said(tmp_path: Path)
         assert note.endswith(" in the pool gold: its trials wait")
         asked = of_gold(resources=types.Resources(memory_bytes=1 << 50))
         (note,) = (await head.submit(asked, validate_only=True)).notes
-        assert note.startswith("there is no device with 1048576.0 GiB of memory (at most: ")
+        assert note.startswith("there is no device with 1048576.0 GiB of memory (the largest has ")
 
 
 async def test_a_pool_that_is_gone_makes_its_studies_wait_until_it_is_back(tmp_path: Path) -> None:

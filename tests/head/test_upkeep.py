@@ -160,7 +160,10 @@ async def test_a_suspect_device_is_shown_with_its_evidence_and_released(head: Wo
     assert not device.HasField("quarantine")
     assert not device.strikes
     code, words = await status(release(head, "box"))
-    assert (code, words) == (CODE.FAILED_PRECONDITION, "nothing is held against box")
+    assert (code, words) == (
+        CODE.FAILED_PRECONDITION,
+        "box is not in quarantine, and no failures count against it",
+    )
     code, words = await status(release(head, "box", "cpu:9"))
     assert code is CODE.NOT_FOUND
     seen = await events(head, pb.PUBLIC_EVENT_KIND_TRUSTED)

@@ -72,7 +72,7 @@ async def test_a_study_that_no_node_can_take_has_no_forecast(tmp_path: Path, pro
         words = " ".join(told.stdout.split())
         assert (
             "no forecast: no node can take its trials: node box cannot take it: there is no device"
-            " with 64.0 GiB of memory (at most: 1.0 GiB)"
+            " with 64.0 GiB of memory (the largest has 1.0 GiB)"
         ) in words
         assert "first good" not in words
         wanted = await hermesctl(head, "preview", file, "--set", much, "-o", "json")
@@ -137,12 +137,12 @@ def test_it_says_on_what_it_counts() -> None:
     expected = {"study": "digits", "trained": 4, "devices": 1, "policies": policies}
     expected |= {"trials": 8, "good": 2}
     told = shown(forecast_view(Forecast(expected, "the same script", attached=0, busy=2)))
-    assert "on 1 device (none that fits is there now), going by digits (4 trials, the same" in told
+    assert "on 1 device (none of which is there now), going by digits (4 trials, the same" in told
     assert "5.0 s" in told
     assert "20.0 s (10.0 s … 1 min)" in told
-    assert "first good: the first comes to what only the 2 best of 8 trials ever come to" in told
-    assert "within 2 %: the best so far is within 2 % of the way from the start of" in told
+    assert "first good: when a trial first reaches what only the 2 best of 8 ever reach" in told
+    assert "within 2 %: when the best so far is within 2 % of the way from the start of" in told
     assert "later, as 2 unfinished studies will share the devices" in told
     assert "pbt" not in told
     expected["policies"] = [{**policies[0], "policy": "pbt:ready=9"}]
-    assert "pbt: as if it replaced nobody" in shown(forecast_view(Forecast(expected)))
+    assert "pbt: as if it replaced no trial" in shown(forecast_view(Forecast(expected)))

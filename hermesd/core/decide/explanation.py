@@ -72,9 +72,9 @@ def no_devices(state: State, trial: Trial) -> str:
         return ""
     away = [f"{node.id} {_away(node)}" for node in nodes if not node.open and _has(node, fitting)]
     away += [f"{slot.device.id}: {slot.yielded}" for slot in fitting if slot.yielded]
-    which = "" if len(fitting) == len(slots) else "that would do "
+    which = "" if len(fitting) == len(slots) else "suitable "
     why = ", ".join(away) or "it has none"
-    return f"; no device of its pool {pool} {which}can be used now ({why})"
+    return f"; no {which}device of its pool {pool} can be used now ({why})"
 
 
 def unfit(study: Study, devices: Sequence[Device]) -> str:
@@ -85,7 +85,9 @@ def unfit(study: Study, devices: Sequence[Device]) -> str:
     alike = [device.memory_bytes for device in devices if kind in ("", device.kind)]
     which = f" of kind {kind}" if kind else ""
     asked, most = study.memory_bytes / _GIB, max(alike) / _GIB
-    return f"there is no device{which} with {asked:.1f} GiB of memory (at most: {most:.1f} GiB)"
+    return (
+        f"there is no device{which} with {asked:.1f} GiB of memory (the largest has {most:.1f} GiB)"
+    )
 
 
 def too_narrow(study: Study, devices: Sequence[Device]) -> str:
@@ -94,8 +96,8 @@ def too_narrow(study: Study, devices: Sequence[Device]) -> str:
     if most >= study.devices:
         return ""
     return (
-        f"each trial needs {study.devices} devices of one node and kind, and the most that one has"
-        f" is {most} ({node}: {kind})"
+        f"each trial needs {study.devices} devices of one kind on one node, and no node has more"
+        f" than {most} ({node}: {kind})"
     )
 
 
@@ -107,13 +109,13 @@ def silence(state: State, trial: Trial, losses: Mapping[NodeId, Time], now: Time
     if node is None or node.silent_since is None or node.lost:
         return ""
     which = f"it is parked on {node.id}, which" if parked else f"node {node.id}"
-    told = f"; {which} has not been heard for {_lasting(now - node.silent_since)}"
+    told = f"; {which} has not been heard from for {_lasting(now - node.silent_since)}"
     if node.id in losses:
         told += f" and counts as lost in {_lasting(losses[node.id] - now)}: then it goes on"
         told += " elsewhere" if trial.fidelity.restorable else " elsewhere, from the beginning"
     else:
-        told += "; no node is heard, which may be the head's own fault, so that none counts as lost"
-        told += f" before one is back (if it is off: `hermesctl node lost {node.id}`)"
+        told += "; no node is heard from, which may be the head's own fault, so none counts as lost"
+        told += f" until one is back (if it is off: `hermesctl node lost {node.id}`)"
     return told
 
 
@@ -122,7 +124,7 @@ def stalled(trial: Trial, now: Time) -> str:
     if trial.run is None or (since := trial.run.stalled_since) is None:
         return ""
     typical = trial.seconds_per_step
-    before = f", where a step took {typical:.2g} s" if typical else ""
+    before = f" (a step usually took {typical:.2g} s)" if typical else ""
     return f"; it has stalled: no step after {trial.step} for {_lasting(now - since)}{before}"
 
 
@@ -132,8 +134,8 @@ def rides(state: State, trial: Trial, carrier: TrialId) -> str:
     until = "to the end" if parts is None else f"until step {parts}"
     at = state.trials[carrier]
     return (
-        f"{trial.id} rides on {carrier}, which is the same {until} and is trained for both: it is"
-        f" {at.phase} at step {at.step}"
+        f"{trial.id} rides on {carrier}, which does the same {until} and trains for both;"
+        f" {carrier} is {at.phase} at step {at.step}"
     )
 
 
@@ -176,7 +178,7 @@ def _away(node: Node) -> str:
 def why_paused(trial: Trial, study: Study) -> str:
     """Why a trial is held back from its policy."""
     if study.outside:
-        return "in the hands of a loop of its author's" if trial.asked else "not asked for yet"
+        return "in the hands of its author's own loop" if trial.asked else "not asked for yet"
     if trial.replaced_by:
         return f"held back: {trial.replaced_by} goes on in its place"
     return "paused by a person"
@@ -241,14 +243,14 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
     elif asked.waits:
         wait, times = max(0.0, trial.not_before - asked.now), trial.misfortunes
         summary = (
-            f"{trial.id} is tried again in {wait:.0f} s: {times} times in a row it was its"
-            f" machine's fault ({trial.reason})"
+            f"{trial.id} is tried again in {wait:.0f} s: machines have failed it {times} times in"
+            f" a row ({trial.reason})"
         )
     elif (held := stuck(state, trial)) is not None:
         node, why = held
         summary = (
-            f"{trial.id} waits for node {node}, which {why}: it is parked there, and no"
-            " checkpoint would bring it back elsewhere"
+            f"{trial.id} waits for node {node}, which {why}: it is parked there, and has no"
+            " checkpoint from which it could go on elsewhere"
         )
     else:
         where = f" on {', '.join(trial.run.devices)}" if trial.run else ""
@@ -263,7 +265,7 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         summary += _speed(state, trial) + _widths(state, trial, asked)
         if trial.phase is Phase.WAITING and (kept := state.gathering.get(trial.id)):
             several = "are kept for it until all of them are free"
-            one = "is kept for it until its trial has left it"
+            one = "is kept for it until the trial there has left"
             summary += f"; {', '.join(kept)} {several if len(kept) > 1 else one}"
         elif trial.phase is Phase.WAITING and _over_quota(state, trial):
             summary += f"; it waits: {_quota(state, trial, asked.asker)}"
@@ -293,7 +295,8 @@ def _turns(state: State, trial: Trial, asked: Question) -> str:
     if not ahead:
         return ""  # it is their turn
     whose = "you" if asked.asker == owner else owner
-    return f"; users take turns: {ahead} of {len(owners)} used less for their weight than {whose}"
+    who = f"{ahead} of {len(owners)} have used less for their weight than {whose}"
+    return f"; users take turns, and {who}"
 
 
 def _speed(state: State, trial: Trial) -> str:
@@ -310,11 +313,11 @@ def _speed(state: State, trial: Trial) -> str:
         return ""
     words = f"; {here.id} does {rates[here.id]:.3g} of its steps a second"
     if (correction := speeds.correction(here.id)) != 1.0:
-        words += f", {correction:.0%} of what its kind does"
+        words += f", {correction:.0%} of what is usual for its kind"
     fastest = min(rates, key=lambda device: (-rates[device], device))
     if rates[fastest] <= rates[here.id]:
         return words
-    return f"{words}, and {fastest}, the fastest, {rates[fastest]:.3g}"
+    return f"{words}; {fastest}, the fastest, does {rates[fastest]:.3g}"
 
 
 def _widths(state: State, trial: Trial, asked: Question) -> str:
@@ -342,14 +345,15 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
         words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
     if trial.resizes:
         cost = resize_seconds(trial, state.facts[study.id])
-        words += f"; it was resized {trial.resizes} times, for {cost:.2g} s each"
+        times = "once, for" if trial.resizes == 1 else f"{trial.resizes} times, each for"
+        words += f"; it was resized {times} {cost:.2g} s"
     return words
 
 
 def _until_narrower(trial: Trial, seconds: float) -> str:
     """How long it waits for as many devices as its checkpoint is of, and what then."""
-    words = ": if no node has so many for it, or its user may not have them, in"
-    words += f" {max(0.0, seconds):.0f} s, it "
+    words = ": if within"
+    words += f" {max(0.0, seconds):.0f} s no node has that many that its user may have, it "
     if goes_on_from_image(trial) and trial.before_image is not None:
         return f"{words}goes on from its checkpoint of step {trial.before_image.step}"
     if trial.keeps_width:
@@ -366,15 +370,19 @@ def _where_parked(state: State, queues: Queues, trial: Trial) -> str:
     if node is None or kept is None:
         return ""
     if arriving(state, trial):
-        return f"; it is being written down on {node}, to go on elsewhere"
+        return f"; it is being saved on {node}, to go on elsewhere"
     if kept.width > 1 and not has_room(state, queues, trial, kept.width):
-        return f"; it is parked on {node}, and so many devices of it ({kept.width}) cannot be used"
+        return (
+            f"; it is parked on {node}, where the {kept.width} devices that it needs can't be used"
+        )
     others = (each for each in state.free if state.slots[each].device.node != node)
     if not any(queues.could_take(trial, device) for device in others):
         return ""
     if not trial.fidelity.restorable:
-        return f"; it is parked on {node}, and no checkpoint would bring it back elsewhere"
-    return f"; it is parked on {node}, which could not write it down" if kept.unwritable else ""
+        return (
+            f"; it is parked on {node}, and has no checkpoint from which it could go on elsewhere"
+        )
+    return f"; it is parked on {node}, which could not save it" if kept.unwritable else ""
 
 
 def _form(trial: Trial, asked: Question) -> str:
@@ -386,7 +394,7 @@ def _form(trial: Trial, asked: Question) -> str:
         words = f"; it is kept as {form}: {saved.why}"
     if asked.without_image_at is not None:
         left = max(0.0, asked.without_image_at - asked.now)
-        place = f"its checkpoint of step {older.step}" if older is not None else "its beginning"
+        place = f"its checkpoint of step {older.step}" if older is not None else "the beginning"
         words += f"; if its image fits no node in {left:.0f} s, it goes on from {place}"
     return words
 
@@ -450,9 +458,9 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
 def _too_small(state: State, trial: Trial, device: Device) -> str:
     """Why the trial wants a device of more memory, if it does."""
     if cramped(trial, state.studies[trial.spec.study], device):
-        return "it was seen to use more memory than there is"
+        return "it has used more memory than the device has"
     if any(starved(state, trial, device)):
-        return "it ran out of memory where there was as much"
+        return "it ran out of memory on a device with as much"
     return ""
 
 

@@ -168,7 +168,7 @@ class NodesService:
             devices = [d for d, s in state.slots.items() if place in (d, s.device.node)]
             excluded = not {place, *devices}.isdisjoint(each for _, each in state.excluded)
             if not excluded and state.strikes.keys().isdisjoint(devices):
-                raise NotNow(f"nothing is held against {place}")
+                raise NotNow(f"{place} is not in quarantine, and no failures count against it")
             return Forgiven(place, key)
 
         await carry_out(self.head, key, compose)
