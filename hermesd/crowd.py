@@ -36,6 +36,7 @@ FEW = 8
 BARRED_SECONDS = 5.0
 # Of one identity so many connections are known to be in use, those by which it called last.
 CALLING_OF_ONE = 128
+CALLING_PART = 8  # of a port's, if that is less
 CALLERS_KNOWN = 20_000
 # How often the number of open files is looked at, and how often at them all while they are few.
 _STEP_SECONDS = 0.05
@@ -83,6 +84,7 @@ class Crowd:
 
     def __init__(self, most: int) -> None:
         self._enough = most // 2
+        self._of_one = min(CALLING_OF_ONE, max(FEW, most // CALLING_PART))
         self._calling: dict[str, dict[str, None]] = {}
         self._known: dict[int, _Socket] = {}
         self._barred_until: dict[Party, float] = {}
@@ -93,7 +95,7 @@ class Crowd:
         calling = self._calling.setdefault(who, {})
         calling.pop(peer, None)
         calling[peer] = None
-        if len(calling) > CALLING_OF_ONE:
+        if len(calling) > self._of_one:
             del calling[next(iter(calling))]
         if len(self._calling) > CALLERS_KNOWN:
             del self._calling[next(iter(self._calling))]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +162,15 @@ def test_who_fills_a_port_all_the_time_keeps_nobody_else_out(
         assert (folder / "head.sock").stat().st_mode == mode
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-async def test_by_whose_connection_there_was_a_call_is_not_ended(host: str) -> None:
-    """Even though it is the oldest one of the same address."""
-    crowd, peers = Crowd(4 * FEW), []
+@asynccontextmanager
+async def answering(crowd: Crowd, host: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that lets in everybody who calls, each as the user that the request names; its
+    address, and by which connections calls came."""
+    peers: list[str] = []
 
     async def answer(request: bytes, context: Any) -> bytes:
         peers.append(context.peer())
-        crowd.called("user alice", context.peer())
+        crowd.called(f"user {request.decode()}", context.peer())
         return request
 
     server = grpc.aio.server()
@@ -176,22 +178,52 @@ async def test_by_whose_connection_there_was_a_call_is_not_ended(host: str) -> N
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("a", {"b": method})])
     address = f"{host}:{server.add_insecure_port(f'{host}:0')}"
     await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
-        call: Any = channel.unary_unary("/a/b")
-        await call(b"1")
+    yield address, peers
+    await server.stop(None)
+
+
+async def call(channel: grpc.aio.Channel, user: bytes) -> None:
+    method: Any = channel.unary_unary("/a/b")
+    await method(user)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_by_whose_connection_there_was_a_call_is_not_ended(host: str) -> None:
+    """Even though it is the oldest one of the same address."""
+    crowd = Crowd(4 * FEW)
+    async with (
+        answering(crowd, host) as (address, peers),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        await call(channel, b"alice")
         with ExitStack() as stack:
-            bare = [
-                stack.enter_context(
-                    socket.create_connection((host.strip("[]"), int(address.rpartition(":")[2])))
-                )
-                for _ in range(4 * FEW)
-            ]
+            there = host.strip("[]"), int(address.rpartition(":")[2])
+            bare = [stack.enter_context(socket.create_connection(there)) for _ in range(4 * FEW)]
             with crowd.watched(address):
                 # The oldest of those have been ended: all that this address may not have.
                 for one in bare[: 2 * FEW + 1]:
                     one.settimeout(60)
                     while one.recv(4096):
                         pass
-            await call(b"2")
+            await call(channel, b"alice")
     assert peers == [peers[0]] * 2
-    await server.stop(None)
+
+
+async def test_nobody_keeps_a_port_by_calling_once_on_each_connection() -> None:
+    crowd = Crowd(8 * FEW)
+    async with answering(crowd, "127.0.0.1") as (address, _), AsyncExitStack() as stack:
+        alone: Any = (("grpc.use_local_subchannel_pool", 1),)
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, options=alone))
+            for _ in range(4 * FEW + 4)
+        ]
+        for channel in channels:
+            await call(channel, b"mallory")
+        ready = grpc.ChannelConnectivity.READY
+        async with asyncio.TaskGroup() as tasks:
+            ends = [tasks.create_task(each.wait_for_state_change(ready)) for each in channels]
+            with crowd.watched(address):
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            assert not any(end.done() for end in ends[-FEW:])
+            for end in ends:
+                end.cancel()
