@@ -219,6 +219,8 @@ def test_the_page_of_the_architecture_names_what_there_is() -> None:
 def test_the_first_pages_are_short() -> None:
     for page, most in ("README.md", 150), ("ARCHITECTURE.md", 250):
         assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most, page
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in changes if len(line) > 120] == []
 
 
 def test_a_room_is_seen_at_a_glance() -> None:
