@@ -118,7 +118,7 @@ def test_what_it_shares_with_others_elsewhere_is_found_as_it_is_by_then(
 
         assert _gone_back(trial, python(SHARED), len(output) // 4, grow) == output
     reason = [event["reason"] for event in trial.events if event["kind"] == "fidelity"][-1]
-    assert f"but not {elsewhere}/rows.db, {elsewhere}/table, on machines" in reason
+    assert f", but not {elsewhere}/rows.db, {elsewhere}/table, on machines" in reason
     *written, last = (elsewhere / "table").read_text().split()
     assert len(written) > 70, "it was not set back"
     assert list(dict.fromkeys(written)) == output.split()
@@ -143,7 +143,7 @@ def test_a_place_for_temporary_files_that_is_not_held_is_named(tmp_path: Path, t
     program = PROGRAMS["temporary files"]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for place, said in ((elsewhere, f" but not its TMPDIR ({elsewhere})"), (".", "")):
+    for place, said in ((elsewhere, f", but not its TMPDIR ({elsewhere})"), (".", "")):
         trial = WorldTrial(
             tmp_path / f"t{len(said)}",
             argv(program),

@@ -144,7 +144,7 @@ class Images:
         if not self._temporary and not f"{named}/".startswith(f"{os.path.realpath(spec.cwd)}/"):
             not_held = [f"its TMPDIR ({named})", *not_held]
         if not_held:
-            held += f" but not {', '.join(not_held)}"
+            held += f", but not {', '.join(not_held)}"
         return f"images hold {held}, on {'its GPU' if spec.gpu else 'machines of one kind'}"
 
     @property
