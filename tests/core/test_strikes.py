@@ -198,8 +198,8 @@ def test_a_half_life_is_the_heads_to_choose_and_a_replay_needs_none() -> None:
 def test_each_further_failure_makes_it_longer() -> None:
     book = suspect_device().tell(completed("s/1#1"))
     before = book.state.quarantined["n/0"].until
-    book.tell(NodeSilent("m", "cut")).expect("launch s/0#2 on m/0", "launch t/0#2 on n/0")
-    book.tell(submitted(1, "u")).tell(completed("t/0#2")).tell(failed("u/0#1", "C"))
+    book.tell(NodeSilent("m", "cut")).expect("launch t/0#2 on m/0", "launch s/0#2 on n/0")
+    book.tell(submitted(1, "u")).tell(completed("s/0#2")).tell(failed("u/0#1", "C"))
     assert book.state.quarantined["n/0"].until > before + HOUR / 2
 
 
@@ -291,10 +291,10 @@ def test_a_node_is_suspect_once_what_failed_there_gets_further_on_another() -> N
 
 
 def test_a_trial_that_fails_for_good_takes_its_strikes_back() -> None:
-    book = suspect_device().tell(completed("s/1#1")).expect("launch s/0#2 on m/0")
-    book.tell(failed("s/0#2", "A")).expect("trust n/0", "launch t/0#2 on m/0")
-    assert book.trial().phase is Phase.FAILED
-    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["t/0"]
+    book = suspect_device().tell(completed("s/1#1")).expect("launch t/0#2 on m/0")
+    book.tell(failed("t/0#2", "B")).expect("trust n/0", "launch s/0#2 on m/0")
+    assert book.state.trials["t/0"].phase is Phase.FAILED
+    assert [strike.trial for strike in book.state.strikes["n/0"]] == ["s/0"]
 
 
 def test_a_study_with_a_bug_comes_to_its_end() -> None:
