@@ -119,7 +119,8 @@ class Results:
         board = self.leaderboard()
         others = [*board.objectives][1:]
         first = board[:_ROWS_PRINTED]
-        page = Console(width=shutil.get_terminal_size().columns, color_system=None)
+        width = shutil.get_terminal_size().columns
+        page = Console(width=width, color_system=None, force_jupyter=False)
         with page.capture() as table:
             page.print(leaderboard(first, board.ranked_by, False, others, board.front))
         lines = [line.rstrip() for line in table.get().splitlines()]

@@ -483,7 +483,8 @@ class StudyDetail:
         return f"<StudyDetail of {self.study!r}>"
 
     def _repr_html_(self) -> str:
-        return notebook.table(repr(self.study), [trial.columns() for trial in self.trials])
+        caption = repr(self.study).strip("<>").removeprefix("Study ")
+        return notebook.table(caption, [trial.columns() for trial in self.trials])
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import math
 import os
+import sys
 import tarfile
 import uuid
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -595,8 +597,13 @@ def test_a_search_is_printed_as_its_leaderboard(
 ) -> None:
     head.add_study("digits", *(trial(n, metric=n / 8, rank=n) for n in range(1, 23)))
     monkeypatch.setenv("COLUMNS", "60")
+    displayed: list[object] = []
+    notebook = SimpleNamespace(display=displayed.append)
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     with Client() as client:
         lines = str(Results(client, "digits")).splitlines()
+    assert not displayed, "a notebook shows what is printed, and nothing else"
     assert lines[0].split()[:3] == ["rank", "trial", "val_loss"]
     assert lines[1].split()[:3] == ["1", "digits/1", "0.125"]
     assert (len(lines), lines[-1]) == (1 + 20 + 2 + 1, "… and 2 more"), lines
