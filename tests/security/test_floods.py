@@ -18,10 +18,19 @@ from typing import Any
 import grpc
 import pytest
 
+from hermesd.config.schema import NodeConfig
 from hermesd.crowd import FEW, Crowd
+from hermesd.node.storage import transfer_service
+from hermesd.node.storage.fetching import Fetching
+from hermesd.pb.hermes.v1 import enroll_pb2
 from tests.e2e.test_joining import Place, notified
 from tests.forked import Forked
+from tests.head.test_enroll import Open
+from tests.head.test_enroll import head as enrolling
 from tests.head.test_transport import free_port
+from tests.node.test_fetching import Giver
+
+__all__ = ["enrolling"]
 
 DESCRIPTORS = 200
 
@@ -183,6 +192,17 @@ async def answering(crowd: Crowd, host: str) -> AsyncIterator[tuple[str, list[st
     await server.stop(None)
 
 
+def ended(connections: list[socket.socket], least: int) -> None:
+    """So many of them have been ended."""
+    ends = select.poll()
+    for one in connections:
+        ends.register(one, select.POLLRDHUP)
+    while least > 0:
+        for number, _ in ends.poll():
+            ends.unregister(number)
+            least -= 1
+
+
 async def call(channel: grpc.aio.Channel, user: bytes) -> None:
     method: Any = channel.unary_unary("/a/b")
     await method(user)
@@ -200,15 +220,9 @@ async def test_by_whose_connection_there_was_a_call_is_not_ended(host: str) -> N
         with ExitStack() as stack:
             there = host.strip("[]"), int(address.rpartition(":")[2])
             bare = [stack.enter_context(socket.create_connection(there)) for _ in range(4 * FEW)]
-            ends = select.poll()
-            for one in bare:
-                ends.register(one, select.POLLRDHUP)
-            left = len(bare)
             with crowd.watched(address):
-                while left >= 2 * FEW:  # more than this address may have beside
-                    for number, _ in ends.poll():
-                        ends.unregister(number)
-                        left -= 1
+                # All that are more than this address may have beside that one.
+                ended(bare, 2 * FEW + 1)
             await call(channel, b"alice")
     assert peers == [peers[0]] * 2
 
@@ -231,3 +245,26 @@ async def test_nobody_keeps_a_port_by_calling_once_on_each_connection() -> None:
             assert not any(end.done() for end in ends[-FEW:])
             for end in ends:
                 end.cancel()
+
+
+async def test_the_port_where_a_node_gives_checkpoints_makes_room_as_well(
+    enrolling: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer_service, "most_connections", lambda: 4 * FEW)
+    monkeypatch.setattr(transfer_service, "_OPTIONS", [])  # which end them, later
+    node = enroll_pb2.IDENTITY_ROLE_NODE
+    await enrolling.member(node, "a", tmp_path / "a" / "membership")
+    mine = await enrolling.member(node, "b", tmp_path / "b")
+    giver = Giver(tmp_path / "a")
+    await giver.server.start(NodeConfig(name="a", state_dir=tmp_path / "a"))
+    host, _, port = giver.server.address.rpartition(":")
+    try:
+        with ExitStack() as stack:
+            bare = [
+                stack.enter_context(socket.create_connection((host, int(port))))
+                for _ in range(4 * FEW)
+            ]
+            await asyncio.to_thread(ended, bare, 2 * FEW)
+            await Fetching(mine).bring(giver.checkpoint, (giver.source(),), tmp_path / "x")
+    finally:
+        await giver.server.stop()
