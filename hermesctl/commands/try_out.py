@@ -76,7 +76,10 @@ class Tried:
         said = f"the first trial {did} and reported"
         if not self.metrics:
             return Text(f"{said} no metric", style="yellow")
-        return Group(Text(f"{said}:"), table)
+        if len(self.metrics) > 1:
+            return Group(Text(f"{said}:"), table)
+        hint = "further ones: print them as val_acc=0.93, or call trainer_shim.log(val_acc=0.93)"
+        return Group(Text(f"{said}:"), table, Text(hint, style="dim"))
 
     def document(self) -> dict[str, Data]:
         """The same for programs."""

@@ -99,6 +99,19 @@ async def test_a_leaderboard_of_a_signal_that_nobody_reports_is_told_what_ranks(
     ]
 
 
+async def test_the_goal_of_a_metric_that_never_came_is_not_that_of_another(
+    head: World, node: Node
+) -> None:
+    named = types.Metric(name="val_acc", goal=types.GOAL_MAXIMIZE)
+    await head.submit(spec(ONE, metric=named))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0])
+    await node.complete(launch, 2)
+    await node.settle()
+    (notice,) = (await shown(head)).notices
+    assert "reported: loss: `hermesctl study metric digits loss` ranks by that one" in notice
+
+
 async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_it(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -325,9 +325,11 @@ def _excluded(state: State, study: Study) -> str:
 
 
 def _choice(study: Study, wanted: str, names: Sequence[str]) -> str:
-    """How to rank by one of the metrics that were reported."""
-    goal = f" --goal {study.goal}" if study.goal is not Goal.MINIMIZE else ""
-    near = names[0] if len(names) == 1 else nearest(wanted, names) or "NAME"
+    """How to rank by one of the metrics that were reported; the goal is that of one that may be
+    meant, and another's is not known."""
+    meant = nearest(wanted, names)
+    goal = f" --goal {study.goal}" if meant and study.goal is not Goal.MINIMIZE else ""
+    near = meant or (names[0] if len(names) == 1 else "NAME")
     return f"`hermesctl study metric {study.id} {near}{goal}` ranks by that one"
 
 
