@@ -291,3 +291,68 @@ MIRRORED_FIT = textwrap.dedent("""
     model.fit(x, y, batch_size=24, epochs=int(sys.argv[1]), verbose=0)
     print(0, float(sum(np.abs(each).sum() for each in model.get_weights())).hex(), flush=True)
 """)
+
+# It starts two parameter servers and two workers of its own, and is the only one that Hermes knows:
+# each server has every second parameter, and each worker its own random numbers.
+PARAMETER_SERVERS = textwrap.dedent("""
+    import json, os, random, sys
+    from multiprocessing import Pipe, Process
+    import trainer_shim
+
+    def serve(pipe):
+        weights = []
+        while True:
+            kind, given = pipe.recv()
+            if kind == "push":
+                weights = given
+            elif kind == "add":
+                weights = [a + b for a, b in zip(weights, given)]
+            pipe.send(weights)
+
+    def work(pipe, seed):
+        chance = random.Random(seed)
+        while True:
+            kind, given = pipe.recv()
+            if kind == "gradient":
+                pipe.send([1e-3 * (chance.random() - weight) for weight in given])
+            elif kind == "get":
+                pipe.send(chance.getstate())
+            else:
+                chance.setstate((given[0], tuple(given[1]), given[2]))
+                pipe.send(None)
+
+    def started(target, *arguments):
+        mine, theirs = Pipe()
+        Process(target=target, args=(theirs, *arguments), daemon=True).start()
+        return mine
+
+    def ask(pipe, *question):
+        pipe.send(question)
+        return pipe.recv()
+
+    def save(folder):
+        weights = [ask(each, "pull", None) for each in servers]
+        state = weights, [ask(each, "get", None) for each in workers]
+        with open(os.path.join(folder, "state.json"), "w") as file:
+            json.dump(state, file)
+
+    trial = trainer_shim.attach()
+    servers = [started(serve) for _ in range(2)]
+    workers = [started(work, seed) for seed in range(2)]
+    weights, first = [[1.0, 2.0], [3.0, 4.0]], 1
+    if trial.resume:
+        with open(os.path.join(trial.resume.path, "state.json")) as file:
+            weights, numbers = json.load(file)
+        for worker, given in zip(workers, numbers):
+            ask(worker, "set", given)
+        first = trial.resume.step + 1
+    for server, given in zip(servers, weights):
+        ask(server, "push", given)
+    for step in range(first, int(sys.argv[1]) + 1):
+        for server in servers:
+            pulled = ask(server, "pull", None)
+            for worker in workers:
+                weights = ask(server, "add", ask(worker, "gradient", pulled))
+        trial.report(step, loss=weights[0], save=save)
+    print([[each.hex() for each in ask(server, "pull", None)] for server in servers], flush=True)
+""")

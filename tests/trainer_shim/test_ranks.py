@@ -22,6 +22,7 @@ from tests.trainer_shim.rank_programs import (
     MIRRORED_FIT,
     MULTI_WORKER,
     MULTI_WORKER_OF_ANY_WIDTH,
+    PARAMETER_SERVERS,
 )
 from tests.trainer_shim.suspending import QUIET, warm_zygote
 from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
@@ -123,6 +124,19 @@ def test_all_stop_at_one_step_whenever_that_is_and_train_as_if_never_stopped(
         assert last_words(trial, width) == expected
         losses = trial.losses()
     assert list(losses) == sorted(losses)
+
+
+@pytest.mark.parametrize("tier", ["park", "checkpoint"])
+def test_a_program_with_parameter_servers_of_its_own_comes_to_the_same(
+    tmp_path: Path, tier: str
+) -> None:
+    """What it has started is frozen with it, and asked by it for what it saves."""
+    steps = 2_000
+    expected = undisturbed(tmp_path / "plain", 0, steps, PARAMETER_SERVERS)
+    with ending(trial_of(tmp_path / "cut", 0, PARAMETER_SERVERS, str(steps)).launch()) as trial:
+        trial.start()
+        assert suspended(trial, tier, 3, random.Random(0)) == 3
+        assert last_words(trial, 1) == expected
 
 
 def comes_to_the_same(
