@@ -100,6 +100,18 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """A waiting trial misses from now on what its checkpoint needs: as many devices as it is of, or
+    a node that its image fits."""
+
+    trial: TrialId
+    #: "width" or "image".
+    what: str
+    #: It is there again, or nothing else could take the trial.
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WriteDown:
     """Write a parked run to disk as a checkpoint, and end its process."""
 
@@ -175,6 +187,7 @@ Command: TypeAlias = (
     | Kill
     | Bind
     | Gather
+    | Miss
     | WriteDown
     | Copy
     | Drop

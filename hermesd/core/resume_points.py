@@ -82,7 +82,7 @@ def _is_suspect(state: Tables, node: Node) -> bool:
 def image_patience_seconds(trial: Trial) -> float:
     """For how long a trial waits for a node that its image fits, while there is none: for as long
     as it takes to train again what it has trained since its checkpoint before, or since its
-    beginning. A head that is restarted counts anew."""
+    beginning."""
     newest, older = trial.checkpoint, trial.before_image
     if newest is None or older is None:  # its steps may not be known
         return max(PATIENCE_SECONDS, trial.use.busy_seconds)
@@ -91,8 +91,7 @@ def image_patience_seconds(trial: Trial) -> float:
 
 def width_patience_seconds(trial: Trial) -> float:
     """For how long a trial waits for as many devices as its checkpoint is of, while no node has so
-    many: for as long as it takes to train again what it would lose. A head that is restarted counts
-    anew: to wait too long costs less than what was trained."""
+    many: for as long as it takes to train again what it would lose."""
     kept = trial.before_image.step if goes_on_from_image(trial) and trial.before_image else 0
     return _patience_seconds(trial, trial.step - kept)
 

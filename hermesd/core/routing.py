@@ -13,6 +13,7 @@ from hermesd.core.commands import (
     Kill,
     Launch,
     Look,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -28,7 +29,7 @@ from hermesd.core.tables import Tables
 def addressee(state: Tables, command: Command) -> NodeId | None:
     """The node that carries the command out; None if that is nobody, or its run is over."""
     match command:
-        case Bind() | Gather() | Quarantine() | Trust():
+        case Bind() | Gather() | Miss() | Quarantine() | Trust():
             return None
         case Copy(target=target):
             return target

@@ -479,6 +479,8 @@ class Tables:
         #: Those that wait with what maybe no node can use: an image of processes, or a checkpoint
         #: that is of one number of devices alone.
         self.demanding: dict[TrialId, None] = {}
+        #: What each of those misses on all nodes, and since when.
+        self.missing: dict[tuple[TrialId, str], Time] = {}
         #: The trials that a suspending run makes room for.
         self.reserved: dict[TrialId, DeviceId] = {}
         #: The trials of several devices, with those that are kept for them until all are free.
@@ -704,6 +706,8 @@ class Tables:
             self.demanding[trial.spec.id] = None
         else:
             self.demanding.pop(trial.spec.id, None)
+            for what in ("width", "image") if self.missing else ():
+                self.missing.pop((trial.spec.id, what), None)
 
     def is_indexed(self, before: Trial | None, trial: Trial) -> bool:
         """Whether `_index_saved` has something to do for a trial that was and is at rest."""

@@ -24,6 +24,7 @@ from hermesd.core.commands import (
     Kill,
     Launch,
     Look,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -298,7 +299,7 @@ class Drive:
                 self._agenda.after(0.0, lambda: self._tell(Copied(node, trial, checkpoint)))
             case Bind() | Gather() | WriteDown() | Quarantine() | Trust() | Release() | Kill():
                 pass
-            case Drop() | Look():
+            case Drop() | Look() | Miss():
                 pass
             case _:
                 assert_never(command)

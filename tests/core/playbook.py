@@ -27,6 +27,7 @@ from hermesd.core.commands import (
     Kill,
     Launch,
     Look,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -228,6 +229,8 @@ def say(command: Command) -> str:
             return f"look on {node} at {', '.join((*paths, *condas))}"
         case Quarantine(place, until):
             return f"quarantine {place} until {until:.0f}"
+        case Miss(trial, what, found):
+            return f"{'found' if found else 'miss'} {what} for {trial}"
         case Trust(place):
             return f"trust {place}"
         case Release(trial, node, forget):
@@ -289,7 +292,8 @@ class Playbook:
         commands = self.scheduler.decide(self.now)
         self.entries += [(each.event, self.now) for each in self.scheduler.take_failures()]
         self.entries += [(command, self.now) for command in commands]
-        self._unheard += map(say, commands)
+        # What is only noted for a restart is nothing that is done.
+        self._unheard += [say(each) for each in commands if not isinstance(each, Miss)]
         self._check()
         return self
 

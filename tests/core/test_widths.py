@@ -49,8 +49,10 @@ from hermesd.core.placement import make_placement
 from hermesd.core.policy import Claim, ElasticJob, Facts, View
 from hermesd.core.resume_points import width_patience_seconds
 from hermesd.core.sharing import Terms
+from hermesd.core.state import State
 from hermesd.core.trial import RESTORE, Run, Trial
 from hermesd.core.widths import learned, narrowed, speed_of
+from hermesd.policy import make_policy
 from tests.core.playbook import (
     LEASE,
     Playbook,
@@ -63,6 +65,7 @@ from tests.core.playbook import (
     run,
     started,
     submitted,
+    tables,
     trial_spec,
     written,
 )
@@ -197,6 +200,19 @@ def test_what_no_node_has_any_more_is_waited_for_as_long_as_training_it_again_ta
     book.tell(unrestored("s/0#5")).expect("launch s/0#6 on m/0 for 30 s from s/0#2@90")
     book.tell(started("s/0#6", 30))
     assert (book.trial().phase, book.trial().step) == (Phase.RUNNING, 30)
+
+
+def test_a_restart_of_the_head_counts_what_was_waited_for_before() -> None:
+    book, state = pinned(), State()
+    for entry, at in book.entries:
+        state.apply(entry, at)
+    assert tables(state) == tables(book.state)
+    book.state, book.now = state, 140.0
+    book.scheduler = Scheduler(state, make_policy, make_placement, LEASE)
+    book.tell(NodeSilent("n", "restarted"), NodeSilent("m", "restarted")).expect()
+    book.at(141).tell(joined(1, node="m")).expect()
+    assert book.scheduler.deadline == 200.0, "nodes have a minute to come back"
+    book.at(200).expect("launch s/0#4 on m/0 for 30 s from s/0#2@90")
 
 
 def test_a_node_that_has_as_many_again_before_that_gets_the_trial() -> None:

@@ -130,15 +130,10 @@ def lacks_width(
             asked of no others, as they are many.
     """
     study = state.studies[trial.spec.study]
-    if not study.elastic:  # as most that wait with an image
-        return False
     most = state.terms_of(study.owner).max_devices
-    waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
-    if not (waits and (width := state.made_for(trial))):
-        return False
     if most is not None and most < study.devices:
         return False
-    if _has_enough(state, queues, trial, roomy(width)):
+    if not misses_width(state, queues, trial, roomy):
         return False
     free = without_width(state, trial)
     if free is None or not _has_enough(state, queues, free):
@@ -148,6 +143,19 @@ def lacks_width(
     # It would end: not for nodes that are away for a while, or failed devices.
     expected = (d for node in state.nodes.values() if not node.left for d in node.devices)
     return not are_enough(state, trial, (d for d in expected if queues.fits(trial, d)))
+
+
+def misses_width(
+    state: Tables, queues: Queues, trial: Trial, roomy: Callable[[int], Sequence[NodeId]]
+) -> bool:
+    """Whether the trial waits for as many devices as its checkpoint is of, and no node has so many,
+    or its user may not have them."""
+    if not state.studies[trial.spec.study].elastic:  # as most that wait with an image
+        return False
+    waits = trial.phase is Phase.WAITING and trial.candidate and not waits_parked(trial)
+    if not (waits and (width := state.made_for(trial))):
+        return False
+    return not _has_enough(state, queues, trial, roomy(width))
 
 
 def lacks_image(state: Tables, queues: Queues, trial: Trial) -> bool:

@@ -26,6 +26,7 @@ from hermesd.core.commands import (
     Kill,
     Launch,
     Look,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -36,7 +37,7 @@ from hermesd.core.commands import (
 )
 from hermesd.core.decide.binding import bind
 from hermesd.core.decide.explanation import Explanation, Question, explain, left_idle, why_paused
-from hermesd.core.decide.gangs import gathered, lacks_image, lacks_width, rooms
+from hermesd.core.decide.gangs import gathered, lacks_image, lacks_width, misses_width, rooms
 from hermesd.core.decide.matching import Matching, understood
 from hermesd.core.decide.queue import PolicyError, Queues, Unanswered
 from hermesd.core.decide.relocation import vacate, write_down_first
@@ -69,7 +70,9 @@ from hermesd.core.placement import Placement
 from hermesd.core.policy import Exploit, Exploration, Policy
 from hermesd.core.requirements import look
 from hermesd.core.resume_points import (
+    PATIENCE_SECONDS,
     goes_on_from_image,
+    hopeless_image,
     image_patience_seconds,
     width_patience_seconds,
 )
@@ -272,10 +275,13 @@ class Scheduler:
         self._judged: object = None
         # Something has happened by which a node may have to be asked for what studies require.
         self._look = True
-        # The trials that wait for as many devices as no node has, and since when.
-        self._lacking: dict[TrialId, Time] = {}
-        # Those whose image fits no node, and since when.
-        self._unfit: dict[TrialId, Time] = {}
+        # The trials that wait for as many devices as no node has.
+        self._lacking: dict[TrialId, None] = {}
+        # Those whose image fits no node.
+        self._unfit: dict[TrialId, None] = {}
+        # When the first decision was, and what was missed before: nodes come back by and by.
+        self._began: Time | None = None
+        self._missed_before = set(state.missing)
         # The trials that wait, as of their last change: without any there is little to decide.
         self._waiting: dict[TrialId, None] = {}
         #: Trials that wait for one of the next decisions: each takes up to `at_once` of them, if
@@ -327,20 +333,26 @@ class Scheduler:
         without it."""
         trials = self.state.trials
         return [
-            (trial_id, since + image_patience_seconds(trials[trial_id]))
-            for trial_id, since in self._unfit.items()
-            if trial_id in self.state.demanding
+            (trial_id, self._until(trial_id, "image", image_patience_seconds(trials[trial_id])))
+            for trial_id in self._unfit
+            if (trial_id, "image") in self.state.missing
         ]
 
     def _too_wide(self) -> list[tuple[TrialId, Time]]:
         """The trials that waited at the last decision for more devices than any node has, and when
         each continues on fewer."""
-        trials, known = self.state.trials, self._lacking
+        trials = self.state.trials
         return [
-            (trial_id, known[trial_id] + width_patience_seconds(trials[trial_id]))
-            for trial_id in self.state.demanding
-            if trial_id in known
+            (trial_id, self._until(trial_id, "width", width_patience_seconds(trials[trial_id])))
+            for trial_id in self._lacking
+            if (trial_id, "width") in self.state.missing
         ]
+
+    def _until(self, trial_id: TrialId, what: str, patience_seconds: float) -> Time:
+        """When a trial waits no longer for what it misses."""
+        began = -math.inf if self._began is None else self._began
+        since = self.state.missing[trial_id, what]
+        return max(since + patience_seconds, began + PATIENCE_SECONDS)
 
     def _lack_width(self, trial_ids: Iterable[TrialId]) -> list[TrialId]:
         """Those of these trials that lack the number of devices that their checkpoint is of."""
@@ -397,6 +409,8 @@ class Scheduler:
             return self._decide(now)
 
     def _decide(self, now: Time) -> list[Command]:
+        if self._began is None:
+            self._began = now
         self._queues.forget_removed()
         self._later = {t: time for t, time in self._later.items() if time > now}
         commands: list[Command] = []
@@ -439,16 +453,40 @@ class Scheduler:
         # Which nodes an image fits changes by what is said of nodes, and by what is held of them.
         has_moved = self._look or any(isinstance(each, Quarantine | Trust) for each in commands)
         asked = self.state.demanding if has_moved else changed | self.state.dirty | self._unfit
-        since = self._unfit
-        self._unfit = {t: since.get(t, now) for t in self._lack_image(asked)}
+        self._unfit = dict.fromkeys(self._lack_image(asked))
+        self._note_missing("image", self._unfit, issue)
         if self._look:
             look(self.state, issue)
             self._look = False
-        since = self._lacking
-        self._lacking = {t: since.get(t, now) for t in self._lack_width(self.state.demanding)}
+        self._lacking = dict.fromkeys(self._lack_width(self.state.demanding))
+        self._note_missing("width", self._lacking, issue)
         self._copy_at = spread(self.state, now, issue)
         check_trials(self.state, changed | self.state.dirty)
         return commands
+
+    def _note_missing(self, what: str, lacking: Iterable[TrialId], issue: Issue) -> None:
+        """Note since when trials miss what no node has, so that a head that is restarted knows it.
+
+        What nothing else could take either misses nothing. Of what was missed before the restart
+        that is not said until the first node is back that could.
+        """
+        state, roomy = self.state, rooms(self.state)
+        missing = dict.fromkeys(lacking)
+        for trial_id in missing:
+            self._missed_before.discard((trial_id, what))
+            if (trial_id, what) not in state.missing:
+                issue(Miss(trial_id, what))
+        for trial_id in [each for each, missed in state.missing if missed == what]:
+            if trial_id in missing:
+                continue
+            trial = state.trials[trial_id]
+            is_missed = (trial_id, what) in self._missed_before and (
+                hopeless_image(state, trial)
+                if what == "image"
+                else misses_width(state, self._queues, trial, roomy)
+            )
+            if not is_missed:
+                issue(Miss(trial_id, what, found=True))
 
     def _put_off(self) -> None:
         """Leave all but some of very many trials that were taken over, or have never been anywhere,
@@ -523,7 +561,7 @@ class Scheduler:
                 self._last[run.trial] = f"to be written down on {node}, to go on elsewhere"
             case Gather(trial_id, devices) if devices:
                 self._last[trial_id] = f"is to have {', '.join(devices)} once all are free"
-            case Kill() | Bind() | Gather() | Quarantine() | Trust() | Release():
+            case Kill() | Bind() | Gather() | Miss() | Quarantine() | Trust() | Release():
                 pass
             case Copy() | Drop() | Look():
                 pass

@@ -9,6 +9,7 @@ from hermesd.core.commands import (
     Gather,
     Kill,
     Launch,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -32,6 +33,7 @@ _Command: TypeAlias = (
     | Kill
     | Bind
     | Gather
+    | Miss
     | WriteDown
     | Quarantine
     | Trust
@@ -80,6 +82,11 @@ def fold_command(state: Tables, command: _Command, now: Time) -> None:
                 state.put(replace(trial, home=device))
         case Gather(trial_id, devices):
             _gather(state, trial_id, devices)
+        case Miss(trial_id, what, found):
+            if found:
+                state.missing.pop((trial_id, what), None)
+            else:
+                state.missing[state.trial(trial_id).id, what] = now
         case WriteDown(run_id, node):
             trial = state.trial(run_id.trial)
             kept = trial.kept

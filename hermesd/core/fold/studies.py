@@ -345,6 +345,8 @@ def _forget(state: Tables, study_id: StudyId) -> None:
         deque(map(its.pop, members if its else (), repeat(None)), maxlen=0)  # there may be many
     for left in [left for left in state.leftover if left[0] not in state.trials]:
         del state.leftover[left]
+    for missed in [missed for missed in state.missing if missed[0] not in state.trials]:
+        del state.missing[missed]
     state.ended.pop(study_id, None)
     for key in [key for key in state.excluded if key[0] == study_id]:
         del state.excluded[key]

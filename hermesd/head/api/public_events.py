@@ -19,6 +19,7 @@ from hermesd.core.commands import (
     Kill,
     Launch,
     Look,
+    Miss,
     Quarantine,
     Release,
     Renew,
@@ -167,7 +168,7 @@ def _entry(line: JournalLine, state: State) -> Iterator[pb.PublicEvent]:
             yield _command(line.entry, state.studies.get(study_of(line.entry.run.trial)))
         case Bind() | Gather() | Kill() | WriteDown() | Release() | Copy() | Drop() | Look():
             return
-        case Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
+        case Miss() | Copied() | NotCopied() | Dropped() | Spoilt() | Looked():
             return
         case ImageGivenUp() | WidthGivenUp():  # its next launch is told, or its end
             return

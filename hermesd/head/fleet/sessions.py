@@ -19,6 +19,7 @@ from hermesd.core.commands import (
     Drop,
     Gather,
     Launch,
+    Miss,
     Quarantine,
     Renew,
     Trust,
@@ -251,7 +252,7 @@ class NodeSessions:
             case Drop(trial_id):
                 study = state.studies[state.trials[trial_id].spec.study]
                 return DropCopies(trial_id, study.identity)
-            case Bind() | Gather() | Quarantine() | Trust():
+            case Bind() | Gather() | Miss() | Quarantine() | Trust():
                 return None
             case _:
                 return command

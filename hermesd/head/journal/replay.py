@@ -77,6 +77,7 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "dirty": (TrialId, None),
     "taken": (TrialId, None),
     "demanding": (TrialId, None),
+    "missing": (tuple[TrialId, str], Time),
     "ended": (StudyId, None),
     "free": (DeviceId, None),
     "expired": (DeviceId, None),
