@@ -88,7 +88,7 @@ def _check(
 def unknown(name: str, value: str, known: Collection[str]) -> FieldError:
     """The error for a name that is no parameter of the study, and was not said to be new."""
     ours = one_of(known) if known else "no parameter, as the study has none"
-    expected = f"{ours}; another argument of the program is --new {name}=VALUE"
+    expected = f"{ours}; any other argument of the program is given by --new {name}=VALUE"
     return FieldError(f"parameters.{name}", value, expected, nearest(name, known))
 
 

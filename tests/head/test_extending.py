@@ -161,7 +161,7 @@ async def test_what_will_not_do_is_refused_whole(head: World, node: Node) -> Non
         ({"run_cap": 2}, CODE.INVALID_ARGUMENT, "this changes nothing: it has that many"),
         ({"stop": types.Stop(max_steps=0)}, CODE.INVALID_ARGUMENT, "stop.max_steps = 0"),
         ({"new_parameters": epochs}, CODE.FAILED_PRECONDITION, "2 of 2 trials are not finished"),
-        ({"parameters": epochs}, CODE.INVALID_ARGUMENT, "another argument of the program"),
+        ({"parameters": epochs}, CODE.INVALID_ARGUMENT, "any other argument of the program"),
         ({"parameters": steps}, CODE.INVALID_ARGUMENT, "did you mean stop.max_steps?"),
         ({"run_cap": 1, "selection": named}, CODE.INVALID_ARGUMENT, "those of all its trials"),
         ({}, CODE.INVALID_ARGUMENT, "a limit to raise, or a parameter to set"),
