@@ -11,6 +11,7 @@ from hermesd.verify.branches import Branch, branches
 from tests import test_verify
 from tests.study_specs import spec
 from tests.test_verify import FORGETFUL, NOISE, WHOLE, certificate, hermesctl
+from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP
 
 STUDY = """
 program: train.py
@@ -170,3 +171,36 @@ def test_an_unchanged_program_trains_in_a_tree_what_it_trains_alone(
     assert [each["from_step"] for each in found["trials"]] == [0, 2 * steps]
     assert [each["verdict"] for each in found["trials"]] == ["equal"] * 2
     assert [each["files"] for each in found["trials"]] == [1, 1]
+
+
+OF_TWO = """
+program: train.py
+share: tree
+resources: {devices: 2}
+parameters:
+  later: {values: [0.02, 0.03]}
+  lr: {sequence: {values: [0.1, later], at: [2], steps_per_epoch: 6}}
+"""
+
+
+@pytest.mark.torch
+def test_a_program_of_two_processes_trains_in_a_tree_what_it_trains_alone(study: Path) -> None:
+    """Each of them has random numbers of its own, and its place in its share of the data."""
+    text = DDP.replace("int(sys.argv[1])", "4")
+    assert text != DDP
+    (study.parent / "train.py").write_text(text)
+    study.write_text(OF_TWO)
+    found = certificate(study, "--tree", "2", "--steps", "8")
+    assert [each["from_step"] for each in found["trials"]] == [0, 12]
+    assert [each["verdict"] for each in found["trials"]] == ["equal"] * 2
+    assert [each["files"] for each in found["trials"]] == [2, 2], "each process's"
+
+
+def test_of_several_processes_each_goes_on_from_what_it_has_saved_itself(study: Path) -> None:
+    text = ALL_REDUCE.replace("1e-3 * all", "trial.params['lr'] * all")
+    (study.parent / "train.py").write_text(text.replace("int(sys.argv[1])", "24"))
+    study.write_text(OF_TWO)
+    found = certificate(study, "--tree", "2", "--steps", "8")
+    assert [each["from_step"] for each in found["trials"]] == [0, 12]
+    assert [each["verdict"] for each in found["trials"]] == ["equal"] * 2
+    assert [each["files"] for each in found["trials"]] == [2, 2], "each process's"

@@ -157,6 +157,28 @@ def test_where_a_study_was_submitted_matters_only_to_data_that_are_named_from_th
     assert root("/home/ann", "data") != root("/home/bob", "data")
 
 
+def test_trials_of_as_many_devices_and_processes_have_a_root_in_common() -> None:
+    def root(**fields: Any) -> str:
+        return trials(drafted(PAPER, resources=pb.Resources(**fields)))[0].root
+
+    two = root(devices=2)
+    assert two == root(devices=2)
+    one_process = root(devices=2, processes=pb.PROCESSES_ONE)
+    assert len({two, root(devices=3), one_process, trials(drafted(PAPER))[0].root}) == 4
+    assert root(devices=1) == trials(drafted(PAPER))[0].root
+    (told,) = drafted(PAPER, resources=pb.Resources(devices=2)).notes
+    assert "6,240 of 21,600 steps" in told
+
+
+def test_trials_of_now_more_and_now_fewer_devices_share_nothing_and_their_user_hears_of_it() -> (
+    None
+):
+    draft = drafted(PAPER, resources=pb.Resources(devices=1, max_devices=2))
+    assert {each.root for each in trials(draft)} == {""}
+    (told,) = draft.notes
+    assert told.startswith("share: tree saves nothing here: what a trial comes to depends on how")
+
+
 @pytest.mark.parametrize("number", [1, 108])
 def test_trials_that_are_added_have_the_same_root(number: int) -> None:
     accepted, known = drafted(PAPER).accepted("d", "me", 0.0)

@@ -548,10 +548,11 @@ class Agent:
 
     def _fork(self, step: int) -> None:
         """Have a checkpoint written from which other trials go on. Where it can make none and paths
-        part, the host may do better, by an image of this process, which waits for that."""
+        part, the host may do better, by an image of this process, which waits for that. And where
+        it is one of several processes, it waits for the others: the checkpoint is of all."""
         id = f"a{self.attempt}-fork-s{step}"
         makes_none = self.level == "park-only" or self.capture is None
-        if makes_none and self._stages.part(step) and not self.several:
+        if self.several or (makes_none and self._stages.part(step)):
             self._hold(step, FORK, id=id)
         else:
             self._save({"id": id, "wait": True, "is_fork": True})
@@ -637,7 +638,8 @@ class Agent:
             message = self._mailbox.next()
             if message["kind"] == "resume":
                 break
-            if message["kind"] == "halt" and message["at"] > step:
+            # Where others go on from, it waits until the host has had its checkpoint.
+            if message["kind"] == "halt" and message["at"] > step and cause != FORK:
                 if step < self.page.limit:
                     self._halt_at(message["at"])
                     self.reporter.restart()

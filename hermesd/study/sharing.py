@@ -29,7 +29,7 @@ _WORTH_TELLING = 1.1
 
 def rooted(study: Study, spec: TrialSpec) -> TrialSpec:
     """The trial with the root that it has in a study whose trials share what they can."""
-    if study.share is not Share.TREE or study.widest > 1:
+    if study.share is not Share.TREE or study.elastic:
         return spec
     # Where it was submitted matters only to data that are named relative to that.
     there = study.program.submit_directory
@@ -40,7 +40,9 @@ def rooted(study: Study, spec: TrialSpec) -> TrialSpec:
     # All of them name all of the others, or have nothing in common.
     users = sorted({study.owner, *study.share_with})
     others = (users, study.pool, study.device_kind, study.signal, study.signal_goal)
-    said = json.dumps([said_of_it, others, spec.given, spec.seed], sort_keys=True)
+    # What they come to depends on how many devices they have, and on which process has which.
+    places = (study.devices, study.processes) if study.devices > 1 or study.processes else ()
+    said = json.dumps([said_of_it, (*others, *places), spec.given, spec.seed], sort_keys=True)
     return replace(spec, root=hashlib.sha256(said.encode()).hexdigest())
 
 
@@ -78,7 +80,10 @@ def merged(specs: Sequence[TrialSpec], lengths: Sequence[int | None]) -> Merged:
 def notes(section: StudySection, specs: Sequence[TrialSpec]) -> Iterator[str]:
     """What people are told of what the trials have in common."""
     if section.share is Share.TREE and specs and not specs[0].root:
-        yield "share: tree saves nothing here: each trial of several devices is trained by itself"
+        yield (
+            "share: tree saves nothing here: what a trial comes to depends on how many devices it"
+            " has, and here that may change (resources.devices is a range)"
+        )
         return
     if not section.sequences or not specs:
         if section.share is Share.TREE:

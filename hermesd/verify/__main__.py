@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from hermesd import logs
-from hermesd.core.model import Goal
+from hermesd.core.model import Goal, Processes, Study
 from hermesd.core.node.messages import Work
 from hermesd.node.machine import images
 from hermesd.node.runner.zygotes import Zygotes
@@ -86,7 +86,8 @@ async def _certify(given: argparse.Namespace) -> None:
 
     def bench(number: int) -> Bench:
         work = _work(study, number)
-        return Bench(place, snapshot, shim, zygotes, work, os.environ, made.criu, made.world)
+        ranks = _ranks(study.study)
+        return Bench(place, snapshot, shim, zygotes, work, os.environ, ranks, made.criu, made.world)
 
     def said(run: str, step: int, of: int) -> None:
         _tell("progress", run=run, step=step, steps=of)
@@ -119,6 +120,13 @@ def _work(study: Draft, number: int) -> Work:
     program = dataclasses.replace(study.study.program, argv=spec.argv)
     signal = study.study.signal
     return Work(program, spec.given, signal, Goal.MINIMIZE, spec.seed, spec.sequences)
+
+
+def _ranks(study: Study) -> int:
+    """How many processes a trial has, if it has several; of a range of devices, those of the
+    fewest."""
+    is_one = study.processes is Processes.ONE or (study.processes is None and study.devices == 1)
+    return 0 if is_one else study.devices
 
 
 async def _parts(path: Path) -> AsyncIterator[bytes]:

@@ -54,6 +54,8 @@ class Bench:
     zygotes: Zygotes
     work: Work
     environ: Mapping[str, str]
+    #: How many processes it has, as ranks of each other; 0: one that is none.
+    ranks: int = 0
     criu: str = ""  # where images are made of the program's processes
     world: tuple[str, ...] = ()
 
@@ -229,6 +231,7 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
         "signal": work.signal,
         "seed": work.seed,
         "criu": bench.criu,
+        "ranks": [{} for _ in range(bench.ranks)],
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "output_limit_bytes": _OUTPUT_BYTES,

@@ -21,7 +21,7 @@ from hermesd.verify.contents import is_timed
 
 ARRAYS = ".arrays"
 # What a checkpoint holds beside the program's state.
-_BESIDE = (".hermes-files.json",)
+_BESIDE = (".hermes-files.json", "manifest.json")  # the latter of a process beside the first
 _NUMBERS = re.compile(r"\d+")
 # With the line of source below it.
 _WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
@@ -100,7 +100,7 @@ class Difference:
 def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The sums that stand for a final state, from the `files` of a checkpoint's manifest."""
     arrays = [name for name in files if name.endswith(ARRAYS)]
-    chosen = arrays or [name for name in files if name not in _BESIDE]
+    chosen = arrays or [name for name in files if name.rpartition("/")[2] not in _BESIDE]
     return {name: f"sha256 {files[name]['sha256'][:16]}" for name in sorted(chosen)}
 
 

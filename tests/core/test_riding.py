@@ -25,7 +25,16 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.fold import riding
-from hermesd.core.model import Fidelity, Phase, Plugin, Stage, StopRule, TrialSpec
+from hermesd.core.model import (
+    Fidelity,
+    Phase,
+    Plugin,
+    RetryAction,
+    RetryRule,
+    Stage,
+    StopRule,
+    TrialSpec,
+)
 from hermesd.core.node.messages import assignment
 from hermesd.core.tables import riding_of
 from hermesd.core.trial import RESTORE
@@ -113,6 +122,49 @@ def test_where_they_part_each_goes_on_from_the_checkpoint() -> None:
     book.tell(completed("s/0#1", 30)).expect()
     book.tell(copied("s/2", "s/1#2", 20)).expect("launch s/2#3 on n/0 from s/2@20")
     assert book.trial("s/2").carried_steps == 20
+
+
+def test_trials_of_several_devices_part_from_each_other_as_those_of_one_do() -> None:
+    specs = spec(0, A, B), spec(1, A, C)
+    book = Playbook().tell(Submitted(study(replicas=0, devices=2), specs, "submit s"), joined(4))
+    book.expect("launch s/0#1 on n/0, n/1")
+    trained(book, "s/0#1", 0, 10).tell(checkpointed("s/0#1", 10))
+    book.expect("copy s/0#1@10 from n to n")
+    book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#2 on n/2, n/3 from s/1@10")
+
+
+def small_and_large() -> Playbook:
+    """s/0 trains for s/1 as well, with which it parts at 10; the second device has more memory."""
+    more = (RetryRule("out of memory", RetryAction.MORE_MEMORY),)
+    specs = spec(0, A, B), spec(1, A, C)
+    book = Playbook().tell(Submitted(study(replicas=0, retry_rules=more), specs, "submit s"))
+    book.tell(joined(1, memory=[1 << 30])).expect("launch s/0#1 on n/0")
+    return trained(book, "s/0#1", 0, 6).tell(checkpointed("s/0#1", 5))
+
+
+def out_of_memory(name: str, step: int) -> RunFailed:
+    said = "out of memory"
+    return RunFailed(run(name), "exception", said, said, step, devices=1)
+
+
+def test_where_the_carrier_has_run_out_of_memory_its_riders_ride_on_on_a_larger_device() -> None:
+    book = small_and_large().tell(joined(1, node="m", memory=[4 << 30]))
+    book.heard()
+    book.tell(out_of_memory("s/0#1", 6)).expect("launch s/0#2 on m/0 from s/0#1@5")
+    assert (book.trial("s/1").carrier, book.trial("s/1").failures) == ("s/0", ())
+
+
+def test_where_no_device_has_more_memory_each_that_is_alike_fails_after_one_more_has_tried() -> (
+    None
+):
+    """The second goes on from what the first has saved, and ends at the same step."""
+    book = small_and_large().tell(out_of_memory("s/0#1", 6))
+    book.heard()
+    assert book.trial("s/0").phase is Phase.FAILED
+    assert (book.trial("s/1").phase, book.trial("s/1").step) == (Phase.WAITING, 5)
+    book.tell(copied("s/1", "s/0#1", 5)).expect("launch s/1#2 on n/0 from s/1@5")
+    trained(book, "s/1#2", 5, 6).tell(out_of_memory("s/1#2", 6)).expect()
+    assert book.trial("s/1").phase is Phase.FAILED
 
 
 def at_an_image(book: Playbook, is_fork: bool = True, id: str = "s/0@a1-s10") -> Playbook:

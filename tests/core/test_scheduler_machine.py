@@ -287,8 +287,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             pool=pool,
             replicas=replicas,
             on_same_failure=alike,
-            devices=1 if is_tree else devices,  # those of several share no stages
-            most_devices=0 if is_tree else most,
+            devices=devices,
+            most_devices=0 if is_tree else most,  # those of a range share no stages
             searcher=searcher,
             outside=outside,
         )

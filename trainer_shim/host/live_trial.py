@@ -86,7 +86,7 @@ class LiveTrial(ABC):
     def tell_save(self, id: str, wait: bool, is_fork: bool = False) -> None:
         """Have the agent write its progress as checkpoint `id`, maybe for others to go on from."""
         if self.ranks.others:
-            self.ranks.save(id)
+            self.ranks.save(id, is_fork)
         elif self.worker is not None:
             self.worker.tell("save", id=id, wait=wait, is_fork=is_fork)
 

@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from trainer_shim import file_moves
 from trainer_shim.channel.frames import Message
@@ -63,7 +64,10 @@ class OtherRanks:
         self._first: Worker | None = None
         self._first_held: int | None = None
         self._saving: str | None = None
+        self._is_fork = False
         self._at = 0  # where all are told to hold; 0: nowhere
+        self._fork_at = 0  # where those that come there wait for a checkpoint of all; 0: nowhere
+        self._gone_on_from = 0  # the furthest step at which some held, and went on
         self.others: dict[int, Rank] = {}
         self.failed: Message | None = None  # how the one of them that failed first did
         self.are_ended = False  # by us
@@ -115,6 +119,7 @@ class OtherRanks:
         """Fork the others beside the first; in such a child, what it needs to become one."""
         self._first, self._first_held, self.failed = first, None, None
         self._at, self._saving, self.are_ended = 0, None, False
+        self._fork_at = self._gone_on_from = 0
         self.cpu_seconds, self.memory_bytes = 0.0, 0
         for number, environment in enumerate(environments):
             if number == 0:
@@ -223,10 +228,18 @@ class OtherRanks:
         self._at = 0
         self._aim()
 
-    def holds(self, number: int, step: int) -> bool:
-        """A process waits at a boundary; whether by now all do, at the same."""
+    def holds(self, number: int, step: int, for_fork: bool = False) -> bool:
+        """A process waits at a boundary; whether by now all do, at the same.
+
+        Where others are to go on from (`for_fork`), each waits by itself, and goes no further
+        whatever it is told: only those that hold before it are told to come there, too.
+        """
         if not self.others:
             return True
+        if for_fork:
+            self._fork_at, self._at = step, 0
+        if step < self._at:
+            return False  # before this was heard, it was told to go on and hold later
         if number == 0:
             self._first_held = step
         else:
@@ -234,7 +247,9 @@ class OtherRanks:
         if {held for _, held in self._looping()} == {step}:
             self._at = 0
             return True
-        if self._at:
+        if self._fork_at:
+            self._bring_on(self._fork_at)
+        elif self._at:
             self._aim()
         return False
 
@@ -249,28 +264,50 @@ class OtherRanks:
 
     def _aim(self) -> None:
         while True:
+            # None goes beyond the limit that all of them have.
             steps = [
-                worker.page.step + 1 if held is None else held for worker, held in self._looping()
+                min(worker.page.step + 1, worker.page.limit) if held is None else held
+                for worker, held in self._looping()
             ]
             aim = max(steps, default=0)
             if aim <= self._at:
                 return
             self._at = aim
-            if self._first_held is not None and self._first_held < aim:
-                self._first_held = None
-            for rank in self._running():
-                if rank.held is not None and rank.held < aim:
-                    rank.held = None
-            for worker, _ in self._looping():
+            self._bring_on(aim, are_all_told=True)
+
+    def _bring_on(self, aim: int, are_all_told: bool = False) -> None:
+        """Have those that wait before a step hold there; be all of them told so, or those alone."""
+        for worker, held in list(self._looping()):
+            is_behind = held is not None and held < aim
+            if are_all_told or is_behind:
                 worker.tell("halt", at=aim)
+        if self._first_held is not None and self._first_held < aim:
+            self._first_held = None
+        for rank in self._running():
+            if rank.held is not None and rank.held < aim:
+                rank.held = None
 
     def limit(self, step: int | None) -> None:
         """Have the others hold by themselves at the step at which the first one does."""
         for rank in self._running():
             rank.worker.page.limit = NO_LIMIT if step is None else step
 
+    def tell(self, number: int, kind: str, **fields: Any) -> None:
+        """Tell one of the processes."""
+        worker = self.others[number].worker if number else self._first
+        if worker is not None:
+            worker.tell(kind, **fields)
+
+    def awaits(self, step: int) -> bool:
+        """Whether all may yet hold at a step: none has gone on from there, or from a later one."""
+        return step > self._gone_on_from
+
     def go_on(self, attempt: int, is_first_told: bool) -> None:
         """Tell those that wait to go on, and the first one unless it is told by others."""
+        held = [held for _, held in self._looping() if held is not None]
+        self._at = self._fork_at = 0
+        self._saving = None  # what one of them has saved too late is no part of anything
+        self._gone_on_from = max(held, default=self._gone_on_from)
         for rank in self._running():
             if rank.held is not None:
                 rank.held = None
@@ -281,9 +318,9 @@ class OtherRanks:
 
     # A checkpoint.
 
-    def save(self, id: str) -> None:
+    def save(self, id: str, is_fork: bool) -> None:
         """Have every process that waits save its own, and then the first one all of it."""
-        self._saving = id
+        self._saving, self._is_fork = id, is_fork
         for rank in self._running():
             rank.saved = None
             if rank.held is not None:
@@ -294,7 +331,8 @@ class OtherRanks:
         waits = [rank for rank in self._running() if rank.held is not None]
         if self._first is not None and all(rank.saved is not None for rank in waits):
             saved = {rank.number: rank.saved for rank in waits}
-            self._first.tell("save", id=self._saving, wait=True, ranks=list(saved.items()))
+            of_others = list(saved.items())
+            self.tell(0, "save", id=self._saving, wait=True, is_fork=self._is_fork, ranks=of_others)
             self._saving = None
 
 

@@ -28,6 +28,8 @@ from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
 
 _DEMOTE_SECONDS = 60.0
+# For processes to come to where others are to go on from, and to write their checkpoint there.
+_FORK_SECONDS = 600.0
 _FULL = (cuda.FULL, *image.DISK_FULL)
 # How argparse, and others like it, end a program whose arguments they refuse.
 _USAGE_STATUS = 2
@@ -266,13 +268,14 @@ class Supervisor(LiveTrial):
             self.kill(f"its device's memory is lost: {why_not}")
             return
         self.ranks.limit(limit)
-        self.ranks.go_on(self.attempt, is_first_told=at_boundary)
         if at_boundary and fork:
             self._forks(fork, self.run.step)
-        elif at_boundary:
-            worker.tell("resume", attempt=self.attempt)
         else:
-            self.run.say_resumed()
+            self.ranks.go_on(self.attempt, is_first_told=at_boundary)
+            if at_boundary:
+                worker.tell("resume", attempt=self.attempt)
+            else:
+                self.run.say_resumed()
         if then is not None:
             self.suspend(*then)
 
@@ -476,7 +479,7 @@ class Supervisor(LiveTrial):
         """A process waits at a boundary. Where there are several, that counts once all of them do,
         at the same."""
         if message["cause"] == FORK:
-            self._forks(message["id"], message["step"])
+            self._forks(message["id"], message["step"], rank)
         elif message["cause"] == "request" and self._suspension is None:
             # Frozen from outside, since it came too late, and let go on: it heard of that only now.
             worker = self.ranks.others[rank].worker if rank else self.worker
@@ -488,9 +491,12 @@ class Supervisor(LiveTrial):
                 self._suspension = Suspension(self, "park", message["cause"], 0.0)
             self._suspension.reached_boundary()
 
-    def _forks(self, id: str, step: int) -> None:
+    def _forks(self, id: str, step: int, rank: int = 0) -> None:
         """The program waits where others are to go on from. What was asked before comes after; if
         the program is being stopped already, this comes when it goes on."""
+        if self.ranks.others:
+            self._fork_together(id, step, rank)
+            return
         before = self._suspension
         self.run.holds(step, fork=id)
         if not self.images.serve_others(self.run.level):
@@ -504,6 +510,22 @@ class Supervisor(LiveTrial):
             if before is not None:
                 self._suspension.then_suspend = before.asked
             self._suspension.reached_boundary()
+
+    def _fork_together(self, id: str, step: int, rank: int) -> None:
+        """As `_forks`, of one of several processes: once all of them wait there. If some have gone
+        on from there, since others came too late, there is nothing to wait for."""
+        before = self._suspension
+        if not self.ranks.awaits(step):
+            self.ranks.tell(rank, "resume", attempt=self.attempt)
+            return
+        if before is None or (before.stage == "waiting" and not before.awaits_fork):
+            fork = Suspension(self, "park", FORK, _FORK_SECONDS, id, passes=True)
+            fork.then_suspend = before.asked if before is not None else None
+            self._suspension = fork
+        if self.ranks.holds(rank, step, for_fork=True):
+            self.run.holds(step, fork=id)
+            if self._suspension is not None and self._suspension.awaits_fork:
+                self._suspension.reached_boundary()
 
     def _settle(self) -> None:
         """Forget a suspension that is done, and do what had to wait for it."""

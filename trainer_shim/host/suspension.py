@@ -65,8 +65,9 @@ class ByAgent(Writing):
 
     def go_on(self) -> None:
         """See Writing."""
-        self._trial.group.thaw()
-        self._trial.tell_save(self._name(), wait=True)
+        trial, name = self._trial, self._name()
+        trial.group.thaw()
+        trial.tell_save(name, wait=True, is_fork=name == trial.run.fork_checkpoint)
 
 
 class ByCriu(Writing):
@@ -128,6 +129,11 @@ class Suspension:
         self._boundary_seconds = 0.0
         self._left_since = self._asked_at
         self._saved: Message | None = None
+
+    @property
+    def awaits_fork(self) -> bool:
+        """Whether the program is on its way to where others are to go on from."""
+        return self._cause == FORK and self.stage == "waiting"
 
     @property
     def asked(self) -> tuple[str, float, str] | None:
