@@ -104,7 +104,7 @@ def suspended(
 @pytest.mark.parametrize(
     ("tier", "steps", "count"),
     [
-        ("park", 20_000, 20),
+        ("park", 100_000, 20),
         ("checkpoint", 20_000, 2),
         pytest.param("park", 400_000, 500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
         pytest.param(
