@@ -9,10 +9,9 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateRefused, expecting
@@ -24,7 +23,6 @@ from hermesd.node.machine.devices.cpu import CpuSlots
 from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.devices.rack import Rack
 from hermesd.node.machine.environment import OWNER
-from hermesd.node.machine.images import ProcessImages
 from hermesd.node.provisions import Provisions
 from hermesd.node.runner.cleanup import BURIAL_SECONDS
 from hermesd.node.storage.shared_directory import Shared, SharedAway
@@ -127,26 +125,12 @@ async def run_node(
         held = cpu_quotas.detect(name, slots.percents, groups)
         made = await images.detect(config.criu, state, state / "shim", accounts.probe)
         log.info(made.fact)
-        await _try_gpus(gpus, state, accounts, made)
+        await images.try_gpus(gpus, state, state / "shim", made, accounts.probe)
         log.info(gpus.fact())
         log.info(accounts.fact)
         shared = await _shared(config, accounts)
         provisions = Provisions(groups, held, shared, made, accounts, untested_frameworks())
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
-
-
-async def _try_gpus(gpus: Gpus, state: Path, accounts: Accounts, made: ProcessImages) -> None:
-    """As hosts of trials have them: as their users, and in worlds of their own if there are any."""
-
-    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
-        account = accounts.probe
-        with TemporaryDirectory(dir=state, prefix="gpu-") as folder:
-            os.chown(folder, account.uid, account.gid)
-            return await images.tried(
-                module, environment, Path(folder), state / "shim", account, made.world
-            )
-
-    await gpus.try_out(tried, made.criu)
 
 
 async def _end_those_before(state: Path) -> None:

@@ -14,13 +14,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from hermesd import logs
 from hermesd.core.model import Goal, Processes, Study
 from hermesd.core.node.messages import Work
+from hermesd.logs import get_logger
 from hermesd.node.machine import images
+from hermesd.node.machine.devices.nvml import Gpus
+from hermesd.node.machine.devices.rack import Rack
+from hermesd.node.machine.images import ProcessImages
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import code
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -32,6 +36,8 @@ from hermesd.verify.branches import BranchVerdict, certify_tree
 from hermesd.verify.certificate import Certificate, ResumeVerdict, certify
 
 _TRIAL = "verify/1"
+
+log = get_logger()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -81,13 +87,17 @@ async def _certify(given: argparse.Namespace) -> None:
     shim.mkdir()
     (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[3] / "trainer_shim")
     made = await images.detect(os.environ.get("HERMES_NODE_CRIU", "criu"), folder, shim)
+    gpu, is_imaged = await _gpu(folder, shim, made)
     zygotes = Zygotes(folder, shim, worlds=bool(made.world))
     place = TrialFolder(folder / "trials", folder, _TRIAL)
 
     def bench(number: int) -> Bench:
         work = _work(study, number)
         ranks = _ranks(study.study)
-        return Bench(place, snapshot, shim, zygotes, work, os.environ, ranks, made.criu, made.world)
+        return Bench(
+            place, snapshot, shim, zygotes, work, os.environ, ranks, made.criu, made.world, gpu,
+            is_imaged,
+        )  # fmt: skip
 
     def said(run: str, step: int, of: int) -> None:
         _tell("progress", run=run, step=step, steps=of)
@@ -104,6 +114,19 @@ async def _certify(given: argparse.Namespace) -> None:
             _tell_tree(await certify_tree(benches, specs, given.steps, kept, said))
     finally:
         await zygotes.close()
+
+
+async def _gpu(folder: Path, shim: Path, made: ProcessImages) -> tuple[Mapping[str, str], bool]:
+    """What a trial sees of this machine's first GPU, or that of CUDA_VISIBLE_DEVICES, and whether
+    images hold what it has there; nothing if a node would not park a trial on it."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    gpus = Gpus([named] if named else [])
+    rack = Rack([gpus])
+    await rack.find("verify")
+    await images.try_gpus(gpus, folder, shim, made)
+    log.info(gpus.fact())
+    parks = bool(rack.devices) and rack.parks(list(rack.devices))
+    return (rack.environment(list(rack.devices)), gpus.are_imaged) if parks else ({}, False)
 
 
 def _submission(request: pb.SubmitStudyRequest) -> Submission:

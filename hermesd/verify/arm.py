@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,10 @@ class Bench:
     ranks: int = 0
     criu: str = ""  # where images are made of the program's processes
     world: tuple[str, ...] = ()
+    #: What the program sees of its GPU, if the driver was seen to move what it has there; and
+    #: whether images hold that.
+    gpu: Mapping[str, str] = field(default_factory=dict)
+    gpu_is_imaged: bool = False
 
 
 class Arm:
@@ -100,11 +104,9 @@ class Arm:
         return str(event["checkpoint"]["path"])
 
     async def take_state(self) -> None:
-        """Add the state of the parked process to the outcome, if it can be saved."""
-        self._ask("checkpoint", id="final")
-        event = await self._until("checkpointed", "checkpoint_failed")
-        if event["kind"] == "checkpointed":
-            self._keep_state(str(event["path"]))
+        """End the parked process and add its state to the outcome, if it can be saved."""
+        with contextlib.suppress(ArmFailed):
+            self._keep_state(await self.checkpoint())
 
     async def _run(self, kind: str, limit: int | None, **fields: object) -> bool:
         self._ask(kind, limit_step=limit, **fields)
@@ -200,7 +202,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     deep_trees.remove(folder.path)
     folder.path.mkdir(parents=True)
     code.working_copy(bench.snapshot, folder.work, program.submit_directory, program.data)
-    environment = program_environment(bench.environ, work, {}, (), folder.path)
+    environment = program_environment(bench.environ, work, bench.gpu, (), folder.path)
     folder.write_spec(_spec(bench, environment))
     (folder.path / "forms.json").write_text(json.dumps(_COSTLY_IMAGES))
     preload = code.framework_of(folder.work)
@@ -232,6 +234,8 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
         "seed": work.seed,
         "criu": bench.criu,
         "ranks": [{} for _ in range(bench.ranks)],
+        "moves_device_memory": bool(bench.gpu),
+        "images_hold_device_memory": bench.gpu_is_imaged,
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
         "output_limit_bytes": _OUTPUT_BYTES,

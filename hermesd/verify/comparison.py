@@ -27,6 +27,9 @@ _NUMBERS = re.compile(r"\d+")
 _WARNING = re.compile(r"^\S+:\d+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE)
 # Colors and cursor movements of a terminal.
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# A bar of tqdm that shows no value: how far it has come when another pushes it up a line is a
+# matter of the clock.
+_BAR = re.compile(r"\d+%\|[^|]*\| \d+/\d+ \[[^,\]]*,[^,\]]*\]")
 _BACKSPACES = re.compile(r"[^\n]*\x08")
 # Such as 3ms/step, 12.5 it/s, 500 images/sec, 1 min 3 s, 00:41, 2026-01-02 03:04:05,678, time: 3.1.
 _UNIT = (
@@ -105,13 +108,13 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(text: str) -> list[str]:
-    """The lines of an output as they stay on a screen: without what a progress bar overwrites,
-    colors, padding and Python's warnings, which each process prints once, and with a tilde for each
-    time, which is the same in two runs by chance alone."""
+    """The lines of an output as they stay on a screen: without progress bars and what they
+    overwrite, colors, padding and Python's warnings, which each process prints once, and with a
+    tilde for each time, which is the same in two runs by chance alone."""
     plain = _BACKSPACES.sub("", _ESCAPE.sub("", text))
     printed = _WARNING.sub("", plain).split("\n")
     lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
-    return [" ".join(_timeless(line).split()) for line in lines if line]
+    return [" ".join(_timeless(line).split()) for line in lines if line and not _BAR.search(line)]
 
 
 def _timeless(line: str) -> str:

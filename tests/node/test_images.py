@@ -40,7 +40,7 @@ async def test_a_criu_that_does_not_work_is_not_used(
     found = await images.detect(str(criu), tmp_path, shim)
     assert found.criu == ""
     assert why in found.fact or "may not make namespaces" in found.fact
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("image-")] == []
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("try-")] == []
 
 
 async def test_the_command_that_unlocks_them_is_named(
@@ -52,7 +52,7 @@ async def test_the_command_that_unlocks_them_is_named(
             raise images.NotBegun("this user may not make namespaces of its own")
         return answer
 
-    monkeypatch.setattr(images, "_tried", tried)
+    monkeypatch.setattr(images, "_run", tried)
     monkeypatch.setattr(images, "_NAMESPACES", (("kernel.ostype", "Linux", "0"),))
     answer = "CRIU cannot be used"
     found = await images.detect("sh", tmp_path, shim)

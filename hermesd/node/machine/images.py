@@ -16,6 +16,7 @@ from hermesd.logs import get_logger
 from hermesd.node.machine import detached, processes
 from hermesd.node.machine.accounts import UnixAccount, own
 from hermesd.node.machine.detached import WORLD, NotBegun
+from hermesd.node.machine.devices.nvml import Gpus
 from hermesd.node.machine.environment import passed
 
 TRY_SECONDS = 30.0
@@ -74,54 +75,59 @@ async def detect(
         remedy = "install CRIU 4 or later (a package named criu), or set node.criu"
         return ProcessImages("", f"there is no {named} here", remedy=remedy)
     criu = os.path.abspath(criu)
+    command = ["trainer_shim.host.try_image", criu, "."]
     refused = allows = ""
     world: tuple[str, ...] = WORLD
     try:
-        said = await _tried(criu, state, shim, account, world)
+        said = await _run(command, {}, state, shim, account, world)
     except NotBegun as error:
         refused, world, allows = str(error), (), _allows_namespaces()
-        said = await _tried(criu, state, shim, account, world)
+        said = await _run(command, {}, state, shim, account, world)
     try:
         found = json.loads(said)
     except ValueError:
         if not refused:
             return ProcessImages("", said)
-        command = f"sudo setcap {CAPABILITIES}+eip {criu}"
-        return ProcessImages("", refused, remedy=f"{allows}, or {command}" if allows else command)
+        remedy = f"sudo setcap {CAPABILITIES}+eip {criu}"
+        return ProcessImages("", refused, remedy=f"{allows}, or {remedy}" if allows else remedy)
     way = "as root" if found["is_root"] else "without privileges"
     way = f"by its capabilities, since {refused}" if refused else way
     features = tuple(found["features"])
     return ProcessImages(criu, f"CRIU {found['version']} {way}", features, world, allows)
 
 
-async def _tried(
-    criu: str, state: Path, shim: Path, account: UnixAccount, world: Sequence[str]
-) -> str:
-    """What was found once a process was brought back from an image of it, as JSON; or what went
-    wrong. Raises NotBegun where there are no namespaces."""
-    with tempfile.TemporaryDirectory(dir=state, prefix="image-") as folder:
-        os.chown(folder, account.uid, account.gid)
-        command = ["trainer_shim.host.try_image", criu, folder]
-        return await _run(command, {}, Path(folder), shim, account, world)
+async def try_gpus(
+    gpus: Gpus, state: Path, shim: Path, made: ProcessImages, account: UnixAccount | None = None
+) -> None:
+    """See what the driver of the GPUs does, as a host of `account` would find it, in a world of its
+    own where images are made in one."""
 
+    async def tried(module: Sequence[str], environment: Mapping[str, str]) -> str:
+        try:
+            return await _run(module, environment, state, shim, account or own(), made.world)
+        except NotBegun as error:
+            return str(error)
 
-async def tried(
-    module: Sequence[str],
-    more: Mapping[str, str],
-    folder: Path,
-    shim: Path,
-    account: UnixAccount,
-    world: Sequence[str] = (),
-) -> str:
-    """The last line that a module of trainer_shim prints, given its arguments, as a trial's host is
-    run and with `more` in its environment; or what went wrong."""
-    try:
-        return await _run(module, more, folder, shim, account, world)
-    except NotBegun as error:
-        return str(error)
+    await gpus.try_out(tried, made.criu)
 
 
 async def _run(
+    module: Sequence[str],
+    more: Mapping[str, str],
+    state: Path,
+    shim: Path,
+    account: UnixAccount,
+    world: Sequence[str],
+) -> str:
+    """The last line that a module of trainer_shim prints, given its arguments, as a trial's host is
+    run, in a folder of its own, and with `more` in its environment; or what went wrong. Raises
+    NotBegun where there are no namespaces."""
+    with tempfile.TemporaryDirectory(dir=state, prefix="try-") as folder:
+        os.chown(folder, account.uid, account.gid)
+        return await _in_folder(module, more, Path(folder), shim, account, world)
+
+
+async def _in_folder(
     module: Sequence[str],
     more: Mapping[str, str],
     folder: Path,
