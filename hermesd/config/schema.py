@@ -253,7 +253,7 @@ class NodeConfig(_Daemon):
     # of the address that leads to the head; else a socket, for the nodes of this machine.
     transfer: Address | None = None
     # The cores of each CPU slot, or its share of one ("70%"); a number means as many slots of one
-    # core; none: no CPU slots.
+    # core; none: no CPU slots. Unset: one for each core, unless there are GPUs.
     cpu_slots: Slots = Field(default_factory=one_for_each_core)
     gpus: bool = True
     # Of the GPUs these alone: numbers or beginnings of UUIDs, as CUDA_VISIBLE_DEVICES has them.
@@ -310,6 +310,11 @@ class NodeConfig(_Daemon):
         membership = Membership(self.state_dir / "membership")
         is_ours = not self.tls and membership.exists and membership.head == self.head
         return membership if is_ours else None
+
+    @property
+    def names_slots(self) -> bool:
+        """Whether somebody said which CPU slots there are."""
+        return "cpu_slots" in self.model_fields_set
 
     @property
     def knows_its_head(self) -> bool:

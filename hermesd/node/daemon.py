@@ -113,10 +113,7 @@ async def run_node(
         with expecting(state / "shim", "a directory of the daemon's own", _REMOVE):
             _expose_shim(state / "shim")
         _see_reached(state, accounts)
-        slots = CpuSlots(config.cpu_slots)
-        gpus = Gpus(config.visible_gpus)
-        rack = Rack([slots, gpus] if config.gpus else [slots])
-        await rack.find(config.name)
+        slots, gpus, rack = await find_devices(config)
         if not config.knows_its_head:
             remedy = "`hermesd node join HOST:PORT TOKEN`, or head in [node]"
             log.warning("no head was joined or set", tries=config.head, remedy=remedy)
@@ -131,6 +128,17 @@ async def run_node(
         shared = await _shared(config, accounts)
         provisions = Provisions(groups, held, shared, made, accounts, untested_frameworks())
         await NodeLoop(config, environ, rack, provisions).run(stop, ready, soon or asyncio.Event())
+
+
+async def find_devices(config: NodeConfig) -> tuple[CpuSlots, Gpus, Rack]:
+    """What this node lends. Cores beside GPUs are lent only where somebody says so: a trial that
+    could have a GPU would take many times as long there."""
+    gpus = Gpus(config.visible_gpus)
+    has_gpus = config.gpus and bool(await gpus.find(config.name))
+    slots = CpuSlots(() if has_gpus and not config.names_slots else config.cpu_slots)
+    rack = Rack([slots, gpus] if config.gpus else [slots])
+    await rack.find(config.name)
+    return slots, gpus, rack
 
 
 async def _end_those_before(state: Path) -> None:

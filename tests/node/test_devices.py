@@ -14,10 +14,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from hermesd.config.schema import NodeConfig
-from hermesd.config.slots import SlotSetting
+from hermesd.config.slots import SlotSetting, usable_cores
 from hermesd.core.commands import Suspend
 from hermesd.core.events import NodeJoined, Reported, RunSuspended
 from hermesd.core.model import Device, RunId, Tier
+from hermesd.node.daemon import find_devices
 from hermesd.node.machine.devices.cpu import CpuSlots, seat_of
 from hermesd.node.machine.devices.nvml import Gpus, chosen
 from hermesd.node.machine.devices.nvml import seat_of as on_bus
@@ -185,6 +186,30 @@ async def test_images_hold_what_is_on_a_gpu_once_one_was_seen_to(
     assert rack.parks(["n1/gpu0"])
     assert rack.are_imaged(["n1/gpu0"]) is is_held
     assert words in gpus.fact()
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices"),
+    [
+        ({}, ["n1/gpu0"]),
+        ({"cpu_slots": 2}, ["n1/cpu0", "n1/cpu1", "n1/gpu0"]),
+        ({"cpu_slots": 1, "gpus": False}, ["n1/cpu0"]),
+    ],
+)
+async def test_cores_beside_a_gpu_are_lent_only_where_they_are_named(
+    monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, object], devices: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
+    config = NodeConfig.model_validate({"name": "n1", **settings})
+    _, _, rack = await find_devices(config)
+    assert list(rack.devices) == devices
+
+
+async def test_without_a_gpu_each_core_is_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Mutes())
+    slots, _, rack = await find_devices(NodeConfig.model_validate({"name": "n1"}))
+    assert len(rack.devices) == len(usable_cores())
+    assert slots.fact().startswith(f"{len(usable_cores())} CPU slot")
 
 
 async def test_of_several_gpus_none_is_parked_on(monkeypatch: pytest.MonkeyPatch) -> None:
