@@ -40,7 +40,8 @@ _TAKEN = frozenset(
     | {"LANG", "LC_ALL", "TZ", "PYTHONHASHSEED", "PYTHONUNBUFFERED"}
 )
 _TAKEN_PREFIXES = (
-    *("TF_", "KERAS_", "XLA_", "TORCH_", "PYTORCH_", "CUDA_CACHE_", "NCCL_"),
+    *("TF_", "KERAS_", "JAX_", "XLA_", "TORCH_", "PYTORCH_"),
+    *("CUBLAS_", "CUDA_CACHE_", "CUDNN_", "NCCL_"),
     *("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "HF_HOME", "HF_DATASETS_"),
 )
 _AN_INTERPRETER = "an interpreter that can be run"

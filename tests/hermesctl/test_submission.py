@@ -13,12 +13,14 @@ from hermesctl.errors import StudyFileError, UsageError
 from hermesctl.study_file.submission import (
     from_data,
     from_document,
+    inherited_environment,
     interpreter,
     open_study,
     program_sha256,
 )
 from hermesctl.study_file.trees import tree_of
 from hermesctl.study_file.write import study_data
+from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 
 def test_the_program_is_found_beside_the_file_or_in_the_present_directory(
@@ -150,6 +152,19 @@ def test_interpreters(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert interpreter("./py", project, here=True) == str(project / "py")
     with pytest.raises(UsageError, match="expected an interpreter"):
         interpreter("./train.py", project, here=True)
+
+
+def test_trials_inherit_what_a_framework_reads() -> None:
+    """Without this one, PyTorch does not repeat itself on a GPU."""
+    mine = {
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "JAX_ENABLE_X64": "1",
+        "XLA_FLAGS": "--xla_gpu_deterministic_ops=true",
+        "EDITOR": "vi",
+        "KERAS_TOKEN": "secret",
+    }
+    found = inherited_environment(StudySpec(), mine)
+    assert set(found) == {"CUBLAS_WORKSPACE_CONFIG", "JAX_ENABLE_X64", "XLA_FLAGS"}
 
 
 def test_a_dict_may_hold_numpys_numbers_and_nothing_stranger() -> None:
