@@ -36,7 +36,7 @@ QUICK = {
 }
 # What benchmarks share, and those that need an environment or curves of their own.
 NO_BENCHMARKS = {
-    "__main__", "daemons", "elastic", "live", "orphans", "peers", 
+    "__main__", "daemons", "elastic", "gpu", "gpu_exact", "live", "orphans", "peers",
     "report", "research", "swarm", "treadmill", "turns",
 }  # fmt: skip
 

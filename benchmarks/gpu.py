@@ -7,6 +7,9 @@ process loads which stands ready, and as the first Hermes did in 2021 (save, end
 Python, import, load). `away` ends when the driver counts none of the memory any more, `safe` when
 all is on disk (0: never), `back` with the first step done. Whether the result is the same is told
 by the weights' hash at the end, against a process that was never disturbed.
+With `--beside`, instead, how trials share a GPU whose memory holds several: what one that waits
+with its memory left there takes of it, what a switch between two such takes, how fast one trains
+beside those that wait there, and beside those that the driver has moved away or is moving.
 `python -m benchmarks.gpu [--rounds N] [--networks resnet50,vgg19] [--criu PATH]` as root on a
 machine with an NVIDIA GPU; without CRIU there are no images.
 """
@@ -24,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,7 @@ from trainer_shim.host.freeze import become_subreaper
 NETWORKS = ("googlenet", "resnet50", "vgg19")
 FREED_SECONDS = 20.0
 STEPS = 3  # before each suspension
+MANY_STEPS = 30  # whose median is a pace
 PHASES = ("empty", "lock", "checkpoint", "restore", "unlock", "save", "load", "image", "process")
 
 PROGRAM = """
@@ -65,11 +70,17 @@ def wait():
         torch.cuda.synchronize()
 
 def train(steps):
+    global seconds
+    seconds = []
     for _ in range(steps):
+        began = time.monotonic()
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if steps > 5:  # not more waits than the other figures were measured with
+            wait()
+        seconds.append(time.monotonic() - began)
     wait()
 
 def do(word, *rest):
@@ -77,6 +88,7 @@ def do(word, *rest):
         build()
     elif word == "train":
         train(int(rest[0]))
+        return {"steps": seconds}
     elif word == "empty" and device == "cuda":
         torch.cuda.empty_cache()
     elif word == "save":
@@ -174,8 +186,16 @@ class Trainee:
 
     def do(self, *words: str) -> dict[str, Any]:
         """Have it do something, and wait for that."""
+        self.begin(*words)
+        return self.done()
+
+    def begin(self, *words: str) -> None:
+        """Have it do something."""
         self._tell.write(" ".join(words) + "\n")
         self._tell.flush()
+
+    def done(self) -> dict[str, Any]:
+        """Wait for what it was begun with."""
         said: dict[str, Any] = json.loads(self._hear.readline())
         return said
 
@@ -402,6 +422,137 @@ def rows_of(
     return rows
 
 
+class NoDriver:
+    """Of a CPU, on which nothing is moved."""
+
+    def __getattr__(self, name: str) -> Callable[[int], None]:
+        return lambda pid: None
+
+
+def driver_of(device: str) -> CudaDriver | NoDriver:
+    """What moves what is on the device."""
+    return CudaDriver() if device == "cuda" else NoDriver()
+
+
+class Beside:
+    """Trials of one network that share a GPU; each figure is a median."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, gpu: Gpu) -> None:
+        self._arguments, self._folder = arguments, folder
+        self._network, self._gpu = arguments[0], gpu
+        self._driver = driver_of(arguments[1])
+        self.rows: list[dict[str, Any]] = []
+
+    def say(self, what: str, parked: int, **figures: float) -> None:
+        """Keep a row."""
+        row = {"network": self._network, "what": what, "parked": parked, **figures}
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        self.rows.append(row)
+
+    def run(self, counts: Sequence[int], rounds: int) -> None:
+        """All of it; `counts` are how many wait beside the one that trains."""
+        processes = range(1 + max(counts))
+        begun = [Trainee.begun(self._arguments, self._folder) for _ in processes]
+        runs, *waits = [each.ready() for each in begun]
+        self._train(runs, "nothing", 0)
+        for count in range(1, max(counts) + 1):
+            runs.do("empty")
+            used = self._gpu.used()
+            other = waits[count - 1]
+            other.do("build")
+            other.do("train", str(STEPS))
+            other.do("empty")
+            if count in counts:
+                held = self._gpu.used() - used
+                self._train(runs, "parked, on the GPU", count, held_mb=held / 1e6)
+        self._switches(runs, waits[0], rounds)
+        for each in waits:
+            self._driver.lock(each.pid)
+            self._driver.checkpoint(each.pid)
+        self._train(runs, "parked, moved away", len(waits))
+        self._overlap(runs, waits[0], rounds)
+        for each in (runs, *waits):
+            each.end()
+
+    def _train(self, runs: Trainee, what: str, count: int, **more: float) -> None:
+        if not count:
+            runs.do("build")
+        runs.do("train", str(STEPS))
+        steps = runs.do("train", str(MANY_STEPS))["steps"]
+        self.say(f"trains beside {what}", count, step_p50_ms=median(steps) * 1e3, **more)
+
+    def _switches(self, one: Trainee, other: Trainee, rounds: int) -> None:
+        """From one to the other and back, by giving the cache back alone."""
+        seconds = []
+        for _ in range(rounds):
+            for ends, begins in ((one, other), (other, one)):
+                ends.do("train", str(STEPS))
+                began = time.monotonic()
+                ends.do("empty")
+                begins.do("train", "1")
+                seconds.append(time.monotonic() - began)
+                begins.do("train", str(STEPS))
+        again = one.do("train", str(MANY_STEPS))["steps"]
+        self.say(
+            "switch, memory left on the GPU", 1,
+            switch_p50_ms=median(seconds) * 1e3, step_p50_ms=median(again) * 1e3,
+        )  # fmt: skip
+
+    def _overlap(self, runs: Trainee, comes: Trainee, rounds: int) -> None:
+        """The one that was moved away is put back while the other trains, and the other way."""
+        moves = {"restore": self._driver.restore, "checkpoint": self._driver.checkpoint}
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in moves}
+        gaps, locks = [], []
+        for _ in range(rounds):
+            found["restore"].append(self._meanwhile(runs, partial(moves["restore"], comes.pid)))
+            runs.do("train", str(STEPS))
+            runs.do("empty")
+            began = time.monotonic()
+            self._driver.lock(runs.pid)
+            locks.append(time.monotonic() - began)
+            self._driver.unlock(comes.pid)
+            comes.do("train", "1")
+            gaps.append(time.monotonic() - began)
+            found["checkpoint"].append(
+                self._meanwhile(comes, partial(moves["checkpoint"], runs.pid))
+            )
+            runs, comes = comes, runs
+        self._driver.restore(comes.pid)
+        self._driver.unlock(comes.pid)
+        for name, each in found.items():
+            figures = {key: median([one[key] for one in each]) for key in each[0]}
+            self.say(f"{name} of another while one trains", 1, **figures)
+        self.say(
+            "switch, restored ahead", 1,
+            switch_p50_ms=median(gaps) * 1e3, lock_p50_ms=median(locks) * 1e3,
+        )  # fmt: skip
+
+    def _meanwhile(self, runs: Trainee, move: Callable[[], None]) -> dict[str, float]:
+        """How long a move takes, and what the steps of the one that trains meanwhile do."""
+        runs.do("train", str(STEPS))
+        before = runs.do("train", str(MANY_STEPS))["steps"]
+        runs.begin("train", str(4 * MANY_STEPS))
+        time.sleep(median(before) * 5)
+        began = time.monotonic()
+        move()
+        took = time.monotonic() - began
+        during = runs.done()["steps"]
+        # Those that had begun before it was over, but for the ones before it.
+        share, at = [], 0.0
+        for step in during:
+            at += step
+            if median(before) * 5 < at <= median(before) * 5 + took:
+                share.append(step)
+        share = share or during
+        return {
+            "move_ms": took * 1e3,
+            "step_p50_ms": median(before) * 1e3,
+            "step_meanwhile_p50_ms": median(share) * 1e3,
+            "step_meanwhile_max_ms": max(share) * 1e3,
+            "slower_by": sum(share) / len(share) / median(before) - 1,
+        }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="of each network and way (5)")
@@ -410,6 +561,7 @@ def main() -> None:
     parser.add_argument("--pixels", type=int, default=224, help="a side of an image")
     parser.add_argument("--device", default="cuda", help="cpu: only to try the benchmark itself")
     parser.add_argument("--criu", default="criu", help="where CRIU is, for images")
+    parser.add_argument("--beside", metavar="N,N,...", help="how many wait beside one that trains")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     become_subreaper()  # a process that is brought back is a child of this one
@@ -422,10 +574,18 @@ def main() -> None:
         try:
             for network in options.networks.split(","):
                 arguments = (network, options.device, str(options.batch), str(options.pixels))
-                rows += rows_of(arguments, folder, ways, gpu, options.rounds)
+                if options.beside:
+                    beside = Beside(arguments, folder, gpu)
+                    beside.run([int(n) for n in options.beside.split(",")], options.rounds)
+                    rows += beside.rows
+                else:
+                    rows += rows_of(arguments, folder, ways, gpu, options.rounds)
         except (BrokenPipeError, ValueError):
             raise SystemExit(f"a process has failed: {(folder / 'errors').read_text()}") from None
-    publish("gpu", list(rows[0]), [list(each.values()) for each in rows], options.out)
+    columns = list(dict.fromkeys(name for each in rows for name in each))
+    name = "gpu_beside" if options.beside else "gpu"
+    table = [[each.get(column, 0.0) for column in columns] for each in rows]
+    publish(name, columns, table, options.out)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from hermesd.sim.replay import happened
 
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
 # What the programs of the benchmarks are made with.
-_MODULES = ("keras", "tensorflow", "numpy", "sklearn")
+_MODULES = ("keras", "tensorflow", "torch", "numpy", "sklearn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Wanted:
     spec: Mapping[str, object]
     directory: Path
     contender: Contender
-    #: How many CPU slots, or their shares, such as "80%,40%".
-    slots: int | str
+    #: How many CPU slots, or their shares, such as "80%,40%"; None: the machine's GPUs.
+    slots: int | str | None
     #: Whether a trial of one step is trained before, so that the first start finds the framework
     #: imported as all others do.
     warm: bool = True
@@ -154,7 +154,7 @@ def live(wanted: Wanted, where: Path) -> Lived:
 
 
 @contextmanager
-def own_head(state: Path, slots: int | str) -> Iterator[Client]:
+def own_head(state: Path, slots: int | str | None) -> Iterator[Client]:
     """A head and a node with these CPU slots, which share nothing with the user's own."""
     environment = {**os.environ, "HERMES_STATE": str(state)}
     # A benchmark that is told to end stops its daemons first.

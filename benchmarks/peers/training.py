@@ -19,11 +19,13 @@ from typing import Any
 import yaml
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
+# What is searched on a GPU, with the same script by all.
+RESNET = Path(__file__).parent / "resnet"
 
 
-def points() -> list[dict[str, Any]]:
+def points(example: Path = EXAMPLE) -> list[dict[str, Any]]:
     """The study's trials in the order in which Hermes takes them."""
-    axes = yaml.safe_load((EXAMPLE / "study.yaml").read_text())["parameters"]
+    axes = yaml.safe_load((example / "study.yaml").read_text())["parameters"]
     values = product(*(axis["values"] for axis in axes.values()))
     return [dict(zip(axes, each, strict=True)) for each in values]
 

@@ -14,13 +14,15 @@ parser.add_argument("--epochs", type=int, default=10)
 args = parser.parse_args()
 
 torch.manual_seed(0)
+device = "cuda" if torch.cuda.is_available() else "cpu"
 images, labels = load_digits(return_X_y=True)
-data = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
+images = torch.tensor(images, dtype=torch.float32) / 16
+data = TensorDataset(images.to(device), torch.tensor(labels).to(device))
 train, val = random_split(data, [1500, len(data) - 1500])
 
 model = torch.nn.Sequential(
     torch.nn.Linear(64, args.hidden), torch.nn.ReLU(), torch.nn.Linear(args.hidden, 10)
-)
+).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 train_loader = DataLoader(train, args.batch_size, shuffle=True)
 val_loader = DataLoader(val, 512)
