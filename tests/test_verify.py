@@ -517,11 +517,17 @@ def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> 
     assert shown(f"begun\n{warning}over\n") == ["begun", "over"]
     assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
     tqdm = "ep 1: 100%|###| 8/8 [00:01<00:00,  5.8it/s]\nep 1: 100%|###| 8/8 [00:00<?, ?it/s]\n"
-    assert shown(tqdm) == []
+    assert shown(tqdm) == ["ep 1:", "ep 1:"]
     # The bar of a training, above that of its validation.
     assert shown(" 33%|#  | 32/96 [00:01<00:02, 31.4it/s]\n{'eval_loss': 0.5}\n") == [
         "{'eval_loss': 0.5}"
     ]
+    # What the program says before a bar, or prints right after it.
+    for line in (
+        "loss 0.5:  33%|#  | 3/9 [00:01<00:02, 3.4it/s]",
+        " 33%|#  | 3/9 [00:01<?, ?it/s]loss 0.5",
+    ):
+        assert "loss 0.5" in shown(f"{line}\n")[0]
     assert shown("at 2026-01-02 03:04:05,678 500.5 images/sec, time: 3, Elapsed 4.5") == [
         "at ~ ~, time: ~, Elapsed ~"
     ]

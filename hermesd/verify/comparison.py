@@ -108,13 +108,14 @@ def state_of(files: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def shown(text: str) -> list[str]:
-    """The lines of an output as they stay on a screen: without progress bars and what they
-    overwrite, colors, padding and Python's warnings, which each process prints once, and with a
-    tilde for each time, which is the same in two runs by chance alone."""
+    """The lines of an output as they stay on a screen: without progress bars (but with what is
+    printed beside them) and what they overwrite, colors, padding and Python's warnings, which each
+    process prints once, and with a tilde for each time, which is the same in two runs by chance
+    alone."""
     plain = _BACKSPACES.sub("", _ESCAPE.sub("", text))
     printed = _WARNING.sub("", plain).split("\n")
-    lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in printed]
-    return [" ".join(_timeless(line).split()) for line in lines if line and not _BAR.search(line)]
+    lines = [_BAR.sub("", line.rstrip("\r").rpartition("\r")[2]).strip() for line in printed]
+    return [" ".join(_timeless(line).split()) for line in lines if line]
 
 
 def _timeless(line: str) -> str:
