@@ -7,6 +7,7 @@ say how an entry is encoded: each has its length before it.)
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Collection, Iterator
 
@@ -26,7 +27,7 @@ def forget_sizes(file: str, paths: Collection[str]) -> None:
         data = before.read()
     if len(data) < _MAGIC.size or _MAGIC.unpack_from(data)[0] != _COMMON_MAGIC:
         return  # of a CRIU that writes it in another way: it goes on comparing
-    names = {path.encode() for path in paths}
+    names = {os.fsencode(path) for path in paths}
     parts, at = [data[: _MAGIC.size]], _MAGIC.size
     while at < len(data):
         (length,) = _LENGTH.unpack_from(data, at)
