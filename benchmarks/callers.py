@@ -10,7 +10,9 @@ and RetryTrials of all her trials in turn, eight readers of the whole journal. A
 on loopback; `idle` is the same without Alice, and `times_idle` what her load makes of the p99.
 
 With `changes` Alice does once, one after another, what changes all of her trials, while Bob asks
-for his study twenty times a second: the longest of these calls is how long the head is held.
+for his study twenty times a second. `held_ms` is the most CPU time that the head's loop spent in
+one go meanwhile, in which nobody else was answered; the longest of Bob's calls says the same where
+nothing else uses the machine. Both end with the rows of their table in docs/benchmarks.md.
 
 Alice's processes are niced to 19: where people work, they are on another machine than the head. A
 call counts from when it is due, so that a head which stops for a second is seen by all the calls of
@@ -35,6 +37,7 @@ from typing import Any
 
 import grpc
 
+from benchmarks import held
 from benchmarks.daemons import Daemons, daemons
 from benchmarks.report import median, publish, quantile
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -43,8 +46,17 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.security.enrollment import Membership, channel_options, enroll
 
 LOADS = ("preview", "get", "export", "retry", "watch")
+WORDS = {
+    "idle": "nothing",
+    "preview": "previews of 100,000 trials",
+    "get": "the study, eight calls at a time",
+    "export": "32 exports",
+    "retry": "stopping and retrying all trials",
+    "watch": "eight readers of the journal",
+    "all": "all of these",
+}
 CALLS_PER_SECOND = 20
-CHANGES_COLUMNS = ["change", "seconds", "calls", "p50_ms", "p99_ms", "worst_ms"]
+CHANGES_COLUMNS = ["change", "seconds", "held_ms", "calls", "p50_ms", "p99_ms", "worst_ms"]
 COLUMNS = ["load", "call", "calls", "p50_ms", "p99_ms", "worst_ms", "times_idle"]
 OPTIONS = [*channel_options(), ("grpc.max_receive_message_length", -1)]
 _IDS = itertools.count(1)
@@ -196,9 +208,10 @@ def changes(trials: int) -> Iterator[tuple[str, str, Any]]:
     yield "remove", "RemoveStudy", pb.RemoveStudyRequest(study="large")
 
 
-async def changed(folder: Path, trials: int) -> list[list[str | float]]:
-    """Rows: how long each change took, and Bob's calls meanwhile."""
+async def changed(folder: Path, trials: int, log: Path) -> list[list[str | float]]:
+    """Rows: how long each change took, how long it held the loop, and Bob's calls meanwhile."""
     rows: list[list[str | float]] = []
+    _, seen = held.seconds(log, 0)
     async with connected(folder / "alice") as hers, connected(folder / "bob") as his:
         alice: Any = control_pb2_grpc.ControlServiceStub(hers)
         bob: Any = control_pb2_grpc.ControlServiceStub(his)
@@ -213,8 +226,9 @@ async def changed(folder: Path, trials: int) -> list[list[str | float]]:
                 times.append(time.monotonic() - due)
             await change
             took = time.monotonic() - begun
+            longest, seen = held.seconds(log, seen)
             figures = [median(times) * 1e3, quantile(times, 0.99) * 1e3, max(times) * 1e3]
-            rows.append([name, took, len(times), *figures])
+            rows.append([name, took, longest * 1e3, len(times), *figures])
             print(*rows[-1], flush=True)
     return rows
 
@@ -278,11 +292,14 @@ def main() -> None:
     rows: list[list[str | float]] = []
     idle: dict[str, float] = {}
     with daemons() as head:
-        head.start_head()
+        head.start_head("benchmarks.held" if "changes" in given.loads else "hermesd.cli")
         folder = head.folder / "users"
         asyncio.run(prepared(head, folder, given.trials, "changes" not in given.loads))
         if "changes" in given.loads:
-            publish("changes", CHANGES_COLUMNS, asyncio.run(changed(folder, given.trials)))
+            rows = asyncio.run(changed(folder, given.trials, head.folder / "head.log"))
+            publish("changes", CHANGES_COLUMNS, rows)
+            for name, _, longest, *_, worst in rows:
+                print(f"| {name} | {longest:.0f} ms | {worst:.0f} ms |")
             return
         for name in ("idle", *(given.loads or [*LOADS, "all"])):
             kinds = {"idle": (), "all": LOADS}.get(name, (name,))
@@ -295,6 +312,9 @@ def main() -> None:
                 rows.append([name, call, len(times), *figures])
                 print(*rows[-1], flush=True)
     publish("callers", COLUMNS, rows)
+    for read, marked in zip(rows[::2], rows[1::2], strict=True):
+        cells = [f"{row[place]:.0f} ms" for row in (read, marked) for place in (3, 4)]
+        print(f"| {WORDS[str(read[0])]} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

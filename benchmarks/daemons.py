@@ -36,9 +36,9 @@ class Daemons:
             **settings,
         }
 
-    def start_head(self) -> int:
+    def start_head(self, module: str = "hermesd.cli") -> int:
         """Start the head and wait until it answers; its pid."""
-        pid = self._start("head", "head")
+        pid = self._start("head", "head", module=module)
 
         def answers() -> bool:
             with suppress(HermesError), self.client() as hermes:
@@ -82,10 +82,10 @@ class Daemons:
         )  # fmt: skip
         return done.stdout.split()[1:]
 
-    def _start(self, name: str, *words: str) -> int:
+    def _start(self, name: str, *words: str, module: str = "hermesd.cli") -> int:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "hermesd.cli", *words],
+                [sys.executable, "-m", module, *words],
                 env=self._environment, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self._processes[name] = process

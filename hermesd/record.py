@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import fields as fields_of
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
@@ -90,6 +91,18 @@ def encode_in_pieces(entry: Entry, at_once: int = PIECE) -> Generator[None, None
             fields.append(f'"{name}":{form.write(value)}')
     yield
     return kind, f"{{{','.join(fields)}}}"
+
+
+def lengthened(encoded: tuple[str, str], entry: Entry, field: str) -> tuple[str, str]:
+    """What was encoded of an entry, of which all is the same but that a field has more items behind
+    those it had: what `entry` has there."""
+    kind, body = encoded
+    none: Any = {field: ()}
+    first, _, rest = encode(replace(entry, **none))[1].partition(f'"{field}":[]')
+    start, end = len(f'{first}"{field}":['), len(f"]{rest}")
+    more = encode(entry)[1][start:-end]
+    comma = "," if more and body[start] != "]" else ""
+    return kind, f"{body[:-end]}{comma}{more}{body[-end:]}"
 
 
 @cache

@@ -66,6 +66,13 @@ def test_a_study_written_in_pieces_is_written_as_in_one(trials: int) -> None:
     assert whole(record.encode_in_pieces(event)) == record.encode(event)
 
 
+@pytest.mark.parametrize(("had", "more"), [(0, 0), (0, 1), (2, 0), (2, 2)])
+def test_a_field_that_is_made_longer_is_written_as_in_one(had: int, more: int) -> None:
+    event = submitted(had + more, '"trials":[]', owner='"trials":[')
+    begun, rest = (replace(event, trials=part) for part in (event.trials[:had], event.trials[had:]))
+    assert record.lengthened(record.encode(begun), rest, "trials") == record.encode(event)
+
+
 @given(st.dictionaries(TEXT, SCALARS))
 def test_hyper_parameters_keep_their_type(values: dict[str, Any]) -> None:
     form: record.Form[Any] = record.Form(tuple[tuple[str, Scalar], ...])

@@ -6,7 +6,7 @@ without asking a policy, since commands are folded like events.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -61,9 +61,20 @@ from hermesd.core.fold.riding import settle
 from hermesd.core.fold.runs import fold_run_event
 from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_study_event
 from hermesd.core.invariants import check
-from hermesd.core.model import Time
+from hermesd.core.model import Time, TrialId
 from hermesd.core.requirements import fold_look
-from hermesd.core.tables import NOTHING, Ahead, Members, Rejected, Tables
+from hermesd.core.tables import (
+    NOTHING,
+    Ahead,
+    AheadRiding,
+    Members,
+    Rejected,
+    Tables,
+    keys_of,
+    of_roots,
+    there,
+)
+from hermesd.core.trial import Trial
 
 __all__ = ["AboutMany", "Rejected", "State"]
 
@@ -153,6 +164,7 @@ class State(Tables):
         """
         study = event.study.id if isinstance(event, Submitted) else event.study
         known, before = self.studies.get(study), dict(self.trials)
+        slots, keys = dict(self.slots), keys_of(self.riding)
         self.dirty = {}
         if known is not None:  # as the values of one list are told apart by one thread alone
             self.members[study] = Members(self.members[study])
@@ -164,6 +176,10 @@ class State(Tables):
             (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
         ]
         yield
+        riding = self._riding_ahead(changed, before, keys)
+        yield
+        if riding is not None and (len(rest) < len(changed) or self.slots != slots):
+            return NOTHING
         if isinstance(event, Submitted | Added):
             effect = tuple(spec.id for spec in event.trials)
         else:
@@ -173,23 +189,50 @@ class State(Tables):
             {new.id: old for old, new in rest},
             study,
             known,
-            is_whole=len(rest) == len(changed),
+            is_free=sum(map(_is_opened, changed)) == sum(map(_is_opened, rest)),
             effect=effect,
             names={new.id: None for _, new in rest},
-            opened={
-                new.id: None
-                for old, new in rest
-                if not new.phase.final and (old is None or old.phase.final)
-            },
+            opened={pair[1].id: None for pair in rest if _is_opened(pair)},
             ended=tuple(
                 new.id for old, new in rest if new.phase.final and old and not old.phase.final
             ),
             indexed=tuple(new.id for old, new in rest if self.is_indexed(old, new)),
+            riding=riding,
         )
+
+    def _riding_ahead(
+        self,
+        changed: list[tuple[Trial | None, Trial]],
+        before: dict[TrialId, Trial],
+        keys: dict[str, list[Hashable]],
+    ) -> AheadRiding | None:
+        """What changed trials make of the index of riders, which had these keys before."""
+        pairs = ((old or new, new) for old, new in changed)
+        roots = frozenset(each.spec.root for pair in pairs for each in pair if each.spec.root)
+        if not roots:
+            return None
+        own = {new.id for _, new in changed}
+        kin = {each: trial for each, trial in before.items() if trial.spec.root in roots}
+        return AheadRiding(
+            {each: trial for each, trial in kin.items() if each not in own},
+            len(kin),
+            roots,
+            {each: self.studies[each] for each in {trial.spec.study for trial in kin.values()}},
+            there(self),
+            of_roots(self, roots),
+            {name: [k for k in had if k not in getattr(self.riding, name)]
+             for name, had in keys.items()},
+        )  # fmt: skip
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""
         check(self)
+
+
+def _is_opened(pair: tuple[Trial | None, Trial]) -> bool:
+    """Whether a trial is unfinished that was not before."""
+    old, new = pair
+    return not new.phase.final and (old is None or old.phase.final)
 
 
 def _in_parts(event: AboutMany) -> Iterator[AboutMany]:

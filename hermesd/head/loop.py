@@ -19,12 +19,14 @@ from hermesd.core.commands import Command
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Event,
+    Extended,
     NodeSilent,
     Reported,
     RunCompleted,
     RunFailed,
     RunSuspended,
 )
+from hermesd.core.fold.studies import besides
 from hermesd.core.model import Time, TrialId, UserId
 from hermesd.core.state import AboutMany, Rejected, State
 from hermesd.core.tables import Ahead
@@ -76,7 +78,10 @@ def prepared(event: AboutMany, state: State, at: Time) -> Pieces[Event | Prepare
     except Rejected:
         return event
     yield
-    ended = outcomes.write(outcomes.ended_trials(state, unfinished))
+    held = (
+        each for each in outcomes.ended_trials(state, unfinished) if each.subject in ahead.names
+    )
+    ended = outcomes.write(tuple(held))
     yield
     return PreparedEvent(at, event, ahead, (yield from encode_in_pieces(event)), ended)
 
@@ -345,14 +350,15 @@ class Head:
 
     def _observe_prepared(self, made: PreparedEvent, batch: _Batch) -> None:
         ahead = self.state.holding(made.ahead)
-        if ahead.is_whole:
-            self.scheduler.observe(made.event, made.at, ahead)
-            over = outcomes.finished(self.state, [ahead.study] if ahead.ended else [])
-            outcome = outcomes.write(over, made.ended)
-        else:
-            unfinished = outcomes.unfinished(self.state, made.event)
-            self.scheduler.observe(made.event, made.at, ahead)
-            outcome = outcomes.write(outcomes.ended(self.state, made.event, unfinished))
+        rest: Event = made.event
+        is_found = ahead is made.ahead and ahead.is_free
+        if is_found and isinstance(rest, Extended):
+            rest = besides(rest, ahead)
+        unfinished = outcomes.unfinished(self.state, rest)
+        self.scheduler.observe(made.event, made.at, ahead)
+        studies = [ahead.study] if is_found and ahead.ended else []
+        ended = outcomes.ended(self.state, rest, unfinished, studies)
+        outcome = outcomes.write(ended, made.ended if is_found else "")
         self.reader.empty(list(made.ahead.before.values()))
         made.ahead.before.clear()
         batch.encoded[len(batch.lines)] = made.encoded

@@ -17,11 +17,20 @@ from hermesd.core.events import (
     SignalChosen,
     Unpaused,
 )
-from hermesd.core.model import Goal, Phase, Plugin, Share, StopRule
+from hermesd.core.model import Goal, Phase, Plugin, Share, Stage, StopRule, TrialSpec
 from hermesd.core.state import PART, State
 from hermesd.head.reader import still
 from hermesd.pieces import whole
-from tests.core.playbook import Playbook, completed, joined, parked, submitted, tables, trial_spec
+from tests.core.playbook import (
+    Playbook,
+    completed,
+    joined,
+    parked,
+    started,
+    submitted,
+    tables,
+    trial_spec,
+)
 
 AT_ONCE = 3
 
@@ -203,3 +212,46 @@ def test_trials_that_were_taken_over_are_looked_at_by_the_next_decisions(
     book.entries.append((event, book.now))
     book.tell(joined(2 * AT_ONCE)).tell()
     assert sorted(launched(book)) == [f"s/{number}" for number in range(2 * AT_ONCE)]
+
+
+def rooted(trial: str, later: float) -> TrialSpec:
+    """A trial that does the same as others of its root until step 5."""
+    stages = (Stage(5, (("lr", 0.1),)), Stage(None, (("lr", later),)))
+    return replace(trial_spec(trial), stages=stages, root="r")
+
+
+def test_trials_that_ride_on_others_are_taken_over_as_long_as_those_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    event = submitted(0, share=Share.TREE)
+    event = replace(event, trials=tuple(rooted(f"s/{n}", n) for n in range(3)))
+    more = Added("s", tuple(rooted(f"s/{n}", n) for n in range(3, 6)), "r")
+    book = Playbook().tell(event)
+    found = whole(still(book.state).found_ahead(more, book.now))
+    assert book.state.holding(found) is found
+    book.tell(Marked(("s/0",), ("mine",), (), None, "mark"))
+    assert not book.state.holding(found).trials
+
+    found = whole(still(book.state).found_ahead(more, book.now))
+    plain = still(book.state)
+    plain.apply(more, book.now)
+    monkeypatch.setattr(State, "put", None)
+    book.state.apply(more, book.now, book.state.holding(found))
+    assert tables(book.state) == tables(plain)
+    assert sorted(book.state.riding.riders["s/0"]) == [f"s/{number}" for number in range(1, 6)]
+
+
+def test_trials_that_run_are_folded_beside_what_was_found_of_those_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    book = Playbook().tell(submitted(4)).tell(joined(1)).tell(started("s/0#1"))
+    ended = tuple((f"s/{number}", "too many") for number in range(4))
+    event = Extended("s", (), StopRule(max_steps=9), (), (), "r", ended=ended)
+    found = whole(still(book.state).found_ahead(event, book.now))
+    plain, put = still(book.state), list[str]()
+    plain.apply(event, book.now)
+    monkeypatch.setattr(State, "put", lambda state, trial: put.append(trial.id))
+    book.state.apply(event, book.now, book.state.holding(found))
+    assert put == ["s/0"]
+    assert [book.trial(f"s/{number}").phase for number in (1, 2, 3)] == [Phase.STOPPED] * 3
+    assert book.state.requests == plain.requests

@@ -428,7 +428,7 @@ async def test_a_damaged_row_costs_its_study_the_choice_and_nobody_anything_else
         node.call.cancel()
 
 
-async def test_what_is_reported_again_and_again_while_the_event_is_prepared_is_in_the_curves(
+async def test_what_is_reported_while_the_event_is_prepared_is_in_the_curves_and_in_the_journal(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launch, prepare, steps = await at_work(head, node), Head.prepare, [2]
@@ -443,9 +443,12 @@ async def test_what_is_reported_again_and_again_while_the_event_is_prepared_is_i
     monkeypatch.setattr(Head, "prepare", and_report)
     monkeypatch.setattr(choosing, "SMALL", 0)
     await choose(head, "val_acc", types.GOAL_MAXIMIZE)
-    assert len(steps) > 2
-    read = [each.last_step for each in head.state.trials["digits/1"].curve]
-    assert read == list(range(1, steps[-1] + 1))
+    assert steps == [2, 3], "it is prepared once"
+    curve = head.state.trials["digits/1"].curve
+    assert [each.last_step for each in curve] == [1, 2, 3]
+    lines = await head.running.head.journal.read(0)
+    (told,) = [each.entry for each in lines if isinstance(each.entry, SignalChosen)]
+    assert dict(told.curves)["digits/1"] == curve
 
 
 async def test_another_signal_of_few_trials_is_not_prepared_beside_the_loop(

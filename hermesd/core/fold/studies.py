@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import repeat, zip_longest
+from itertools import filterfalse, repeat, zip_longest
 from operator import attrgetter
 from typing import assert_never, cast
 
@@ -146,19 +146,20 @@ def _submit(state: Tables, event: Submitted, now: Time, ahead: Ahead) -> None:
 
 
 def _ids(specs: Sequence[TrialSpec], ahead: Ahead) -> Iterable[TrialId]:
-    return ahead.effect if ahead.is_whole else (spec.id for spec in specs)
+    return ahead.effect if ahead.is_free else (spec.id for spec in specs)
 
 
 def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
     study, specs = state.study(event.study), event.trials
-    if not ahead.is_whole:
+    if not ahead.is_free:
         _new(state, study, specs)
     if event.forked and len(event.forked) != len(specs):
         raise Rejected(f"{len(specs)} trials, forked from {len(event.forked)} checkpoints")
     losers = _replaced(state, study, event)
     state.request(event.request_id, _ids(specs, ahead))
-    for loser, spec in zip(losers if not ahead.is_whole else (), specs, strict=False):
-        state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
+    for loser, spec in zip(losers, specs, strict=False):
+        if loser.id not in ahead.trials:
+            state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
     _enter(state, study, specs, ahead, now, event.forked, event.counts_on)
 
 
@@ -199,14 +200,9 @@ def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
         study, signal=event.signal, signal_goal=event.goal, signal_chosen=True, mode=mode
     )
     state.studies[study.id] = study
-    if ahead.is_whole:
-        state.take(ahead)
-        return
-    curves, done = dict(event.curves), ahead.trials
-    for trial_id in state.members[study.id]:
-        if trial_id in done:
-            state.put(done[trial_id])
-            continue
+    state.take(ahead)
+    curves, members = dict(event.curves), state.members[study.id]
+    for trial_id in filterfalse(ahead.trials.__contains__, members):
         trial = state.trials[trial_id]
         curve = truncate(curves.get(trial_id, ()), trial.step)
         result = trial.result
@@ -225,16 +221,17 @@ def _read_otherwise(state: Tables, event: SignalChosen, ahead: Ahead) -> None:
 
 def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
     study = state.study(event.study)
-    state.request(event.request_id, ahead.effect if ahead.is_whole else _extends(state, event))
+    rest = besides(event, ahead) if ahead.is_free else event
+    extended = _extends(state, rest)
+    state.request(event.request_id, ahead.effect if ahead.is_free else extended)
     study = replace(study, stop=event.stop, source=event.source or study.source)
     state.studies[study.id] = study
     if event.redrawn or event.parameters:
         state.members[study.id] = Members(state.members[study.id])
-    if ahead.is_whole:
+    if ahead.is_free:
         _enter(state, study, event.added, ahead, now)
-        return
-    done = ahead.trials
-    for trial_id, argv in zip(event.trials, event.argv, strict=True):
+    done = {} if ahead.is_free else ahead.trials
+    for trial_id, argv in zip(rest.trials, rest.argv, strict=True):
         if trial_id in done:
             state.put(done[trial_id])
             continue
@@ -243,12 +240,12 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
         stages = (spec.stages[0]._replace(values=tuple(values.items())), *spec.stages[1:])
         spec = replace(spec, stages=stages, argv=argv, root="")
         _reopen(state, _unparked(state, trial_id), now, spec=spec, planned_steps=None)
-    for trial_id in event.resumed:
+    for trial_id in rest.resumed:
         if trial_id in done:
             state.put(done[trial_id])
         else:
             _reopen(state, state.trials[trial_id], now, result=None)
-    for spec in event.redrawn:
+    for spec in rest.redrawn:
         if spec.id in done:
             state.put(done[spec.id])
             continue
@@ -258,12 +255,23 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
             state.put(replace(trial, spec=spec))
         if trial.phase.final:
             _end(state, state.trials[spec.id], now, Ending(trial.phase, trial.reason))
-    _enter(state, study, event.added, ahead, now)
-    for trial_id, reason in event.ended:
+    if not ahead.is_free:
+        _enter(state, study, event.added, ahead, now)
+    for trial_id, reason in rest.ended:
         if trial_id in done:
             state.put(done[trial_id])
         else:
             _end(state, state.trials[trial_id], now, Ending(Phase.STOPPED, reason))
+
+
+def besides(event: Extended, ahead: Ahead) -> Extended:
+    """What the event does besides what was found ahead, which has all that it opens."""
+    rest = replace(event, trials=(), argv=(), redrawn=(), added=(), ended=(), resumed=())
+    if ahead.riding is not None or len(ahead.trials) == len(ahead.effect):
+        return rest  # as for most, which may be very many
+    redrawn = tuple(spec for spec in event.redrawn if spec.id not in ahead.trials)
+    ended = tuple(each for each in event.ended if each[0] not in ahead.trials)
+    return replace(rest, redrawn=redrawn, ended=ended)
 
 
 def _extends(state: Tables, event: Extended) -> Iterable[TrialId]:
@@ -315,7 +323,7 @@ def _enter(
         names = map(attrgetter("id"), specs)
         state.members[study.id] = state.members[study.id].with_more(names)
     done = ahead.trials
-    if ahead.is_whole:
+    if ahead.is_free:
         state.take(ahead)
     else:
         left = [spec for spec in specs if spec.id not in done]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -27,6 +27,7 @@ from hermesd.head.reader import SMALL
 from hermesd.head.refusals import NotNow
 from hermesd.logs import get_logger
 from hermesd.pieces import Pieces
+from hermesd.record import lengthened
 
 log = get_logger()
 
@@ -59,7 +60,7 @@ async def read_instead(
     """
     metric, goal = signal = choose(head.state)
     seen: dict[TrialId, MetricSummary] = {}
-    curves: dict[TrialId, tuple[Chunk, ...]] = {}
+    made: Event | PreparedEvent | None = None
 
     def compose(
         made: Event | PreparedEvent, is_last: bool, state: State, now: Time
@@ -72,6 +73,7 @@ async def read_instead(
 
     for left in reversed(range(ROUNDS)):
         behind = _behind(head.state, study_id, metric, seen)
+        curves: dict[TrialId, tuple[Chunk, ...]] = {}
         for start in range(0, len(behind), PART):
             part = behind[start : start + PART]
             seen.update(part)
@@ -80,13 +82,26 @@ async def read_instead(
         try:
             told = tuple((trial, curve) for trial, curve in curves.items() if curve)
             event = SignalChosen(study_id, metric, goal, told, key, reason)
-            # While it is prepared, trials go on: in the last round nothing more is to be left out.
-            ahead = left and len(head.state.members.get(study_id, ())) > SMALL
-            made = await head.prepare(user, event) if ahead else event
+            if made is not None:  # while it was prepared, some of them went on
+                made = _with_more(made, event)
+            elif len(head.state.members.get(study_id, ())) > SMALL:
+                made = await head.prepare(user, event)
+            else:
+                made = event
             await carry_out(head, key, partial(compose, made, not left))
         except _Behind:
             continue
         return
+
+
+def _with_more(made: Event | PreparedEvent, more: SignalChosen) -> Event | PreparedEvent:
+    """The event with what was reported since: of the curves of a trial the last one counts."""
+    known = made.event if isinstance(made, PreparedEvent) else made
+    assert isinstance(known, SignalChosen)
+    event = replace(known, curves=(*known.curves, *more.curves))
+    if not isinstance(made, PreparedEvent):
+        return event
+    return made._replace(event=event, encoded=lengthened(made.encoded, more, "curves"))
 
 
 def _behind(

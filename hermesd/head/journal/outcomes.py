@@ -146,22 +146,22 @@ def _active_of(state: State, studies: Iterable[StudyId]) -> list[TrialId]:
 
 
 def ended(
-    state: State, entry: Event | Command, before: tuple[TrialId, ...]
+    state: State,
+    entry: Event | Command,
+    before: tuple[TrialId, ...],
+    studies: Iterable[StudyId] = (),
 ) -> tuple[JournalOutcome, ...]:
-    """What the entry ended, after it was applied; `before` comes from `unfinished`."""
+    """What the entry ended, after it was applied; `before` comes from `unfinished`. It is known to
+    have ended trials of some studies."""
     trials = ended_trials(state, before)
-    studies = dict.fromkeys(state.trials[each.subject].spec.study for each in trials)
+    touched = dict.fromkeys((*studies, *(state.trials[t.subject].spec.study for t in trials)))
     if isinstance(entry, SearchLimited):
-        studies[entry.study] = None
-    return (*trials, *finished(state, studies))
+        touched[entry.study] = None
+    over = [study for study in touched if state.is_over(study)]
+    return (*trials, *(JournalOutcome(study, FINISHED) for study in over))
 
 
 def ended_trials(state: State, before: tuple[TrialId, ...]) -> tuple[JournalOutcome, ...]:
     """Of the trials that could end, those that have."""
     trials = [state.trials[name] for name in before if state.trials[name].phase.final]
     return tuple(JournalOutcome(each.id, str(each.phase), each.reason) for each in trials)
-
-
-def finished(state: State, studies: Iterable[StudyId]) -> tuple[JournalOutcome, ...]:
-    """Of these studies, of which trials have ended, those that are over."""
-    return tuple(JournalOutcome(study, FINISHED) for study in studies if state.is_over(study))
