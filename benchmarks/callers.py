@@ -259,13 +259,16 @@ async def measured(folder: Path, seconds: float) -> dict[str, list[float]]:
 
 
 async def prepared(head: Daemons, folder: Path, trials: int, is_large: bool) -> None:
-    """Both users, and their studies; without the large one if she is to submit that herself."""
+    """Both users, and their studies; without the large one if she is to submit that herself, as an
+    admin: what a user may change in some minutes is bounded."""
     word = (head.folder / "head" / "token").read_text().split("\n")[0]
     admin = (("authorization", f"Bearer {word}"),)
     async with grpc.aio.insecure_channel(f"unix:{head.folder}/head/head.sock") as channel:
         enrollment: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
         for name in ("alice", "bob"):
-            asked = enroll_pb2.InviteRequest(role=enroll_pb2.IDENTITY_ROLE_USER, name=name)
+            is_user = is_large or name == "bob"
+            role = enroll_pb2.IDENTITY_ROLE_USER if is_user else enroll_pb2.IDENTITY_ROLE_ADMIN
+            asked = enroll_pb2.InviteRequest(role=role, name=name)
             token = (await enrollment.Invite(asked, metadata=admin)).token
             await asyncio.to_thread(enroll, head.address, token, name, folder / name)
     large = [("alice", "large", trials)] if is_large else []
