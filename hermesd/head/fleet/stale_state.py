@@ -94,7 +94,8 @@ class StaleState:
 
     def notices(self, study: StudyId) -> list[str]:
         """What was trained of a study and is trained again, in a line; none if nothing is."""
-        found = [(trial, self.lost(trial)) for trial in self._scheduler.state.active[study]]
+        active = self._scheduler.state.active[study]
+        found = [(trial, self.lost(trial)) for trial in self._unused if trial in active]
         told = [f"{trial} at step {lost.step} on {lost.node}" for trial, lost in found if lost]
         if not told:
             return []
