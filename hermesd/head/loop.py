@@ -9,6 +9,7 @@ reads the journal again.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -48,6 +49,10 @@ INBOX_LIMIT = 4_096
 CHECK_SECONDS = 60.0
 # Reports alone wait so long for others: a commit costs as much as several of them.
 GATHER_SECONDS = 0.05
+# A change of a trial frees about as many values as it makes. The garbage collector counts what is
+# made less what is freed, so it would leave the new values of very many trials for later, and then
+# nobody had the interpreter for 0.1 s. It is called whenever so many trials have changed.
+COLLECTED_TRIALS = 1_000
 # So many new trials are decided about at once, and then all others have this long before more are.
 AT_ONCE = 1_000
 ARRIVING_SECONDS = 0.01
@@ -157,6 +162,7 @@ class Head:
         self._news = asyncio.Event()
         self._snapshots = Snapshots(journal, snapshot_seq)
         self._checked = clock()
+        self._uncollected = 0
 
     @property
     def state(self) -> State:
@@ -280,6 +286,9 @@ class Head:
                     self._checked = self.clock()
                     tasks.create_task(self._check())
                 await self._finish(self._gather())
+                if self._uncollected >= COLLECTED_TRIALS:
+                    self._uncollected = 0
+                    gc.collect(1)
                 if self._snapshots.due(self.committed):
                     saving = tasks.create_task(self._snapshots.take(self.state, self.committed))
                     saving.add_done_callback(lambda done: self._wake.set())
@@ -387,6 +396,7 @@ class Head:
                 self.journal.close_run(entry.run)
         for item, answer in batch.answers:
             item.answered(answer, commands)
+            self._uncollected += len(answer) if isinstance(answer, tuple) else 0
         for command in commands:
             self._carry_out(command)
         if batch.lines:
