@@ -47,9 +47,12 @@ EVERY = [
 # The first step, the last of an epoch, amid one, where it validates, the very last.
 SOME = [
     pytest.param("LIGHTNING_USUAL", (1, 7, 10, 21), marks=lightning),
+    pytest.param("LIGHTNING_RICH_BAR", (3, 7, 10, 17), marks=lightning),
+    pytest.param("LIGHTNING_TQDM_BAR", (3, 7, 10, 17), marks=lightning),
     pytest.param("LIGHTNING_TWO", (3, 5, 6, 8), marks=lightning),
     pytest.param("LIGHTNING_MANUAL", (3, 4, 9), marks=lightning),
     pytest.param("TRANSFORMERS_USUAL", (3, 7, 10, 14), marks=transformers),
+    pytest.param("TRANSFORMERS_BAR", (3, 7, 10), marks=transformers),
     pytest.param("TRANSFORMERS_OWN", (2, 4, 5, 10), marks=transformers),
     pytest.param("TRANSFORMERS_BERT", (2, 4, 7), marks=transformers),
 ]

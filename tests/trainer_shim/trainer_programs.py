@@ -108,6 +108,19 @@ final(seen, last, values, logged(trainer), model.batches, str(stop.best_score), 
 """
 )
 
+# A bar drawn on the terminal, of which each validation is a line.
+LIGHTNING_RICH_BAR = (
+    _LIGHTNING
+    + """
+model, bar = Base(), callbacks.RichProgressBar()
+trainer = pl.Trainer(max_epochs=epochs, callbacks=[bar], logger=False, enable_checkpointing=False,
+                     **{**quiet, "enable_progress_bar": True})
+trainer.fit(model, DataLoader(data, 8, shuffle=True), DataLoader(data, 20))
+final(seen, digest(model), logged(trainer), bar.train_progress_bar.completed)
+"""
+)
+LIGHTNING_TQDM_BAR = LIGHTNING_RICH_BAR.replace("Rich", "TQDM").replace("bar.completed", "bar.n")
+
 # Two loaders of which one is begun again amid the epoch, workers that draw random numbers, steps
 # after two batches, validation twice an epoch, a plateau schedule, averaged weights on the side.
 LIGHTNING_TWO = (
@@ -363,6 +376,28 @@ def odd(rows):
     return Batch({k: torch.stack([row[k] for row in rows]) for k in rows[0]})
 args = TrainingArguments("out", max_steps=5, save_strategy="no", **quiet)
 Trainer(Model(), args, train_dataset=Rows(), data_collator=odd).train()
+"""
+)
+
+
+# Its bar has come to the last step when it is taken away.
+TRANSFORMERS_BAR = (
+    _TRANSFORMERS
+    + """
+from transformers.trainer_callback import ProgressCallback
+
+class Bar(ProgressCallback):
+    def on_train_end(self, *args, **kwargs):
+        drawn.append(self.training_bar.n)
+        super().on_train_end(*args, **kwargs)
+
+drawn = []
+args = TrainingArguments("out", num_train_epochs=epochs, per_device_train_batch_size=8,
+                         eval_strategy="epoch", save_strategy="no", **quiet)
+model = Model()
+trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[Bar()])
+trainer.train()
+final(seen, digest(model), history(trainer), drawn)
 """
 )
 

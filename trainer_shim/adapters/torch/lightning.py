@@ -14,7 +14,7 @@ import functools
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
 from trainer_shim.adapters.torch import private, trainer_attributes
@@ -241,7 +241,7 @@ class Lightning:
             "trainer": plain,
             "loop": trainer_attributes.attributes(self.loop, packer),
             "connector": trainer_attributes.attributes(trainer._logger_connector, packer),
-            "callbacks": trainer_attributes.copy_each(trainer.callbacks, packer),
+            "callbacks": trainer_attributes.copy_each(trainer.callbacks, packer, self._lines),
             "loggers": trainer_attributes.copy_each(trainer.loggers, packer),
             "files": copy_files(trainer.callbacks, trainer.loggers),
             "results": copy_results(self.loop.epoch_loop._results, packer),
@@ -251,7 +251,7 @@ class Lightning:
         """Set it. Raises OtherProgram."""
         trainer = self.trainer
         trainer_attributes.put_back_each(
-            trainer.callbacks, past["callbacks"], unpacker, "callbacks"
+            trainer.callbacks, past["callbacks"], unpacker, "callbacks", self._lines
         )
         trainer_attributes.put_back_each(trainer.loggers, past["loggers"], unpacker, "loggers")
         unpacker.put_some(past["trainer"], vars(trainer))
@@ -280,6 +280,14 @@ class Lightning:
         if checkpoint["state_dict"] is not None:
             torch.save(checkpoint, written)
             yield "model.ckpt", written.getbuffer()
+
+    def _lines(self, callback: Any) -> Collection[str]:
+        """The attributes in which a progress bar keeps the numbers of its lines: each process
+        draws lines of its own, and `rich` raises KeyError for the number of another's."""
+        bar = private.find(f"{self._package}.callbacks.progress.progress_bar", "ProgressBar")
+        if not isinstance(callback, bar):
+            return ()
+        return {name for name in vars(callback) if name.endswith("_id")}
 
     def _forget_addresses(self) -> None:
         """Have the model look its metrics up anew, which it knows by their addresses."""

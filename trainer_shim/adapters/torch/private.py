@@ -95,6 +95,8 @@ TRANSFORMERS_NAMES = (
     (HF_CALLBACKS, "CallbackHandler.on_log"),
     (HF_CALLBACKS, "TrainerState"),
     (HF_CALLBACKS, "TrainerControl"),
+    # Draws a bar, and counts in `current_step`.
+    (HF_CALLBACKS, "ProgressCallback"),
 )
 TRANSFORMERS_USES = (
     # What it is given, and its variables.
@@ -135,6 +137,8 @@ LIGHTNING_NAMES = (  # below lightning.pytorch or pytorch_lightning
     (f"{CONNECTOR}.result", "_Sync.should"),
     ("loggers.csv_logs", "ExperimentWriter"),
     ("callbacks.model_checkpoint", "ModelCheckpoint.file_exists"),
+    # Numbers the lines that it draws.
+    ("callbacks.progress.progress_bar", "ProgressBar"),
 )
 METADATA = (
     "fx",

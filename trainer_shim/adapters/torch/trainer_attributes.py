@@ -6,13 +6,20 @@ values are copied and restored; the program, or the framework, makes the others 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Callable
 
 from trainer_shim.adapters.torch.classes import class_name
 from trainer_shim.adapters.torch.pack import Packer, Unpacker
 from trainer_shim.adapters.torch.state import State
 from trainer_shim.saver import OtherProgram
+
+#: Of an object, the attributes that are left alone.
+LeftOut = Callable[[Any], Collection[str]]
+
+
+def _none(one: Any) -> Collection[str]:
+    return ()
 
 
 def attributes(one: Any, packer: Packer, left_out: Iterable[str] = ()) -> State:
@@ -20,9 +27,12 @@ def attributes(one: Any, packer: Packer, left_out: Iterable[str] = ()) -> State:
     return packer.pack_some((k, v) for k, v in vars(one).items() if k not in left_out)
 
 
-def copy_each(kept: Iterable[Any], packer: Packer) -> list[State]:
+def copy_each(kept: Iterable[Any], packer: Packer, left_out: LeftOut = _none) -> list[State]:
     """Class and attributes of each."""
-    return [{"class": class_name(type(one)), "values": attributes(one, packer)} for one in kept]
+    return [
+        {"class": class_name(type(one)), "values": attributes(one, packer, left_out(one))}
+        for one in kept
+    ]
 
 
 def check_each(kept: Sequence[Any], copies: list[State], what: str) -> None:
@@ -32,8 +42,16 @@ def check_each(kept: Sequence[Any], copies: list[State], what: str) -> None:
         raise OtherProgram(f"the {what} are {now}, at the checkpoint they were {then}")
 
 
-def put_back_each(kept: Sequence[Any], copies: list[State], unpacker: Unpacker, what: str) -> None:
+def put_back_each(
+    kept: Sequence[Any],
+    copies: list[State],
+    unpacker: Unpacker,
+    what: str,
+    left_out: LeftOut = _none,
+) -> None:
     """Set what `copy_each` copied. Raises OtherProgram."""
     check_each(kept, copies, what)
     for one, copy in zip(kept, copies):
-        unpacker.put_some(copy["values"], vars(one))
+        alone = left_out(one)
+        values = {name: value for name, value in copy["values"].items() if name not in alone}
+        unpacker.put_some(values, vars(one))

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer_shim.adapters.torch import private, trainer_attributes
@@ -99,7 +99,7 @@ class HuggingFace:
             "local": packer.pack_some((k, values[k]) for k in ("grad_norm", "learning_rate")),
             "trainer": trainer_attributes.attributes(self.trainer, packer, _NOT_KEPT),
             "callbacks": trainer_attributes.copy_each(
-                self.trainer.callback_handler.callbacks, packer
+                self.trainer.callback_handler.callbacks, packer, _drawn
             ),
         }
 
@@ -109,7 +109,9 @@ class HuggingFace:
         assert frame is not None
         asked = {name: getattr(trainer.state, name) for name in _ASKED_FOR}
         callbacks = trainer.callback_handler.callbacks
-        trainer_attributes.put_back_each(callbacks, past["callbacks"], unpacker, "callbacks")
+        trainer_attributes.put_back_each(
+            callbacks, past["callbacks"], unpacker, "callbacks", _drawn
+        )
         unpacker.put_some(past["trainer"], vars(trainer))
         state, is_over = trainer.state, past["is_over"]
         if state.max_steps <= state.global_step < asked["max_steps"]:
@@ -248,6 +250,12 @@ def _frame_of(frame: types.FrameType | None, code: types.CodeType) -> types.Fram
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame
+
+
+def _drawn(callback: Any) -> Collection[str]:
+    """Up to which step a progress bar is drawn: that of this process is drawn up to none."""
+    bar = private.find(private.HF_CALLBACKS, "ProgressCallback")
+    return ("current_step",) if isinstance(callback, bar) else ()
 
 
 def _state_classes() -> tuple[type, ...]:
