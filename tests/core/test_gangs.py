@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermesd.core.decide.queue import Queues
 from hermesd.core.events import Cancelled, DeviceFailed, NodeSilent, Paused, TermsSet, Unpaused
-from hermesd.core.model import Plugin, Tier
+from hermesd.core.model import DeviceId, Plugin, Tier
 from hermesd.core.sharing import Terms
+from hermesd.core.trial import Trial
 from tests.core.gang_cluster import GangCluster
 from tests.core.playbook import (
     Playbook,
@@ -105,6 +107,25 @@ def test_an_idle_device_gives_it_no_turn_on_another() -> None:
     book.at(30).tell(quantum_ended("s/0#1")).expect("suspend s/0#1 for t/0")
     book.tell(parked("s/0#1")).expect("launch t/0#1 on n/1 for 30 s", "gather n/0, n/1 for g/0")
     book.tell(started("t/0#1")).at(60).tell(quantum_ended("t/0#1")).expect("suspend t/0#1")
+
+
+def test_no_trial_of_another_kind_of_device_is_asked_who_goes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be very many, and they would be asked about each of its devices."""
+    book = singles(2)
+    book.tell(submitted(3, "c", device_kind="gpu", policy=TURNS), completed("s/0#1")).expect()
+    asked: set[str] = set()
+    fits = Queues.fits
+
+    def noted(queues: Queues, trial: Trial, device: DeviceId) -> bool:
+        if trial.spec.study == "c":
+            asked.add(device)
+        return fits(queues, trial, device)
+
+    monkeypatch.setattr(Queues, "fits", noted)
+    book.tell(gang(1, 2)).expect("gather n/0, n/1 for g/0")
+    assert asked == {"n/0"}  # which is open
 
 
 def test_why_says_what_is_kept_for_it_and_when_no_node_is_wide_enough() -> None:

@@ -29,7 +29,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.placement import fewest_on, takes_one
+from hermesd.core.placement import asked_for, fewest_on, takes_one
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.resume_points import IMAGE_GIVEN_UP, WIDTH_GIVEN_UP, to_restore
 from hermesd.core.state import State
@@ -518,7 +518,12 @@ class Matching:
         are `open_to` their occupants are in nobody's hand."""
         state = self.state
         pool = self._pool(device)
-        studies = [study.id for study in state.studies.values() if study.pool == pool]
+        there = state.slots[device].device
+        studies = [
+            study.id
+            for study in state.studies.values()
+            if study.pool == pool and asked_for(study, there)  # no trial of others fits
+        ]
 
         def could(each: Trial) -> bool:
             if each is trial:
