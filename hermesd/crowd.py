@@ -233,17 +233,18 @@ def _examined(fd: int, now: float) -> _Socket:
         port = one.getsockname()[1]
         if listens:
             return _Socket(fd, inode, now, port, listens)
-        host, peer_port = one.getpeername()[:2]
-        party, peer = _who(host, peer_port)
+        party, peer = _who(*one.getpeername())
         return _Socket(fd, inode, now, port, listens, party, peer)
 
 
-def _who(host: str, port: int) -> tuple[bytes, str]:
-    """Whose an address is, and what gRPC calls it with this port."""
+def _who(host: str, port: int, flow: int = 0, scope: int = 0) -> tuple[bytes, str]:
+    """Whose an address is, and what gRPC calls it with this port: a link-local one by the number of
+    its link, too."""
     four = host.removeprefix("::ffff:")
     if ":" in four:
-        address = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-        return address[:8], f"ipv6:{quote(f'[{host}]', safe=':')}:{port}"
+        address = socket.inet_pton(socket.AF_INET6, host)
+        at = f"[{host}%{scope}]" if scope else f"[{host}]"
+        return address[:8], f"ipv6:{quote(at, safe=':')}:{port}"
     return socket.inet_aton(four), f"ipv4:{four}:{port}"
 
 

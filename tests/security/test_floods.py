@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import grpc
 import pytest
 
 from hermesd.config.schema import NodeConfig
-from hermesd.crowd import FEW, Crowd
+from hermesd.crowd import FEW, Crowd, _who
 from hermesd.node.storage import transfer_service
 from hermesd.node.storage.fetching import Fetching
 from hermesd.pb.hermes.v1 import enroll_pb2
@@ -225,6 +226,33 @@ async def test_by_whose_connection_there_was_a_call_is_not_ended(host: str) -> N
                 ended(bare, 2 * FEW + 1)
             await call(channel, b"alice")
     assert peers == [peers[0]] * 2
+
+
+def link_local() -> str | None:
+    """An address of this machine that holds on one link alone, with that link's name."""
+    table = Path("/proc/net/if_inet6")
+    for line in table.read_text().splitlines() if table.exists() else ():
+        address, _, _, scope, _, name = line.split()
+        if scope == "20":
+            return f"{IPv6Address(int(address, 16))}%{name}"
+    return None
+
+
+async def test_a_connection_by_a_link_local_address_is_found_by_the_name_that_grpc_gives_it() -> (
+    None
+):
+    """Else those who call by it count as callers who say nothing."""
+    assert _who("fe80::1", 80, 0, 4)[1] == "ipv6:%5Bfe80::1%254%5D:80"
+    if (mine := link_local()) is None:
+        return
+    crowd = Crowd(4 * FEW)
+    async with answering(crowd, "[::]") as (address, peers):
+        port = int(address.rpartition(":")[2])
+        there = f"[{mine.replace('%', '%25')}]:{port}"
+        async with grpc.aio.insecure_channel(there) as channel:
+            await call(channel, b"alice")
+            found = crowd._look({port}, 0.0)[port].connected
+            assert [one.peer for one in found] == peers
 
 
 async def test_nobody_keeps_a_port_by_calling_once_on_each_connection() -> None:
