@@ -19,7 +19,7 @@ from hermesctl.commands import verify
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER
 from hermesd.node.runner.host_link import HostLink
-from hermesd.verify.arm import Arm, Bench
+from hermesd.verify.arm import Arm, ArmFailed, Bench
 from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
 from tests.forked import Forked
 from tests.images.driving import criu
@@ -439,6 +439,31 @@ async def test_a_run_that_is_stopped_midway_goes_on_to_where_it_has_told_all() -
     assert midway.run.outcome.step == 4
     assert midway.run.outcome.values == {(2, "loss"): ("0.5",), (4, "loss"): ("0.25",)}
     assert midway.asked == [("start", None), ("resume", 1)]
+
+
+@pytest.mark.parametrize("is_failure", [True, False])
+async def test_a_program_that_fails_as_its_final_state_is_saved_has_failed(
+    is_failure: bool, tmp_path: Path
+) -> None:
+    """One that cannot save any has not."""
+    told = {"kind": "failed", "error_signature": "OSError"} if is_failure else {
+        "kind": "checkpoint_failed", "reason": "it can only be parked"
+    }  # fmt: skip
+    host = Slow()
+    host.words = [told]
+    bench = cast(
+        Bench,
+        SimpleNamespace(
+            work=SimpleNamespace(signal=""), folder=SimpleNamespace(output=tmp_path / "none")
+        ),
+    )
+    run = Arm(bench, cast(HostLink, host), lambda step: None)
+    if is_failure:
+        with pytest.raises(ArmFailed, match="OSError"):
+            await run.take_state()
+    else:
+        await run.take_state()
+    assert run.outcome.state is None
 
 
 async def test_the_engine_is_ended_by_its_input_and_told_nothing_else(

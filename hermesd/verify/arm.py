@@ -95,8 +95,7 @@ class Arm:
 
     async def checkpoint(self) -> str:
         """End the parked process; where its checkpoint is. Raises ArmFailed."""
-        self._ask("suspend", tier="checkpoint", deadline_seconds=_DEADLINE_SECONDS)
-        event = await self._until("suspended", "checkpoint_failed")
+        event = await self._given_back()
         if event["kind"] == "checkpoint_failed":
             raise ArmFailed(f"no checkpoint: {event['reason']}")
         if event["tier"] != "checkpoint":
@@ -104,9 +103,16 @@ class Arm:
         return str(event["checkpoint"]["path"])
 
     async def take_state(self) -> None:
-        """End the parked process and add its state to the outcome, if it can be saved."""
-        with contextlib.suppress(ArmFailed):
-            self._keep_state(await self.checkpoint())
+        """End the parked process and add its state to the outcome, if it can be saved. Raises
+        ArmFailed where the program fails meanwhile."""
+        event = await self._given_back()
+        if event["kind"] == "suspended" and event["tier"] == "checkpoint":
+            self._keep_state(str(event["checkpoint"]["path"]))
+
+    async def _given_back(self) -> Frame:
+        """Have the parked process end with a checkpoint; what came of that."""
+        self._ask("suspend", tier="checkpoint", deadline_seconds=_DEADLINE_SECONDS)
+        return await self._until("suspended", "checkpoint_failed")
 
     async def _run(self, kind: str, limit: int | None, **fields: object) -> bool:
         self._ask(kind, limit_step=limit, **fields)
