@@ -261,7 +261,7 @@ def test_a_node_tries_out_whether_images_hold_what_is_on_its_gpu(
         folder = tmp_path / f"tried{len(os.listdir(tmp_path))}"
         folder.mkdir()
         more = {"LD_LIBRARY_PATH": str(gpu.folder)}
-        said = asyncio.run(images.tried(words, more, folder, ROOT, own(), world))
+        said = asyncio.run(images.run_in(words, more, folder, ROOT, own(), world))
         if os.path.ismount(folder / "run"):  # in the machine's namespaces, by a root
             subprocess.run(["umount", folder / "run"], check=True)
         return said

@@ -124,10 +124,10 @@ async def _run(
     NotBegun where there are no namespaces."""
     with tempfile.TemporaryDirectory(dir=state, prefix="try-") as folder:
         os.chown(folder, account.uid, account.gid)
-        return await _in_folder(module, more, Path(folder), shim, account, world)
+        return await run_in(module, more, Path(folder), shim, account, world)
 
 
-async def _in_folder(
+async def run_in(
     module: Sequence[str],
     more: Mapping[str, str],
     folder: Path,
@@ -135,6 +135,7 @@ async def _in_folder(
     account: UnixAccount,
     world: Sequence[str],
 ) -> str:
+    """The same in this folder."""
     environment = {**passed(os.environ), "PYTHONPATH": str(shim), **more}
     command = [sys.executable, "-m", *module]
     # Read by its descriptor: another program of the account may put anything at its place.
