@@ -451,6 +451,24 @@ async def test_what_is_reported_while_the_event_is_prepared_is_in_the_curves_and
     assert dict(told.curves)["digits/1"] == curve
 
 
+async def test_what_a_trial_reports_before_it_rests_and_the_event_is_prepared_is_in_its_curve(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = await at_work(head, node)
+
+    async def and_end() -> None:
+        await report(node, launch, 3, val_acc=0.5)
+        await node.complete(launch, 3)
+        await node.settle()
+
+    monkeypatch.setattr(choosing, "SMALL", 0)
+    async with while_reading(head, and_end):
+        await choose(head, "val_acc", types.GOAL_MAXIMIZE)
+    trial = head.state.trials["digits/1"]
+    assert trial.is_at_rest
+    assert [each.last_step for each in trial.curve] == [1, 2, 3]
+
+
 async def test_another_signal_of_few_trials_is_not_prepared_beside_the_loop(
     head: World, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

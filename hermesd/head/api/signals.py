@@ -101,7 +101,11 @@ def _with_more(made: Event | PreparedEvent, more: SignalChosen) -> Event | Prepa
     event = replace(known, curves=(*known.curves, *more.curves))
     if not isinstance(made, PreparedEvent):
         return event
-    return made._replace(event=event, encoded=lengthened(made.encoded, more, "curves"))
+    # What was found of these is of what was read before, though they may rest since.
+    told = dict.fromkeys(made.ahead.before.keys() & dict(more.curves).keys())
+    ahead = replace(made.ahead, before=made.ahead.before | told)
+    encoded = lengthened(made.encoded, more, "curves")
+    return made._replace(event=event, ahead=ahead, encoded=encoded)
 
 
 def _behind(
