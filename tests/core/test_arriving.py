@@ -23,6 +23,8 @@ from hermesd.head.reader import still
 from hermesd.pieces import whole
 from tests.core.playbook import (
     Playbook,
+    ahead,
+    checkpoint,
     completed,
     joined,
     parked,
@@ -97,12 +99,12 @@ def test_a_study_found_ahead_comes_to_the_same_as_when_it_is_folded_from_the_jou
     changes: dict[str, object],
 ) -> None:
     event = submitted(2 * PART + 1, **changes)
-    ahead, plain = State(), State()
-    ahead.apply(event, 7.0, ahead.holding(whole(State().found_ahead(event, 7.0))))
+    taken, plain = State(), State()
+    taken.apply(event, 7.0, taken.holding(whole(State().found_ahead(event, 7.0))))
     plain.apply(event, 7.0)
-    assert tables(ahead) == tables(plain)
-    assert ahead.dirty | ahead.taken == plain.dirty
-    ahead.check()
+    assert tables(taken) == tables(plain)
+    assert taken.dirty | taken.taken == plain.dirty
+    taken.check()
 
 
 def test_a_trial_that_changes_before_what_was_found_of_it_is_folded_keeps_that_change() -> None:
@@ -239,6 +241,14 @@ def test_trials_that_ride_on_others_are_taken_over_as_long_as_those_are_the_same
     book.state.apply(more, book.now, book.state.holding(found))
     assert tables(book.state) == tables(plain)
     assert sorted(book.state.riding.riders["s/0"]) == [f"s/{number}" for number in range(1, 6)]
+
+
+def test_trials_at_rest_that_forks_replace_are_held_back_though_the_forks_are_not_found() -> None:
+    book = Playbook().tell(submitted(2))
+    event = Added("s", (trial_spec("s/2"),), "r", (checkpoint("s/0#1", 3),))
+    taken = ahead(book.state, replace(event, instead=("s/1",)), book.now)
+    assert taken is not None
+    assert taken.trials["s/1"].replaced_by == "s/2"
 
 
 def test_trials_that_run_are_folded_beside_what_was_found_of_those_at_rest(

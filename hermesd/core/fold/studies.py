@@ -158,7 +158,7 @@ def _add(state: Tables, event: Added, now: Time, ahead: Ahead) -> None:
     losers = _replaced(state, study, event)
     state.request(event.request_id, _ids(specs, ahead))
     for loser, spec in zip(losers, specs, strict=False):
-        if loser.id not in ahead.trials:
+        if not (ahead.is_free and loser.id in ahead.trials):
             state.put(replace(loser, paused=not loser.phase.final, replaced_by=spec.id))
     _enter(state, study, specs, ahead, now, event.forked, event.counts_on)
 
