@@ -6,7 +6,7 @@ without asking a policy, since commands are folded like events.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -61,18 +61,14 @@ from hermesd.core.fold.riding import settle
 from hermesd.core.fold.runs import fold_run_event
 from hermesd.core.fold.studies import fold_own_loop, fold_selection_event, fold_study_event
 from hermesd.core.invariants import check
-from hermesd.core.model import Time, TrialId
+from hermesd.core.model import Time
 from hermesd.core.requirements import fold_look
 from hermesd.core.tables import (
     NOTHING,
     Ahead,
-    AheadRiding,
     Members,
     Rejected,
     Tables,
-    keys_of,
-    of_roots,
-    there,
 )
 from hermesd.core.trial import Trial
 
@@ -164,7 +160,6 @@ class State(Tables):
         """
         study = event.study.id if isinstance(event, Submitted) else event.study
         known, before = self.studies.get(study), dict(self.trials)
-        slots, keys = dict(self.slots), keys_of(self.riding)
         self.dirty = {}
         if known is not None:  # as the values of one list are told apart by one thread alone
             self.members[study] = Members(self.members[study])
@@ -176,10 +171,6 @@ class State(Tables):
             (old, new) for old, new in changed if new.is_at_rest and (not old or old.is_at_rest)
         ]
         yield
-        riding = self._riding_ahead(changed, before, keys)
-        yield
-        if riding is not None and (len(rest) < len(changed) or self.slots != slots):
-            return NOTHING
         if isinstance(event, Submitted | Added):
             effect = tuple(spec.id for spec in event.trials)
         else:
@@ -197,32 +188,7 @@ class State(Tables):
                 new.id for old, new in rest if new.phase.final and old and not old.phase.final
             ),
             indexed=tuple(new.id for old, new in rest if self.is_indexed(old, new)),
-            riding=riding,
         )
-
-    def _riding_ahead(
-        self,
-        changed: list[tuple[Trial | None, Trial]],
-        before: dict[TrialId, Trial],
-        keys: dict[str, list[Hashable]],
-    ) -> AheadRiding | None:
-        """What changed trials make of the index of riders, which had these keys before."""
-        pairs = ((old or new, new) for old, new in changed)
-        roots = frozenset(each.spec.root for pair in pairs for each in pair if each.spec.root)
-        if not roots:
-            return None
-        own = {new.id for _, new in changed}
-        kin = {each: trial for each, trial in before.items() if trial.spec.root in roots}
-        return AheadRiding(
-            {each: trial for each, trial in kin.items() if each not in own},
-            len(kin),
-            roots,
-            {each: self.studies[each] for each in {trial.spec.study for trial in kin.values()}},
-            there(self),
-            of_roots(self, roots),
-            {name: [k for k in had if k not in getattr(self.riding, name)]
-             for name, had in keys.items()},
-        )  # fmt: skip
 
     def check(self) -> None:
         """Assert every invariant; raises `InvariantBroken`."""

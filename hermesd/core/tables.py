@@ -383,69 +383,6 @@ class Members(Sequence[TrialId]):
 
 
 @dataclass(frozen=True, slots=True)
-class AheadRiding:
-    """What an event makes of the index of riders, as long as all that it depends on is the same."""
-
-    #: The other trials of the roots that it is about, and how many there are in all.
-    kin: dict[TrialId, Trial]
-    count: int
-    roots: frozenset[str]
-    #: The studies that there were, and the nodes that were not lost.
-    studies: dict[StudyId, Study]
-    nodes: frozenset[NodeId]
-    #: Of each table of the index what it has of these roots, and what it has no more.
-    tables: dict[str, dict[Hashable, object]]
-    gone: dict[str, list[Hashable]]
-
-    def holds(self, state: Tables) -> bool:
-        """Whether all of that is still so."""
-        known = sum(len(state.riding.kin.get(root, ())) for root in self.roots)
-        return (
-            known == self.count
-            and all(map(is_, map(state.trials.get, self.kin), self.kin.values()))
-            and all(map(is_, map(state.studies.get, self.studies), self.studies.values()))
-            and self.nodes == there(state)
-        )
-
-    def take(self, riding: RidingIndex) -> None:
-        """Bring the index to that."""
-        for name, table in self.tables.items():
-            known = getattr(riding, name)
-            for key in self.gone[name]:
-                known.pop(key, None)
-            known.update(table)
-
-
-# What of the index of riders is kept by root, and what by the trial that has the root.
-BY_ROOT, BY_MARK, BY_CARRIER = ("kin", "failed"), ("saved", "leading"), ("riders",)
-
-
-def there(state: Tables) -> frozenset[NodeId]:
-    """The nodes that are not lost."""
-    return frozenset(node.id for node in state.nodes.values() if not node.lost)
-
-
-def keys_of(riding: RidingIndex) -> dict[str, list[Hashable]]:
-    """What each table of the index has something of."""
-    return {name: list(getattr(riding, name)) for name in (*BY_ROOT, *BY_MARK, *BY_CARRIER)}
-
-
-def of_roots(state: Tables, roots: frozenset[str]) -> dict[str, dict[Hashable, object]]:
-    """What each table of the index has of some roots."""
-    riding, trials = state.riding, state.trials
-    found: dict[str, dict[Hashable, object]] = {}
-    for name in BY_ROOT:
-        found[name] = {key: value for key, value in getattr(riding, name).items() if key in roots}
-    for name in BY_MARK:
-        table = getattr(riding, name)
-        found[name] = {key: value for key, value in table.items() if key[0] in roots}
-    for name in BY_CARRIER:
-        table = getattr(riding, name)
-        found[name] = {key: each for key, each in table.items() if trials[key].spec.root in roots}
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class Ahead:
     """What an event makes of very many trials of a study, found beside the loop."""
 
@@ -468,8 +405,6 @@ class Ahead:
     ended: tuple[TrialId, ...] = ()
     #: Those that an index has beside those of all trials.
     indexed: tuple[TrialId, ...] = ()
-    #: What that makes of the index of riders; None: nothing.
-    riding: AheadRiding | None = None
 
 
 NOTHING = Ahead({}, {})
@@ -790,13 +725,9 @@ class Tables:
         """What still is as it was found: of the trials that have not changed since."""
         if self.studies.get(ahead.study) is not ahead.known:
             return NOTHING
-        if ahead.riding is not None and not ahead.riding.holds(self):
-            return NOTHING
         same = list(map(is_, map(self.trials.get, ahead.trials), ahead.before.values()))
         if all(same):
             return ahead
-        if ahead.riding is not None:
-            return NOTHING
         left = dict(compress(ahead.trials.items(), same))
         opened = dict.fromkeys(filter(left.__contains__, ahead.opened))
         return replace(
@@ -815,8 +746,6 @@ class Tables:
         if not ahead.trials:
             return
         self.trials.update(ahead.trials)
-        if ahead.riding is not None:
-            ahead.riding.take(self.riding)
         self.taken = {**self.taken, **ahead.names}
         active = self.active[ahead.study]
         active.update(ahead.opened)

@@ -454,8 +454,8 @@ class Trial:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no process of it is anywhere, nor does it begin from what another has saved."""
-        return not (self.run or self.kept or self.forked)
+        """Whether no process of it is anywhere, nor has it to do with any other trial."""
+        return not (self.run or self.kept or self.forked or self.spec.root)
 
     @property
     def awaits_fork(self) -> bool:

@@ -17,7 +17,7 @@ from hermesd.core.events import (
     SignalChosen,
     Unpaused,
 )
-from hermesd.core.model import Goal, Phase, Plugin, Share, Stage, StopRule, TrialSpec
+from hermesd.core.model import Goal, Phase, Plugin, Share, StopRule
 from hermesd.core.state import PART, State
 from hermesd.head.reader import still
 from hermesd.pieces import whole
@@ -216,31 +216,11 @@ def test_trials_that_were_taken_over_are_looked_at_by_the_next_decisions(
     assert sorted(launched(book)) == [f"s/{number}" for number in range(2 * AT_ONCE)]
 
 
-def rooted(trial: str, later: float) -> TrialSpec:
-    """A trial that does the same as others of its root until step 5."""
-    stages = (Stage(5, (("lr", 0.1),)), Stage(None, (("lr", later),)))
-    return replace(trial_spec(trial), stages=stages, root="r")
-
-
-def test_trials_that_ride_on_others_are_taken_over_as_long_as_those_are_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    event = submitted(0, share=Share.TREE)
-    event = replace(event, trials=tuple(rooted(f"s/{n}", n) for n in range(3)))
-    more = Added("s", tuple(rooted(f"s/{n}", n) for n in range(3, 6)), "r")
-    book = Playbook().tell(event)
-    found = whole(still(book.state).found_ahead(more, book.now))
-    assert book.state.holding(found) is found
-    book.tell(Marked(("s/0",), ("mine",), (), None, "mark"))
-    assert not book.state.holding(found).trials
-
-    found = whole(still(book.state).found_ahead(more, book.now))
-    plain = still(book.state)
-    plain.apply(more, book.now)
-    monkeypatch.setattr(State, "put", None)
-    book.state.apply(more, book.now, book.state.holding(found))
-    assert tables(book.state) == tables(plain)
-    assert sorted(book.state.riding.riders["s/0"]) == [f"s/{number}" for number in range(1, 6)]
+def test_nothing_is_found_of_trials_that_may_ride_on_others() -> None:
+    """What becomes of them depends on all that are alike."""
+    event = submitted(3, share=Share.TREE)
+    event = replace(event, trials=tuple(replace(each, root="r") for each in event.trials))
+    assert not whole(State().found_ahead(event, 0.0)).trials
 
 
 def test_trials_at_rest_that_forks_replace_are_held_back_though_the_forks_are_not_found() -> None:

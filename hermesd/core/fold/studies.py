@@ -267,7 +267,7 @@ def _extend(state: Tables, event: Extended, now: Time, ahead: Ahead) -> None:
 def besides(event: Extended, ahead: Ahead) -> Extended:
     """What the event does besides what was found ahead, which has all that it opens."""
     rest = replace(event, trials=(), argv=(), redrawn=(), added=(), ended=(), resumed=())
-    if ahead.riding is not None or len(ahead.trials) == len(ahead.effect):
+    if len(ahead.trials) == len(ahead.effect):
         return rest  # as for most, which may be very many
     redrawn = tuple(spec for spec in event.redrawn if spec.id not in ahead.trials)
     ended = tuple(each for each in event.ended if each[0] not in ahead.trials)
