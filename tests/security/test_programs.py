@@ -37,6 +37,7 @@ from hermesd.core.node.messages import Fetch
 from hermesd.expecting import StateRefused
 from hermesd.head.statedir import owned
 from hermesd.node.daemon import run_node, see_told
+from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
 from hermesd.node.machine.cgroups import NoCgroups
@@ -686,6 +687,8 @@ async def test_what_is_left_of_a_user_who_is_gone_goes(
         assert left("homes") == left("venvs") == everybody
         now[0] += gone_users.UNUSED_SECONDS
         assert known.of("carol") == begins
+        # As a daemon leaves it that ends amid the removal.
+        (config.state_dir / "homes" / f"{PARTIAL}{gone.uid}" / "left").mkdir(parents=True)
         await gone_users.remove(config.state_dir, folders, known)
         assert left("homes") == left("venvs") == everybody - {str(gone.uid)}
     finally:

@@ -35,6 +35,7 @@ async def keep_removing(root: Path, folders: TrialFolders, accounts: Accounts) -
 
 async def remove(root: Path, folders: TrialFolders, accounts: Accounts) -> None:
     """Remove what may go now from `root`. Raises OSError."""
+    await _remove_leftovers(root)  # else one of them could be in the way
     there = await asyncio.to_thread(_of_nobody, root, folders)
     for path in there:
         aside = path.with_name(f"{deep_trees.PARTIAL}{path.name}")
@@ -42,6 +43,11 @@ async def remove(root: Path, folders: TrialFolders, accounts: Accounts) -> None:
         if accounts.unused_seconds(int(path.name)) >= UNUSED_SECONDS:
             os.rename(path, aside)
             log.info("removed, as nothing of its user is here", path=str(path))
+    await _remove_leftovers(root)
+
+
+async def _remove_leftovers(root: Path) -> None:
+    """Remove what was moved aside, also by a daemon that ended before it had removed it."""
     for place in _places(root):
         for left in place.glob(f"{deep_trees.PARTIAL}*"):
             if left.name.removeprefix(deep_trees.PARTIAL).isdigit():
