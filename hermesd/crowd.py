@@ -124,7 +124,7 @@ class Crowd:
                     self._make_room(self._look(ports, begun), begun)
             except OSError as error:  # all files are in use, for example
                 log.warning("no room could be made for connections", reason=str(error))
-                over.wait(_LOG_SECONDS)
+                over.wait(_LOOK_SECONDS)
             took = time.monotonic() - begun
 
     def _make_room(self, found: Mapping[Port, _Sockets], now: float) -> None:
