@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -583,6 +585,15 @@ PYTHON_LAUGHS = "x0 = ['a']\n" + "".join(
 )  # fmt: skip
 
 
+@pytest.fixture
+def usual_depth() -> Iterator[None]:
+    """Python's recursion limit as a command has it: other tests' libraries raise it for good."""
+    raised = sys.getrecursionlimit()
+    sys.setrecursionlimit(1_000)
+    yield
+    sys.setrecursionlimit(raised)
+
+
 @pytest.mark.parametrize(
     ("tool", "text", "words"),
     [
@@ -627,7 +638,7 @@ PYTHON_LAUGHS = "x0 = ['a']\n" + "".join(
     ],
 )  # fmt: skip
 def test_what_has_no_end_or_no_number_is_refused_where_it_stands(
-    tmp_path: Path, tool: str, text: str, words: str
+    tmp_path: Path, usual_depth: None, tool: str, text: str, words: str
 ) -> None:
     file = tmp_path / "search"
     file.write_text(text)
