@@ -144,7 +144,6 @@ class Agent:
         # Where the next stage begins, or a checkpoint is due; 0: nothing is known to be in effect.
         self._turn = 0 if stages or checkpoint_steps else NO_LIMIT
         self._in_force: Mapping[str, Any] | None = None
-        self._halt = NO_LIMIT  # where it is to hold, as the other processes of the trial are
         self._nearest = self._turn  # of the two
         # Puts a value into effect from the next iteration on; whether it is. Raises CannotPut.
         self.put: Callable[[str, Any], bool] | None = None
@@ -435,7 +434,7 @@ class Agent:
         self.page = page
         self._words32, self._words64 = page.words32, page.words64
         self.restore, self.is_aside, self.changes, self._turn = None, True, {}, NO_LIMIT
-        self._halt = self._nearest = NO_LIMIT
+        self._nearest = NO_LIMIT
         self._mailbox.fall_silent()
 
     # The end of the program.
@@ -540,7 +539,7 @@ class Agent:
             self.report(at=step)
         if step >= self.page.limit:
             self._hold(step, "limit")
-        elif step >= self._halt:
+        elif step >= self.page.halt:
             self._hold(step, "request")
         # Last: what is saved at this boundary is of the stage that ends here, whichever comes next.
         if step >= self._turn:
@@ -593,7 +592,7 @@ class Agent:
         self._in_force = values
         turn = self._stages.turn(step)
         self._turn = NO_LIMIT if turn is None else turn
-        self._nearest = min(self._turn, self._halt)
+        self._nearest = min(self._turn, self.page.halt)
 
     def put_again(self, step: int) -> None:
         """Another part of the program trains from here on: put into effect what is, if anything."""
@@ -624,7 +623,7 @@ class Agent:
             self.capture()
 
     def _halt_at(self, step: int) -> None:
-        self._halt = step
+        self.page.halt = step
         self._nearest = min(self._turn, step)
 
     def _hold(self, step: int, cause: str, **more: Any) -> None:

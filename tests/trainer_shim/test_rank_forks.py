@@ -186,29 +186,53 @@ def test_torchs_distributed_data_parallel_goes_on_from_one_as_if_it_had_trained_
 class Told:
     """One of the processes, as far as the host tells it something."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: int) -> None:
         self.page = ControlPage.create()
+        self.page.step = step
+        self.page.limit = 30
+        self.is_quick = True
         self.at: list[int] = []
 
     def tell(self, kind: str, at: int) -> None:
         assert kind == "halt"
         self.at.append(at)
-        self.page.step = at  # which has ended by the time that it looks again
+        if self.is_quick:
+            self.page.step = at  # which has ended by the time that it looks again
 
 
-def test_what_waits_where_it_was_told_to_go_on_from_does_not_count(tmp_path: Path) -> None:
-    """That it waits there may be heard after it was told so: all would seem to wait at a step that
-    they are about to leave."""
+@pytest.fixture
+def told(tmp_path: Path) -> tuple[OtherRanks, Told, Told]:
+    """Two processes that have done 28 steps, of at most 30."""
     trial = trial_of(tmp_path / "t", 2, "")
     ranks = OtherRanks(Spec.load(str(trial.spec)), WorkGroup(os.getpid(), None))
-    one, other = Told(), Told()
+    one, other = Told(28), Told(28)
     ranks._first = cast(Worker, one)
     ranks.others[1] = Rank(1, ranks._spec, cast(Worker, other), cast(Output, None))
-    one.page.step = other.page.step = 28
-    one.page.limit = other.page.limit = 30
+    return ranks, one, other
+
+
+def test_what_waits_where_it_was_told_to_go_on_from_does_not_count(
+    told: tuple[OtherRanks, Told, Told],
+) -> None:
+    """That it waits there may be heard after it was told so: all would seem to wait at a step that
+    they are about to leave."""
+    ranks, one, other = told
     ranks.halt()
     assert one.at == other.at == [29, 30], "no further than their limit"
     assert not ranks.holds(0, 29)
     assert not ranks.holds(1, 29)
     assert not ranks.holds(0, 30)
     assert ranks.holds(1, 30)
+
+
+def test_nobody_goes_further_for_the_sake_of_one_that_is_about_to_hold_as_well(
+    told: tuple[OtherRanks, Told, Told],
+) -> None:
+    """Or they would go on, one step each time, for as long as the others' words are heard late."""
+    ranks, one, other = told
+    one.is_quick = other.is_quick = False
+    ranks.halt()
+    other.page.step = other.page.halt = 29
+    assert not ranks.holds(0, 29)
+    assert one.at == other.at == [29]
+    assert ranks.holds(1, 29)

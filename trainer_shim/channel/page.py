@@ -2,8 +2,8 @@
 
 Each word has one writer, except for a mark and the nearest step, which follows from it. The host
 writes `mail` (how many frames it has sent, so that one load tells the agent whether there is
-something to read) and `limit`, the latter only while the program is held. The agent writes `step`
-and `looping`. The host sets `mark` and the agent clears it. A mark that is set while the previous
+something to read) and `limit`, the latter only while the program is held. The agent writes `step`,
+`looping` and `halt`. The host sets `mark` and the agent clears it. A mark that is set while the previous
 one is being cleared may be lost; the report then comes when it would have come anyway. Words are
 naturally aligned, so a load or store is never torn.
 """
@@ -19,7 +19,7 @@ PAGE_NAME = "hermes-page"
 _SIZE = 4096
 _MAIL, _LOOPING = 0, 1  # 32-bit words, at bytes 0 and 4
 # 64-bit words, from byte 8 on; the agent looks at `_NEAREST` alone, the lesser of the two after it.
-_STEP, _NEAREST, _LIMIT, _MARK = 1, 2, 3, 4
+_STEP, _NEAREST, _LIMIT, _MARK, _HALT = 1, 2, 3, 4, 5
 
 
 class ControlPage:
@@ -49,7 +49,7 @@ class ControlPage:
         os.ftruncate(fd, _SIZE)
         page = cls(fd, path)
         page.words64[_MARK] = NO_LIMIT
-        page.limit = NO_LIMIT
+        page.limit = page.halt = NO_LIMIT
         return page
 
     def close(self) -> None:
@@ -118,6 +118,15 @@ class ControlPage:
     def mark(self, step: int) -> None:
         self.words64[_MARK] = step
         self._find_nearest()
+
+    @property
+    def halt(self) -> int:
+        """The step from which on the agent holds, as the host has told it; NO_LIMIT for none."""
+        return self.words64[_HALT]
+
+    @halt.setter
+    def halt(self, step: int) -> None:
+        self.words64[_HALT] = step
 
     def _find_nearest(self) -> None:
         self.words64[_NEAREST] = min(self.words64[_LIMIT], self.words64[_MARK])

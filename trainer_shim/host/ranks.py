@@ -4,8 +4,9 @@ Rank 0 is the trial: its reports count, its checkpoint includes what the others 
 ends last. All stop at the same step, since one that waited at a boundary would keep the others from
 theirs, if they need it for an all-reduce. So the host tells each to hold one step after the
 furthest of them, and tells them a later step whenever one had already passed that when it got the
-message. This comes to an end: a program reads its messages at the next boundary, and stores its
-step before it looks.
+message. This comes to an end: a program reads its messages at the next boundary, stores its step
+before it looks, and stores where it was told to hold before it does: one that has stored both holds
+at that step, or at its own if that is later, and nobody need go further for its sake.
 """
 
 from __future__ import annotations
@@ -264,16 +265,21 @@ class OtherRanks:
 
     def _aim(self) -> None:
         while True:
-            # None goes beyond the limit that all of them have.
-            steps = [
-                min(worker.page.step + 1, worker.page.limit) if held is None else held
-                for worker, held in self._looping()
-            ]
-            aim = max(steps, default=0)
+            aim = max((self._next_hold(*each) for each in self._looping()), default=0)
             if aim <= self._at:
                 return
             self._at = aim
             self._bring_on(aim, are_all_told=True)
+
+    def _next_hold(self, worker: Worker, held: int | None) -> int:
+        """The first step at which a process can be held, if it was told nothing more."""
+        page = worker.page
+        if held is not None:
+            return held
+        if page.halt == self._at:
+            return max(page.step, self._at)
+        # None goes beyond the limit that all of them have.
+        return min(page.step + 1, page.limit)
 
     def _bring_on(self, aim: int, are_all_told: bool = False) -> None:
         """Have those that wait before a step hold there; be all of them told so, or those alone."""
