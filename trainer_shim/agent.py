@@ -233,6 +233,11 @@ class Agent:
         if not is_unseen:
             self.goes_on()
 
+    def shows_none(self, reason: str) -> None:
+        """Count as blind what may have boundaries, but does not come to them, as it seems."""
+        if not (self._is_blind or self._began or self.several or self.is_aside):
+            self.blind(reason)
+
     def planned(self, steps: int) -> None:
         """Tell the planned length of the trial in steps."""
         self._mailbox.send({"kind": "planned", "steps": steps})
@@ -342,8 +347,8 @@ class Agent:
         if not self._is_blind:
             self._told_since = self._told_since or time.monotonic()
             is_long = time.monotonic() - self._told_since >= _FIRST_BOUNDARY_SECONDS
-            if is_long and step > 1 and not self.several:
-                self.blind(_SHOWS_NONE)
+            if is_long and step > 1:
+                self.shows_none(_SHOWS_NONE)
         if self._is_blind:
             self.page.step = step
         return step

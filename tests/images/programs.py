@@ -674,10 +674,11 @@ step, slower = tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, count), tf.a
 best = 1e9
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
-    for epoch in range(6):
+    for epoch in range(30):
         for _ in range(8):
             rows = np.random.randint(0, 128, 16)
-            print(session.run([step, loss], {x: data[rows], y: wanted[rows], trains: True})[1], flush=True); rest()
+            lost = session.run([step, loss], {x: data[rows], y: wanted[rows], trains: True})[1]
+            print(f"loss={float(lost)!r}", flush=True); rest()
         found = session.run(loss, {x: data, y: wanted})
         best = min(best, found) if found < best else session.run(slower) and best
         print(epoch, repr(found), repr(best), session.run(rate), flush=True)

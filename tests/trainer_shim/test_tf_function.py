@@ -256,3 +256,29 @@ def test_why_a_trial_cannot_be_trained_further_is_said(zygote: Zygote, tmp_path:
         trial.start()
         assert trial.until("completed")["checkpoint"] is None
         assert "outside of a tf.function" in fidelity(trial)[1]
+
+
+_SESSION = """
+import tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+weight = tf.get_variable("weight", shape=(), initializer=tf.ones_initializer())
+step = tf.assign(weight, weight * 0.99)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    while True:
+        print(f"loss={session.run(step)}", flush=True)
+"""
+
+
+def test_a_session_of_tensorflow_1_counts_as_started_at_once(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """It will show no boundary: what it prints is its reports, and it is frozen wherever it is."""
+    with Runs(zygote, tmp_path, _SESSION).trial("session") as trial:
+        trial.start()
+        trial.until("started")
+        assert fidelity(trial)[1] == "a session of TensorFlow 1 shows no iteration boundaries"
+        while not trial.losses():
+            trial.until("reported")
+        trial.suspend("park")
+        assert not trial.until("parked")["at_boundary"]
