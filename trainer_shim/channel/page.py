@@ -3,9 +3,9 @@
 Each word has one writer, except for a mark and the nearest step, which follows from it. The host
 writes `mail` (how many frames it has sent, so that one load tells the agent whether there is
 something to read) and `limit`, the latter only while the program is held. The agent writes `step`,
-`looping` and `halt`. The host sets `mark` and the agent clears it. A mark that is set while the previous
-one is being cleared may be lost; the report then comes when it would have come anyway. Words are
-naturally aligned, so a load or store is never torn.
+`looping` and `halt`. The host sets `mark` and the agent clears it. A mark that is set while the
+previous one is being cleared may be lost; the report then comes when it would have come anyway.
+Words are naturally aligned, so a load or store is never torn.
 """
 
 from __future__ import annotations
