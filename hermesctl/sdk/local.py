@@ -260,7 +260,8 @@ def _logged(state: Path, after_bytes: int) -> str:
             lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    refusals = [line for line in lines if line.startswith("hermesd: ")]
+    # Whoever is started again and again says the same each time.
+    refusals = list(dict.fromkeys(line for line in lines if line.startswith("hermesd: ")))
     return "\n".join(f"  {printable(line)}" for line in (refusals or lines)[-_LOG_LINES_SHOWN:])
 
 

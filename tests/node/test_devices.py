@@ -18,7 +18,9 @@ from hermesd.config.slots import SlotSetting, usable_cores
 from hermesd.core.commands import Suspend
 from hermesd.core.events import NodeJoined, Reported, RunSuspended
 from hermesd.core.model import Device, RunId, Tier
+from hermesd.expecting import StateAway
 from hermesd.node.daemon import find_devices
+from hermesd.node.machine.devices import nvml
 from hermesd.node.machine.devices.cpu import CpuSlots, seat_of
 from hermesd.node.machine.devices.nvml import Gpus, chosen
 from hermesd.node.machine.devices.nvml import seat_of as on_bus
@@ -131,9 +133,6 @@ class MachineDriver(types.ModuleType):
 class Mutes(types.ModuleType):
     """A driver that has lost its GPU."""
 
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-
     def __getattr__(self, name: str) -> object:
         raise RuntimeError("GPU is lost")
 
@@ -206,10 +205,74 @@ async def test_cores_beside_a_gpu_are_lent_only_where_they_are_named(
 
 
 async def test_without_a_gpu_each_core_is_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Mutes())
+    monkeypatch.setitem(sys.modules, "pynvml", Mutes("pynvml"))
     slots, _, rack = await find_devices(NodeConfig.model_validate({"name": "n1"}))
     assert len(rack.devices) == len(usable_cores())
     assert slots.fact().startswith(f"{len(usable_cores())} CPU slot")
+
+
+class Absent(types.ModuleType):
+    """No library of the driver here, as pynvml says it."""
+
+    def nvmlInit(self) -> None:
+        error = RuntimeError("NVML Shared Library Not Found")
+        error.value = 12  # type: ignore[attr-defined]
+        raise error
+
+
+def plugged_in(folder: Path, vendor: str, kind: str) -> None:
+    (folder / "0000:01:00.0").mkdir()
+    (folder / "0000:01:00.0" / "vendor").write_text(f"{vendor}\n")
+    (folder / "0000:01:00.0" / "class").write_text(f"{kind}\n")
+
+
+@pytest.mark.parametrize(
+    ("driver", "file", "vendor", "kind", "lends_cores"),
+    [
+        (Mutes("pynvml"), "nvidia0", "0x8086", "0x030000", False),
+        (Absent("pynvml"), "nvidia0", "0x8086", "0x030000", False),
+        (Mutes("pynvml"), "null", "0x10de", "0x030200", False),
+        # The library would be here if its GPUs were for us: a container that was given none.
+        (Absent("pynvml"), "null", "0x10de", "0x030200", True),
+        (Mutes("pynvml"), "null", "0x10de", "0x020000", True),
+        (Mutes("pynvml"), "nvidiactl", "0x8086", "0x030000", True),
+    ],
+)
+async def test_cores_are_not_lent_for_gpus_whose_driver_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    driver: types.ModuleType,
+    file: str,
+    vendor: str,
+    kind: str,
+    lends_cores: bool,
+) -> None:
+    files, bus = tmp_path / "dev", tmp_path / "bus"
+    files.mkdir()
+    bus.mkdir()
+    (files / file).touch()
+    plugged_in(bus, vendor, kind)
+    monkeypatch.setattr(nvml, "_FILES", files)
+    monkeypatch.setattr(nvml, "_BUS", bus)
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    config = NodeConfig.model_validate({"name": "n1"})
+    if lends_cores:
+        _, _, rack = await find_devices(config)
+        assert len(rack.devices) == len(usable_cores())
+        return
+    with pytest.raises(StateAway, match=r"GPUs: .*set node\.gpus = false to lend CPU slots alone"):
+        await find_devices(config)
+    _, _, rack = await find_devices(config.model_copy(update={"gpus": False}))
+    assert len(rack.devices) == len(usable_cores())
+
+
+async def test_cores_are_not_lent_instead_of_gpus_that_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", MachineDriver([set()]))
+    config = NodeConfig.model_validate({"name": "n1", "visible_gpus": [3]})
+    with pytest.raises(StateAway, match="GPUs: visible_gpus has 3, which is 0 of 1"):
+        await find_devices(config)
 
 
 async def test_of_several_gpus_none_is_parked_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +343,7 @@ async def test_what_the_driver_does_not_answer_is_said_once(
     rack = Rack([Gpus()])
     await rack.find("n1")
     assert rack.warnings() == ()
-    lost = Mutes()
+    lost = Mutes("pynvml")
     monkeypatch.setitem(sys.modules, "pynvml", lost)
     with capture_logs() as logs:
         for _ in range(3):

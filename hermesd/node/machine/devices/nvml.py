@@ -1,8 +1,9 @@
 """NVIDIA GPUs, through the driver's management library.
 
 All calls are made in one thread of its own, for which nobody waits forever, since a hung driver
-must neither stop the daemon nor keep it from ending. A machine without a driver simply has no GPU,
-and says so. A GPU counts as released when the driver lists none of our processes on it any more.
+must neither stop the daemon nor keep it from ending. A machine without GPUs simply has none, and
+says so; one that has some whose driver does not answer is no machine without. A GPU counts as
+released when the driver lists none of our processes on it any more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from hermesd.core.model import Device, DeviceId, NodeId, Tier
+from hermesd.expecting import StateAway
 from hermesd.logs import get_logger
 from hermesd.node.machine.devices import DeviceUse
 
@@ -24,6 +26,10 @@ RELEASE_SECONDS = 30.0
 # The driver may have to initialize every GPU first. One that is silent for longer hangs.
 ANSWER_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+# Where the kernel shows what is plugged in, and the files of devices that programs may open.
+_BUS, _FILES = Path("/sys/bus/pci/devices"), Path("/dev")
+_NVIDIA, _DISPLAYS = "0x10de", "0x03"
+_NO_LIBRARY = 12
 
 WHO, HOW_BUSY = "who uses the GPUs", "how busy the GPUs are"
 
@@ -56,10 +62,17 @@ class Gpus:
             raise TimeoutError(f"it was silent for {ANSWER_SECONDS:g} s") from None
 
     async def find(self, node: NodeId) -> tuple[Device, ...]:
+        """The GPUs there are now. Raises StateAway if there are some of which the driver does not
+        tell, or not those that are to be lent."""
         try:
             found, driver = await self._ask(_inventory)
             found = chosen(found, self._visible)
         except Exception as error:  # the library's own errors have no common type we may name
+            if self._visible or are_there(getattr(error, "value", None) != _NO_LIBRARY):
+                raise StateAway(
+                    f"GPUs: {error}; expected the NVIDIA driver to tell of those of this machine:"
+                    " see what nvidia-smi says; or set node.gpus = false to lend CPU slots alone"
+                ) from None
             self._words = f"0 GPUs ({error})"
             return ()
         devices = [
@@ -209,7 +222,25 @@ def chosen(
     return list(there.values())
 
 
-def seat_of(bus: str, devices: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
+def are_there(has_library: bool) -> bool:
+    """Whether this machine has GPUs of NVIDIA that its programs are to use, without asking the
+    driver: where its library is not installed, they were put into this container, or are not."""
+    if any(_FILES.glob("nvidia[0-9]*")):
+        return True
+    return has_library and any(
+        _line(device / "vendor") == _NVIDIA and _line(device / "class").startswith(_DISPLAYS)
+        for device in _BUS.glob("*")
+    )
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def seat_of(bus: str, devices: Path = _BUS) -> tuple[str, ...]:
     """Where a device of the PCIe bus sits: its NUMA node, and the bridges above it."""
     # The driver writes more digits of the domain than the kernel.
     path = devices / bus.lower()[-len("0000:00:00.0") :]
