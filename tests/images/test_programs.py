@@ -161,18 +161,30 @@ def test_a_place_for_temporary_files_that_is_not_held_is_named(tmp_path: Path, t
         assert reason == held
 
 
-def test_a_trial_that_is_done_has_left_no_temporary_files(tmp_path: Path, tool: str) -> None:
-    program = python("import os, tempfile; print(os.path.realpath(tempfile.mkdtemp()))")
+@pytest.mark.parametrize(
+    ("end", "kind", "checkpoint", "are_left"),
+    [
+        ("", "completed", "of a framework", False),
+        ("; exit(3)", "failed", "", False),
+        # A retry from there may look for them, and finds the names that they had.
+        ("; exit(3)", "failed", "of a framework", True),
+    ],
+)
+def test_temporary_files_are_left_only_where_a_retry_may_look_for_them(
+    tmp_path: Path, tool: str, end: str, kind: str, checkpoint: str, are_left: bool
+) -> None:
+    program = python(f"import os, tempfile; print(os.path.realpath(tempfile.mkdtemp())){end}")
     trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
     lay_out(program, trial.directory / "work")
     trial.launch()
+    (Path(trial.checkpoints) / checkpoint).mkdir(exist_ok=True)
     trial.start()
     assert "its working copy and its TMPDIR" in trial.until("fidelity")["reason"]
-    trial.until("completed")
+    trial.until(kind)
     trial.quit()
     made = Path(trial.output.strip())
     assert made.parent == trial.directory / "tmp"
-    assert not made.parent.exists()
+    assert made.parent.exists() is are_left
 
 
 def _gone_back(

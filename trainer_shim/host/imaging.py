@@ -183,6 +183,16 @@ class Images:
         self._temporary = folder
         return {_TMPDIR: self._shown}
 
+    @property
+    def may_need_temporary(self) -> bool:
+        """Whether the program, tried again, may find its temporary files where they are: of what it
+        may go on from an image brings its own, and a checkpoint of its framework does not."""
+        try:
+            names = os.listdir(self._spec.checkpoints)
+        except OSError:  # a program may have put anything there
+            return True
+        return not all(image.is_image(os.path.join(self._spec.checkpoints, each)) for each in names)
+
     def clear(self) -> None:
         """Remove the program's temporary files: it has come to its end, or begins anew."""
         if self._spec.temporary:

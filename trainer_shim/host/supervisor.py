@@ -593,7 +593,7 @@ class Supervisor(LiveTrial):
             outcome["detail"] += f": {line}" if line else ""
             if outcome["exit_code"] == _USAGE_STATUS and not run.step and _USAGE.search(line):
                 outcome["error_kind"] = "usage"
-        if outcome["kind"] == "completed":
+        if outcome["kind"] == "completed" or not self.images.may_need_temporary:
             self.images.clear()
         self.phase = "ended"
         self.emit(**outcome)
