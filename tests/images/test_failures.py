@@ -20,6 +20,7 @@ from hermesd.node.storage.checkpoints import DamagedCheckpoint
 from tests.images.driving import (
     Failing,
     WorldTrial,
+    argv,
     begun,
     criu,
     files_in,
@@ -506,6 +507,35 @@ def test_an_image_is_not_tried_where_a_library_is_another(
     )
     with pytest.raises(AssertionError, match=lacks):
         trial.until("started")
+
+
+def test_an_image_is_not_tried_where_less_is_left_of_a_file_than_it_has_mapped(
+    tmp_path: Path, tool: str
+) -> None:
+    """It would be killed by SIGBUS as it reads there; what others have added does no harm."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shared = elsewhere / "shared"
+    shared.write_bytes(b"x" * 12_288)
+    maps = f'import mmap; file = open("{shared}", "r+b"); m = mmap.mmap(file.fileno(), 8192)\n'
+    steps = "for step in range(70): print(step, flush=True); rest()\n"
+    program = python(maps + steps + "print(m[0], m[8191])\n")
+    trial = WorldTrial(tmp_path / "t", argv(program), criu=tool)
+    lay_out(program, trial.directory / "work")
+    trial.launch()
+    try:
+        begun(trial)
+        path = saved(trial)
+        for size in (20_480, 8192):
+            os.truncate(shared, size)
+            trial.start(restore=path)
+            trial.until("completed")
+        os.truncate(shared, 8191)
+        trial.start(restore=path)
+        with pytest.raises(AssertionError, match=r"'unfit'.*shared of 8192 bytes \(it has 8191\)"):
+            trial.until("started")
+    finally:
+        trial.end()
 
 
 def test_an_image_does_not_go_on_with_other_hyper_parameters(

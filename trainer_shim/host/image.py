@@ -55,7 +55,7 @@ _SAID: Mapping[str, type] = {
     **{"directory": str, "features": list, "step": int},
 }
 # What it says of files elsewhere, each by a number.
-_OUTSIDE = ("outside", "written", "databases")
+_OUTSIDE = ("outside", "written", "databases", "mapped")
 TAKEN = "the number of a process of it is taken here"
 _WRITE_LOCK = re.compile(r"lock:.* WRITE ")
 _IO_URING = "anon_inode:[io_uring]"
@@ -135,7 +135,8 @@ def misfit(manifest: Mapping[str, Any], directory: str, gpu: str) -> str:
             lacking.append(f"{inside} itself (SQLite holds it open, and takes no copy for it)")
     lacking += _lacking_files(manifest.get("outside", {}), may_have_grown=False)
     lacking += _lacking_files(manifest.get("written", {}), may_have_grown=True)
-    lacking += _lacking_files(dict.fromkeys(manifest.get("appended", ()), 0), may_have_grown=True)
+    appended = dict.fromkeys(manifest.get("appended", ()), 0) | manifest.get("mapped", {})
+    lacking += _lacking_files(appended, may_have_grown=True)
     return f"this machine lacks {', '.join(lacking[:5])}" if lacking else ""
 
 
@@ -483,14 +484,17 @@ def _outside(root: int, directory: str) -> dict[str, Any]:
     """The files that the processes of a tree have mapped or open, by how it finds them again: those
     of `outside` only with the same size, such as its interpreter, libraries and data, and a
     database amid a change; those of `written`, which it only writes to, cut to it; those of
-    `appended`, where others may write, too, as they are. Not those in the trial's own directory,
-    nor in shared memory."""
+    `appended`, where others may write, too, as they are, but for those of `mapped`, which must be
+    as long as what it has mapped of them, or it would be killed where it reads beyond their end.
+    Not those in the trial's own directory, nor in shared memory."""
     same: set[str] = set()
+    mapped: dict[str, int] = {}
     written: set[str] = set()
     appended: set[str] = set()
     changing: set[str] = set()
     for pid in _tree(root):
-        same |= _mapped(pid)
+        for path, end in _mapped(pid).items():
+            mapped[path] = max(end, mapped.get(path, 0))
         for path, use in _opened(pid):
             if use.mode == os.O_RDWR and use.is_locked:
                 changing.add(path)
@@ -499,7 +503,7 @@ def _outside(root: int, directory: str) -> dict[str, Any]:
             else:
                 (written if use.mode == os.O_WRONLY else same).add(path)
     appended -= changing
-    same = (same | changing) - appended
+    same = (same | mapped.keys() | changing) - appended
     written -= same | appended
     own = (directory + os.sep, SHARED_MEMORY + os.sep, "/proc/", "/sys/", "/dev/")
 
@@ -510,10 +514,12 @@ def _outside(root: int, directory: str) -> dict[str, Any]:
             if path.startswith("/") and not path.startswith(own) and os.path.isfile(path)
         }
 
+    added = sizes(appended)
     return {
         "outside": sizes(same),
         "written": sizes(written),
-        "appended": list(sizes(appended)),
+        "appended": list(added),
+        "mapped": {path: min(size, mapped[path]) for path, size in added.items() if path in mapped},
     }
 
 
@@ -537,11 +543,15 @@ def _tree(root: int) -> set[int]:
     return {root, *descendants(root, ())}
 
 
-def _mapped(pid: int) -> set[str]:
-    """What a process has mapped: paths of files, and other things' names."""
+def _mapped(pid: int) -> dict[str, int]:
+    """What a process has mapped: paths of files, and other things' names, and up to where."""
+    ends: dict[str, int] = {}
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
-        return {line.split(maxsplit=5)[-1].rstrip("\n") for line in file}
-    return set()
+        for line in file:
+            place, _, offset, *_, name = line.rstrip("\n").split(maxsplit=5)
+            first, last = (int(number, 16) for number in place.split("-"))
+            ends[name] = max(int(offset, 16) + last - first, ends.get(name, 0))
+    return ends
 
 
 @dataclass(frozen=True)
