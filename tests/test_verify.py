@@ -10,15 +10,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from hermesctl.commands import verify
+from hermesd.core.model import Processes, Study
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import OWNER
+from hermesd.node.machine.images import ProcessImages
 from hermesd.node.runner.host_link import HostLink
+from hermesd.verify import __main__ as engine
 from hermesd.verify.arm import Arm, ArmFailed, Bench
 from hermesd.verify.comparison import TrialOutput, first_difference, first_shown, shown, state_of
 from tests.forked import Forked
@@ -123,6 +126,48 @@ def test_what_a_program_has_on_its_gpu_is_moved_away_as_on_a_node(
     away, back = ["lock", "checkpoint"], ["restore", "unlock"]
     runs = 1 + 2 + 3 + 3  # it is tried out, and each held at its last step
     assert gpu.calls() == (away + back) * runs
+
+
+@pytest.mark.parametrize(
+    ("named", "devices", "processes", "seen", "ranks"),
+    [
+        (None, 2, None, "GPU-0,GPU-1", [None, None]),
+        ("2,0", 2, Processes.RANKS, "GPU-2,GPU-0", [None, None]),
+        (None, 2, Processes.WORKERS, "GPU-0,GPU-1", ["GPU-0", "GPU-1"]),
+        (None, 3, Processes.ONE, "GPU-0,GPU-1,GPU-2", []),
+        # Fewer than it has on a node: it sees what it sees by hand.
+        (None, 4, None, None, [None] * 4),
+        ("1", 2, Processes.WORKERS, None, [None, None]),
+    ],
+)
+async def test_a_trial_of_several_devices_has_as_many_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    named: str | None,
+    devices: int,
+    processes: Processes | None,
+    seen: str | None,
+    ranks: list[str | None],
+) -> None:
+    """Three there are."""
+    pynvml = ModuleType("pynvml")
+    exec(PYNVML, vars(pynvml))
+    vars(pynvml).update(
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda gpu: f"GPU-{gpu}",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", pynvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    _, rack = await engine._gpus(devices, tmp_path, tmp_path, ProcessImages("", "none here"))
+    there = list(rack.devices)
+    assert rack.environment(there).get("CUDA_VISIBLE_DEVICES") == seen
+    assert not there or not rack.parks(there)
+    study = cast(Study, SimpleNamespace(devices=devices, processes=processes))
+    found = [each.get("CUDA_VISIBLE_DEVICES") for each in engine._ranks(study, rack)]
+    assert found == ranks
 
 
 def test_a_program_that_ends_by_itself_is_compared_to_its_end(study: Path) -> None:
@@ -662,4 +707,18 @@ def test_a_state_is_its_arrays_where_they_are_apart() -> None:
     found = first_difference(one, outcome(0.1, state={"a": "2"}))
     assert found is not None
     assert (found.step, found.name) == (None, "a")
-    assert first_difference(one, outcome(0.1)) is None, "what was not saved is not compared"
+
+
+def test_a_state_that_one_run_alone_has_saved_is_a_difference() -> None:
+    """Of images, nothing can be compared."""
+    saved, unsaved = outcome(0.1, state={"a": "1"}), outcome(0.1)
+    for one, other in ((saved, unsaved), (unsaved, saved)):
+        found = first_difference(one, other)
+        assert found is not None
+        assert found.step is None
+    assert str(found) == "final state: all of it: not saved undisturbed, saved suspended"
+    assert first_difference(unsaved, outcome(0.1)) is None
+    imaged = outcome(0.1)
+    imaged.is_imaged = True
+    assert first_difference(saved, imaged) is None
+    assert first_difference(imaged, saved) is None

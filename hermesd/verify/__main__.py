@@ -20,6 +20,7 @@ from pathlib import Path
 from hermesd import logs
 from hermesd.core.model import Goal, Processes, Study
 from hermesd.core.node.messages import Work
+from hermesd.expecting import StateAway
 from hermesd.logs import get_logger
 from hermesd.node.machine import images
 from hermesd.node.machine.devices.nvml import Gpus
@@ -87,16 +88,17 @@ async def _certify(given: argparse.Namespace) -> None:
     shim.mkdir()
     (shim / "trainer_shim").symlink_to(Path(code.__file__).resolve().parents[3] / "trainer_shim")
     made = await images.detect(os.environ.get("HERMES_NODE_CRIU", "criu"), folder, shim)
-    gpu, is_imaged = await _gpu(folder, shim, made)
+    gpus, rack = await _gpus(study.study.devices, folder, shim, made)
+    devices = list(rack.devices)
+    ranks = _ranks(study.study, rack)
     zygotes = Zygotes(folder, shim, worlds=bool(made.world))
     place = TrialFolder(folder / "trials", folder, _TRIAL)
 
     def bench(number: int) -> Bench:
         work = _work(study, number)
-        ranks = _ranks(study.study)
         return Bench(
-            place, snapshot, shim, zygotes, work, os.environ, ranks, made.criu, made.world, gpu,
-            is_imaged,
+            place, snapshot, shim, zygotes, work, os.environ, ranks, made.criu, made.world,
+            rack.environment(devices), bool(devices) and rack.parks(devices), gpus.are_imaged,
         )  # fmt: skip
 
     def said(run: str, step: int, of: int) -> None:
@@ -116,17 +118,23 @@ async def _certify(given: argparse.Namespace) -> None:
         await zygotes.close()
 
 
-async def _gpu(folder: Path, shim: Path, made: ProcessImages) -> tuple[Mapping[str, str], bool]:
-    """What a trial sees of this machine's first GPU, or that of CUDA_VISIBLE_DEVICES, and whether
-    images hold what it has there; nothing if a node would not park a trial on it."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    gpus = Gpus([named] if named else [])
+async def _gpus(count: int, folder: Path, shim: Path, made: ProcessImages) -> tuple[Gpus, Rack]:
+    """The GPUs that a trial of so many devices has here: the machine's first, or those first named
+    in CUDA_VISIBLE_DEVICES. None if there are not so many, or a node would not park a trial on the
+    only one: the program sees then what it sees by hand."""
+    first = ",".join(map(str, range(count)))
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", first).split(",")[:count]
+    gpus = Gpus([name for name in named if name])
     rack = Rack([gpus])
-    await rack.find("verify")
+    try:
+        await rack.find("verify")
+    except StateAway as error:
+        log.info("no GPU", reason=str(error))
+        return gpus, rack
     await images.try_gpus(gpus, folder, shim, made)
     log.info(gpus.fact())
-    parks = bool(rack.devices) and rack.parks(list(rack.devices))
-    return (rack.environment(list(rack.devices)), gpus.are_imaged) if parks else ({}, False)
+    has_enough = len(rack.devices) == count and (count > 1 or rack.parks(list(rack.devices)))
+    return gpus, rack if has_enough else Rack([])
 
 
 def _submission(request: pb.SubmitStudyRequest) -> Submission:
@@ -145,11 +153,14 @@ def _work(study: Draft, number: int) -> Work:
     return Work(program, spec.given, signal, Goal.MINIMIZE, spec.seed, spec.sequences)
 
 
-def _ranks(study: Study) -> int:
-    """How many processes a trial has, if it has several; of a range of devices, those of the
-    fewest."""
-    is_one = study.processes is Processes.ONE or (study.processes is None and study.devices == 1)
-    return 0 if is_one else study.devices
+def _ranks(study: Study, rack: Rack) -> list[Mapping[str, str]]:
+    """What each of a trial's processes finds in its environment besides, if it has several; of a
+    range of devices, it has the fewest."""
+    if study.processes is Processes.ONE or (study.processes is None and study.devices == 1):
+        return []
+    if study.processes is Processes.WORKERS and rack.devices:
+        return [rack.environment([name]) for name in rack.devices]
+    return [{} for _ in range(study.devices)]
 
 
 async def _parts(path: Path) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,13 +54,15 @@ class Bench:
     zygotes: Zygotes
     work: Work
     environ: Mapping[str, str]
-    #: How many processes it has, as ranks of each other; 0: one that is none.
-    ranks: int = 0
+    #: What each of its processes finds in its environment besides, if they are ranks of each other;
+    #: nothing for one that is none.
+    ranks: Sequence[Mapping[str, str]] = ()
     criu: str = ""  # where images are made of the program's processes
     world: tuple[str, ...] = ()
-    #: What the program sees of its GPU, if the driver was seen to move what it has there; and
+    #: What the program sees of its GPUs; whether the driver was seen to move what it has there, and
     #: whether images hold that.
-    gpu: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    gpu_is_moved: bool = False
     gpu_is_imaged: bool = False
 
 
@@ -136,8 +138,9 @@ class Arm:
 
     def _keep_state(self, path: str) -> None:
         manifest = json.loads(Path(path, checkpoints.MANIFEST).read_text())
-        if manifest.get("form") == "image":
-            return  # of what is in a process addresses and times are never the same
+        self.outcome.is_imaged = manifest.get("form") == "image"
+        if self.outcome.is_imaged:
+            return
         state = state_of(manifest["files"])
         if not any(name.endswith(ARRAYS) for name in state):  # the program writes its own
             state = {name: contents.sum_of(Path(path, name)) for name in state}
@@ -208,7 +211,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     deep_trees.remove(folder.path)
     folder.path.mkdir(parents=True)
     code.working_copy(bench.snapshot, folder.work, program.submit_directory, program.data)
-    environment = program_environment(bench.environ, work, bench.gpu, (), folder.path)
+    environment = program_environment(bench.environ, work, bench.gpus, (), folder.path)
     folder.write_spec(_spec(bench, environment))
     (folder.path / "forms.json").write_text(json.dumps(_COSTLY_IMAGES))
     preload = code.framework_of(folder.work)
@@ -239,8 +242,8 @@ def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
         "signal": work.signal,
         "seed": work.seed,
         "criu": bench.criu,
-        "ranks": [{} for _ in range(bench.ranks)],
-        "moves_device_memory": bool(bench.gpu),
+        "ranks": [dict(rank) for rank in bench.ranks],
+        "moves_device_memory": bench.gpu_is_moved,
         "images_hold_device_memory": bench.gpu_is_imaged,
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),

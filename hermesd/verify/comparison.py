@@ -61,6 +61,9 @@ class TrialOutput:
     step: int = 0
     ended: bool = False
     state: dict[str, str] | None = None
+    #: The state was saved as an image: of what is in a process addresses and times are never the
+    #: same.
+    is_imaged: bool = False
     is_thinned: bool = False
     passes: list[int] = field(default_factory=list)  # after which steps passes over the data began
     output: list[str] = field(default_factory=list)
@@ -145,8 +148,11 @@ def first_difference(before: TrialOutput, after: TrialOutput) -> Difference | No
         return Difference(step, name, value, another)
     if before.step != after.step:
         return Difference(None, "steps", str(before.step), str(after.step))
-    if before.state is None or after.state is None:
+    if before.is_imaged or after.is_imaged:
         return None
+    if before.state is None or after.state is None:
+        said, also = ("not saved" if run.state is None else "saved" for run in (before, after))
+        return None if said == also else Difference(None, "all of it", said, also)
     files = sorted(before.state.keys() | after.state.keys())
     sums = {name: (value,) for name, value in before.state.items()}
     others = {name: (value,) for name, value in after.state.items()}
