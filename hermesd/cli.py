@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import platform
 import resource
 import signal
 import sys
@@ -31,6 +32,9 @@ from hermesd.sim import command
 # Each command imports what it needs: a quarter of a second of all imports are the settings'.
 if TYPE_CHECKING:
     from hermesd.config.schema import NodeConfig
+
+# As pyproject.toml says.
+OLDEST_PYTHON = (3, 11, 4)
 
 PASSING = 1
 REFUSED = 2
@@ -361,6 +365,16 @@ def _refuse(message: str, code: int = REFUSED) -> NoReturn:
 
 def main() -> None:
     """The command line's entry point."""
+    # An installer would have refused, but a folder of sources is run without one: each trial would
+    # fail as its code is unpacked.
+    if sys.version_info < OLDEST_PYTHON:
+        needed = ".".join(map(str, OLDEST_PYTHON))
+        print(
+            f"hermesd: {sys.executable} is Python {platform.python_version()}: expected {needed} or"
+            " later",
+            file=sys.stderr,
+        )
+        sys.exit(REFUSED)
     # Whoever starts us may block signals, or ignore SIGCHLD, which has no child's exit code told. A
     # Ctrl-C that came while it was blocked was for them: it goes to the whole terminal.
     if signal.SIGINT in signal.sigpending():

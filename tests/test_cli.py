@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
@@ -19,6 +20,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
+from hermesd import cli
 from hermesd.cli import IN_THE_WAY, REFUSED, app
 from hermesd.head.journal import schema
 from hermesd.head.journal.store import opened
@@ -29,6 +31,7 @@ from tests.head.heads import world
 from tests.study_specs import spec
 
 RUNNER = CliRunner()
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +44,20 @@ def _logs() -> Iterator[None]:
 def run(*arguments: str) -> tuple[int, str]:
     result = RUNNER.invoke(app, list(arguments), catch_exceptions=False)
     return result.exit_code, result.output
+
+
+def test_a_python_that_cannot_unpack_code_safely_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={'.'.join(map(str, cli.OLDEST_PYTHON))}"
+    monkeypatch.setattr(sys, "version_info", (3, 11, 2, "final", 0))
+    monkeypatch.setattr("platform.python_version", lambda: "3.11.2")
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == REFUSED
+    said = "is Python 3.11.2: expected 3.11.4 or later\n"
+    assert capsys.readouterr().err == f"hermesd: {sys.executable} {said}"
 
 
 @pytest.mark.parametrize(
