@@ -22,7 +22,7 @@ from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
 from hermesd.node.machine.environment import names_temporary, program_environment
-from hermesd.node.runner import host_link
+from hermesd.node.runner import cleanup, host_link
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import checkpoints, code
@@ -230,6 +230,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
         members = processes.below(link.host_pid)
         processes.kill([link.host_pid, *members])
         await asyncio.shield(processes.exited(link.host_pid))
+        cleanup.forget_names(folder)
 
 
 def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -13,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from hermesd.node.runner.cleanup import forget_names
+from hermesd.node.storage.trial_folder import TrialFolder
 from tests.images.driving import (
     NOBODY,
+    Failing,
     InNoWorld,
     Theirs,
+    begun,
     criu,
     files_in,
     give,
@@ -30,6 +35,7 @@ from tests.images.driving import (
 )
 from tests.images.programs import PROGRAMS, Program, python
 from tests.trainer_shim.driving import ROOT
+from tests.waiting import until
 
 # One that others than root may start, and that is what `make test` runs by.
 PYTHON = "/usr/bin/python3"
@@ -126,6 +132,46 @@ def test_where_there_are_no_namespaces_two_capabilities_of_criu_do(
 ) -> None:
     trial = _capable(PROGRAMS[name], *place)
     _is_as_undisturbed(trial, name, tmp_path)
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _given_names() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("hermes-mapped-")}
+
+
+@pytest.mark.parametrize("is_the_next_host", [True, False])
+def test_no_name_is_left_of_memory_whose_host_was_killed(
+    place: tuple[Path, str], is_the_next_host: bool
+) -> None:
+    """The next host of the trial takes it away, or the node daemon, once all of it is gone."""
+    before = _given_names()
+    capable = place[0] / "capable"
+    if not make_capable(place[1], capable):
+        pytest.skip("no CRIU here")
+    failing = Failing(place[0], str(capable))
+    trial = _theirs(PROGRAMS["shared array"], place[0], str(failing.path), kind=InNoWorld)
+    trial.launch()
+    try:
+        begun(trial)
+        failing.does(f"echo $$ > {trial.directory}/pid; exec sleep infinity")
+        trial.suspend("checkpoint")
+        until(lambda: _text(trial.directory / "pid").endswith("\n"))
+        assert _given_names() - before
+    finally:
+        trial.end()
+        os.kill(int(_text(trial.directory / "pid")), signal.SIGKILL)
+    assert _given_names() - before, "it was killed"
+    folder = TrialFolder(trial.directory.parent, place[0], "t/1")
+    folder.checkpoints = Path(trial.checkpoints)
+    if is_the_next_host:
+        trial.launch()
+        trial.end()
+    else:
+        forget_names(folder)
+    assert _given_names() == before
 
 
 def test_by_capabilities_a_program_sees_its_own_user(place: tuple[Path, str]) -> None:

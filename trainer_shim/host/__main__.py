@@ -16,6 +16,7 @@ from typing import Any
 
 from trainer_shim import checkpoint_dir, signals
 from trainer_shim.channel.frames import FrameConnection, FrameError, Message
+from trainer_shim.host import deleted_files
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import become_subreaper, enter_cgroup
 from trainer_shim.host.launch import run_program
@@ -324,6 +325,7 @@ def serve_trial(spec_path: str) -> ProgramLaunch | None:
     become_subreaper()
     os.makedirs(spec.checkpoints, exist_ok=True)
     checkpoint_dir.sweep(spec.checkpoints)
+    deleted_files.forget_left(spec.checkpoints)
     return Host(spec).serve()
 
 

@@ -4,13 +4,15 @@ Semaphores of `multiprocessing`, memory that PyTorch's workers share, and memory
 kind. CRIU can read them only as root of the machine. So what is mapped is copied to a file with a
 name in shared memory, and every process that has it mapped or open is made to use that instead, by
 system calls that it makes on our behalf while it is stopped. The name is removed again when the
-image has been written, and when the program has been restored from it.
+image has been written, and when the program has been restored from it. It says whose it is, so that
+it can be found where whoever had to remove it was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import platform
 import re
@@ -61,9 +63,10 @@ class HalfDone(OSError):
 
 
 @contextlib.contextmanager
-def named(pids: Collection[int]) -> Iterator[None]:
-    """Within, the shared files that the processes have mapped have names. Raises OSError."""
-    names = f"{_PREFIX}{os.urandom(8).hex()}-"
+def named(pids: Collection[int], whose: str) -> Iterator[None]:
+    """Within, the shared files that the processes have mapped have names, which tell that they are
+    those of the trial whose checkpoints are at `whose`. Raises OSError."""
+    names = f"{_names_of(whose)}{os.urandom(8).hex()}-"
     try:
         if platform.machine() == "x86_64":
             for number, file in enumerate(_deleted(pids).values()):
@@ -79,6 +82,18 @@ def forget(names: Iterable[str]) -> None:
         if name.startswith(_PREFIX):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(SHARED_MEMORY, name))
+
+
+def forget_left(whose: str) -> None:
+    """Take all names away that the files of a trial had been given, of which none is needed."""
+    names = _names_of(whose)
+    with contextlib.suppress(FileNotFoundError):  # there is no shared memory here
+        forget(name for name in os.listdir(SHARED_MEMORY) if name.startswith(names))
+
+
+def _names_of(whose: str) -> str:
+    """How they begin; hermesd.node.runner.cleanup knows it, too."""
+    return f"{_PREFIX}{hashlib.sha256(os.fsencode(whose)).hexdigest()[:12]}-"
 
 
 def _deleted(pids: Collection[int]) -> dict[tuple[int, int], _Deleted]:

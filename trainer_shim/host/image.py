@@ -263,7 +263,7 @@ def take(
         processes = os.path.join(builder.partial, _PROCESSES)
         os.mkdir(processes, 0o700)
         clocks = world.enter_clocks(source.pid)  # CRIU, too
-        with _named(source.pid):
+        with _named(source.pid, checkpoints):
             _dump(criu, source.pid, processes, scratch)
             outside = _outside(source.pid, str(fields.get("directory", source.folder)))
             open_files.forget_sizes(os.path.join(processes, open_files.NAME), outside["appended"])
@@ -335,9 +335,9 @@ def _command(words: list[str], scratch: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _named(root: int) -> Iterator[None]:
+def _named(root: int, checkpoints: str) -> Iterator[None]:
     try:
-        with deleted_files.named(_tree(root)):
+        with deleted_files.named(_tree(root), checkpoints):
             yield
     except deleted_files.HalfDone as error:
         raise ImageBroken(str(error)) from error

@@ -18,7 +18,7 @@ from trainer_shim import file_moves
 from trainer_shim.channel.frames import FrameConnection, Message
 from trainer_shim.channel.page import ControlPage
 from trainer_shim.channel.pipes import pipe_pair
-from trainer_shim.host import checkpoint_forms, image, world
+from trainer_shim.host import checkpoint_forms, deleted_files, image, world
 from trainer_shim.host.event_log import boottime
 from trainer_shim.host.freeze import enter_cgroup
 from trainer_shim.host.image import ImageBroken, ImageError, NotHere, Source
@@ -278,6 +278,7 @@ class Images:
         is_late = boottime() >= self._until
         self._child, self._until = None, math.inf
         os.close(child.fd)
+        deleted_files.forget_left(self._spec.checkpoints)  # it may have been killed before it could
         if child.has_ended:
             return said
         code = os.waitstatus_to_exitcode(status)

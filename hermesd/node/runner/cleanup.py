@@ -8,6 +8,8 @@ daemon is found without cgroups. Nothing is reported before all of it is gone.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from hermesd.node.runner.retry import until_done
 from hermesd.node.storage.trial_folder import TrialFolder
 
 BURIAL_SECONDS = 10.0
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 async def bury(
@@ -55,6 +58,15 @@ async def _end(
                 pids = _kill_marked(folder, context.shim.parent)
     except TimeoutError:
         raise TimeoutError(f"processes will not die: {sorted(pids)}") from None
+    forget_names(folder)
+
+
+def forget_names(folder: TrialFolder) -> None:
+    """Take the names away that a host has given to memory of the trial's program while an image was
+    written or restored (trainer_shim.host.deleted_files), and could not take away itself."""
+    whose = hashlib.sha256(os.fsencode(folder.checkpoints)).hexdigest()[:12]
+    for path in _SHARED_MEMORY.glob(f"hermes-mapped-{whose}-*"):
+        path.unlink(missing_ok=True)
 
 
 def end_strays(trials: Path, node: Path, known: Collection[TrialId]) -> set[int]:
