@@ -115,7 +115,7 @@ def submit(
     _one_of(dry_run, tries)
     axes = {"grid": grid, "random": random, "settings": settings}
     prepared = prepare(file, **axes, trials=trials, metric=metric, name=name, pool=pool)
-    prepared, saved = _saving(save, prepared, yes)
+    prepared, saved = _saving(save, _taken(prepared, dry_run or yes), yes)
     environment = _environment(env or [])
     far = _Progress(local)
 
@@ -151,6 +151,18 @@ def _one_of(dry_run: bool, tries: bool) -> None:
         raise UsageError(
             "--dry-run and --try: expected one of them; `preview --try` submits nothing"
         )
+
+
+def _taken(prepared: Prepared, anyway: bool) -> Prepared:
+    """The study. Raises UsageError, unless it is wanted anyway, for parameters with which no trial
+    would get beyond its command line."""
+    if prepared.refusals and not anyway:
+        told = "\n".join(map(str, prepared.refusals))
+        raise UsageError(
+            f"{told}\nNothing was submitted: every trial would fail. If the program takes it all"
+            " the same, add --yes"
+        )
+    return prepared
 
 
 async def _tried(

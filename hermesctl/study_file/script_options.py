@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermesctl.errors import Problem
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.study_file.source_names import bound_by, full_name, imported_names
 from hermesctl.text import nearest, printable
@@ -72,32 +73,27 @@ class ScriptOptions:
         )
 
 
-def doubts(script: Path, names: Iterable[str]) -> list[str]:
-    """What a script would refuse if it got `--name=value` for each of `names` and nothing else."""
+def refusals(script: Path, names: Iterable[str]) -> list[Problem]:
+    """What a script refuses if it gets `--name=value` for each of `names` and nothing else."""
     options = read_options(script)
     if options is None:
         return []
     given, file = list(names), printable(script.name)
     long = sorted(each[2:] for each in options.accepted if each.startswith("--"))
+    others = [each for each in long if each != "help" and each not in given]
+    known = ", ".join(f"--{each}" for each in others[:_NAMED_MAX])
+    more = " …" if len(others) > _NAMED_MAX else ""
     found = []
     for name in given:
-        if options.takes(name):
-            continue
-        others = [each for each in long if each != "help" and each not in given]
-        near = nearest(name, others)
-        known = ", ".join(f"--{each}" for each in others[:_NAMED_MAX])
-        more = " …" if len(others) > _NAMED_MAX else ""
-        instead = f"did you mean {near}?" if near else f"it takes {known}{more}" if known else ""
-        found.append(
-            f"parameter {printable(name)}: {file} takes no --{printable(name)}"
-            + (f" ({instead})" if instead else "")
-        )
+        if not options.takes(name):
+            near = nearest(name, others)
+            listed = f" ({known}{more})" if known and not near else ""
+            found.append(Problem(f"an option of {file}{listed}", f"parameters.{name}", "", near))
     for spellings in options.required:
         if not any(options.gives(name, spellings) for name in given):
             wanted = max(spellings, key=len)
-            name = wanted.lstrip("-")
-            how = f" (`--set parameters.{name}.value=...`)" if wanted.startswith("--") else ""
-            found.append(f"{file} requires {wanted}, which no parameter gives{how}")
+            how = f" (`--set parameters.{wanted[2:]}.value=...`)" if wanted.startswith("--") else ""
+            found.append(Problem(f"{wanted}, which {file} requires{how}", "parameters"))
     return found
 
 

@@ -23,7 +23,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
-from hermesctl.study_file.script_options import doubts
+from hermesctl.study_file.script_options import refusals
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -59,8 +59,11 @@ class Prepared:
     document: Document
     #: The files that it was read from or is written to.
     own_files: tuple[Path, ...] = ()
+    #: What its program would refuse of every trial, as its source says for certain. The notes have
+    #: them too.
+    refusals: tuple[Problem, ...] = ()
 
-    def located(self, problems: tuple[Problem, ...]) -> list[Problem]:
+    def located(self, problems: Sequence[Problem]) -> list[Problem]:
         """The head's problems with the lines of the file that they are about."""
         root = self.document.root
         nowhere = Place(root.place.source)
@@ -158,11 +161,13 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     problems += _checked_paths(spec, directory, document, notes)
     if problems:
         raise StudyFileError(sorted(problems, key=_order))
-    notes += _doubts(spec, directory)
-    return Prepared(spec, directory, tuple(notes), document)
+    refused = _refusals(spec, directory)
+    prepared = Prepared(spec, directory, (), document)
+    refused = prepared.located(refused)
+    return replace(prepared, notes=(*notes, *map(str, refused)), refusals=tuple(refused))
 
 
-def _doubts(spec: StudySpec, directory: Path) -> list[str]:
+def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
     """What the program would refuse of the parameters, where it gets nothing else."""
     if not spec.program.endswith(".py") or spec.search.asked or not {*spec.command} <= _PLAIN:
         return []
@@ -170,7 +175,7 @@ def _doubts(spec: StudySpec, directory: Path) -> list[str]:
     if any(each.parameters or each.HasField("sequence") for each in spec.parameters):
         return []
     names = [each.name for each in spec.parameters]
-    return doubts(directory / spec.program, names)
+    return refusals(directory / spec.program, names)
 
 
 def from_changed_spec(document: Document, directory: Path) -> Prepared:

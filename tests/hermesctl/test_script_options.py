@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermesctl.study_file.script_options import doubts, read_options
+from hermesctl.study_file.script_options import read_options, refusals
 from hermesctl.study_file.submission import from_data
 
 ARGPARSE = """
@@ -105,13 +105,17 @@ def test_what_is_read_off_a_script_is_what_it_takes(
     assert options.takes(name) is not refuses
 
 
-def test_a_doubt_names_what_was_meant_or_what_there_is(tmp_path: Path) -> None:
+def told(script: Path, names: list[str]) -> list[str]:
+    return list(map(str, refusals(script, names)))
+
+
+def test_a_refusal_names_what_was_meant_or_what_there_is(tmp_path: Path) -> None:
     script = _script(tmp_path, ARGPARSE)
-    assert doubts(script, ["learning_rate", "layers"]) == [
-        "parameter learning_rate: train.py takes no --learning_rate (did you mean learning-rate?)"
+    assert told(script, ["learning_rate", "layers"]) == [
+        "parameters.learning_rate: expected an option of train.py; did you mean learning-rate?"
     ]
-    assert doubts(script, ["momentum"]) == [
-        "parameter momentum: train.py takes no --momentum (it takes --amp, --batch_size, --layers,"
+    assert told(script, ["momentum"]) == [
+        "parameters.momentum: expected an option of train.py (--amp, --batch_size, --layers,"
         " --learning-rate, --lr, --no-amp)"
     ]
 
@@ -119,9 +123,9 @@ def test_a_doubt_names_what_was_meant_or_what_there_is(tmp_path: Path) -> None:
 def test_an_option_that_must_be_given_is_missed(tmp_path: Path) -> None:
     needs = 'p.add_argument("--data", "-d", required=True); p.add_argument("folder")'
     script = _script(tmp_path, _around(needs))
-    assert doubts(script, ["data"]) == ["train.py requires folder, which no parameter gives"]
-    assert doubts(script, [])[0] == (
-        "train.py requires --data, which no parameter gives (`--set parameters.data.value=...`)"
+    assert told(script, ["data"]) == ["parameters: expected folder, which train.py requires"]
+    assert told(script, [])[0] == (
+        "parameters: expected --data, which train.py requires (`--set parameters.data.value=...`)"
     )
 
 
@@ -170,7 +174,7 @@ def test_an_option_that_must_be_given_is_missed(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_is_said_of_a_script_that_may_take_more(text: str, tmp_path: Path) -> None:
-    assert doubts(_script(tmp_path, text), ["anything"]) == []
+    assert refusals(_script(tmp_path, text), ["anything"]) == []
 
 
 @pytest.mark.parametrize(
@@ -184,19 +188,19 @@ def test_nothing_is_said_of_a_script_that_may_take_more(text: str, tmp_path: Pat
     ],
 )
 def test_a_parser_that_only_its_own_methods_change_is_read(text: str, tmp_path: Path) -> None:
-    (doubt,) = doubts(_script(tmp_path, text), ["lrr"])
-    assert doubt == "parameter lrr: train.py takes no --lrr (did you mean lr?)"
+    (refused,) = told(_script(tmp_path, text), ["lrr"])
+    assert refused == "parameters.lrr: expected an option of train.py; did you mean lr?"
 
 
 def test_the_first_letters_of_an_option_that_must_be_given_are_enough(tmp_path: Path) -> None:
     script = _script(tmp_path, _around('p.add_argument("--learning-rate", required=True)'))
-    assert doubts(script, ["learn"]) == []
+    assert refusals(script, ["learn"]) == []
 
 
 def test_a_study_tells_it_unless_its_command_gives_more(tmp_path: Path) -> None:
     _script(tmp_path, ARGPARSE)
     study = {"program": "train.py", "parameters": {"lrr": {"values": [1, 2]}}}
     (note,) = from_data(study, tmp_path).notes
-    assert note == "parameter lrr: train.py takes no --lrr (did you mean lr?)"
+    assert note == "study: parameters.lrr: expected an option of train.py; did you mean lr?"
     own = {**study, "command": ["${interpreter}", "wrap.py", "${program}", "${args}"]}
     assert from_data(own, tmp_path).notes == ()

@@ -34,6 +34,34 @@ def test_a_file_saved_elsewhere_is_the_same_study(
     assert first.submit_directory == second.submit_directory == str(project)
 
 
+def test_what_the_script_does_not_take_is_refused_unless_one_insists(
+    head: FakeHead, project: Path
+) -> None:
+    script = project / "train.py"
+    takes = "p.add_argument('--lr')\np.add_argument('--data', required=True)\np.parse_args()\n"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{takes}")
+    flags = ["--grid", "lrr=1e-3,5e-4"]
+    wrong = "--grid lrr=1e-3,5e-4: parameters.lrr: expected an option of train.py; did you mean lr?"
+    lacks = "parameters: expected --data, which train.py requires (`--set parameters.data.value="
+    refused = submit(script, *flags)
+    assert refused.exit_code == 2
+    assert f"error: {wrong}\n" in refused.stderr
+    assert lacks in refused.stderr
+    assert refused.stderr.endswith("add --yes\n")
+    assert not head.requests
+    shown = submit(script, *flags, "--dry-run")
+    assert shown.exit_code == 0
+    assert f"note: {wrong}\n" in shown.stderr
+    insisted = submit(script, *flags, "--yes")
+    assert insisted.exit_code == 0
+    assert f"note: {wrong}\n" in insisted.stderr
+    taken = submit(script, "--grid", "lr=1e-3,5e-4", "--set", "parameters.data.value=here")
+    assert taken.exit_code == 0
+    assert "expected" not in taken.stderr
+    script.write_text("import sys\nprint(sys.argv)\n")
+    assert submit(script, *flags).exit_code == 0, "it may take more than its source shows"
+
+
 @pytest.mark.parametrize(
     ("what", "hashed"),
     [
