@@ -290,7 +290,8 @@ SetOption: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key: parameters.epochs.value=5, schedule.policy=asha. Repeatable.",
+        help="Set a parameter, epochs=5, or a key of the study file, schedule.policy=asha."
+        " Repeatable.",
         show_default=False,
     ),
 ]

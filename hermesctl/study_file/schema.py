@@ -99,7 +99,7 @@ _OFTEN = (
 )
 _LISTED_MAX = 16
 # Where a key belongs that stands too high.
-_BELOW = {
+BELOW = {
     key: f"{above}.{key}"
     for above in ("signal", "metric", "resources", "retry", "schedule", "stop", "suspend")
     for key in getattr(StudySpec(), above).DESCRIPTOR.fields_by_name
@@ -231,9 +231,9 @@ class _Builder:
             listed = f"{', '.join(often)} or {len(names) - len(often)} others"
         expected = f"one of the keys {listed}"
         above = path.removesuffix(entry.key)
-        near = nearest(entry.key, names if above else [*names, *_BELOW])
+        near = nearest(entry.key, names if above else [*names, *BELOW])
         if not above and near not in names:
-            near = _BELOW.get(near, "")
+            near = BELOW.get(near, "")
         if not near and above == "schedule.":
             # Which settings a policy takes, only the head knows.
             expected += f" (a policy's settings go beside its name: {_WITH_SETTING})"

@@ -23,11 +23,15 @@ from hermesctl.study_file.load import (
     parse_value,
     unfit,
 )
-from hermesctl.text import printable
-from hermesd.pb.hermes.v1.types_pb2 import Parameter
+from hermesctl.study_file.schema import BELOW
+from hermesctl.text import nearest, printable
+from hermesd.pb.hermes.v1.types_pb2 import Parameter, StudySpec
 
 _GOALS = ("minimize", "maximize")
 # What a study file says of a parameter.
+_KEYS = frozenset(StudySpec.DESCRIPTOR.fields_by_name)
+# How like a key of a study file a word is that is no name of a parameter.
+_A_SLIP = 0.8
 _OF_A_PARAMETER = frozenset(Parameter.DESCRIPTOR.fields_by_name) - {"name"}
 
 
@@ -87,9 +91,27 @@ def with_flags(
     if trials is not None:
         table = with_value(table, ["run_cap"], Scalar(trials, str(trials), Place("--trials")))
     for flag in settings:
-        path, text = _split("--set", flag, "key=value, for example parameters.epochs.value=5")
-        table = with_value(table, keys_on(path, table), _setting(text, f"--set {flag}"))
+        path, text = _split("--set", flag, "key=value, for example epochs=5")
+        node = _setting(text, f"--set {flag}")
+        if _is_parameter(path, table):
+            place = _axis_keys(_below(table, "parameters"), path.split("."))
+            axis = Table((TreeEntry("value", node.place, node),), node.place)
+            table = with_value(table, ["parameters", *place], axis)
+        else:
+            table = with_value(table, keys_on(path, table), node)
     return table
+
+
+def _is_parameter(path: str, table: Table) -> bool:
+    """Whether a `--set` means a parameter by its name: no key of a study file begins so, nor is
+    like it, unless the study has that parameter."""
+    first = path.partition(".")[0]
+    if first in _KEYS:
+        return False
+    axes = _below(table, "parameters")
+    for key in _axis_keys(axes, path.split(".")):
+        axes = _below(axes, key)
+    return axes is not None or not nearest(first, {*_KEYS, *BELOW}, _A_SLIP)
 
 
 def keys_on(path: str, table: Table) -> list[str]:
@@ -136,8 +158,7 @@ def parse_assignments(flags: Sequence[str]) -> Assignments:
     """`--set` flags, sorted: those under `stop` and `parameters`, `run_cap`, and parameters by
     their names.
 
-    Raises UsageError for a flag that has not its form, or names a parameter's value as a study file
-    does.
+    Raises UsageError for a flag that has not its form.
     """
     table = values = Table((), Place("--set"))
     for flag in flags:
@@ -149,7 +170,10 @@ def parse_assignments(flags: Sequence[str]) -> Assignments:
         if section == "parameters":
             # A parameter's own name may have dots.
             name, _, setting = rest.rpartition(".")
-            if not name or setting in ("value", "values"):
+            if name and setting == "value":
+                values = with_value(values, [name], node)
+                continue
+            if not name or setting == "values":
                 expected = "a parameter by its name: --set NAME=VALUE"
                 raise UsageError(f"--set {printable(flag)}: expected {expected}")
             table = with_value(table, ["parameters", name, setting], node)
@@ -168,17 +192,21 @@ def parse_assignments(flags: Sequence[str]) -> Assignments:
 
 
 def named_values(option: str, flags: Sequence[str]) -> Table:
-    """`NAME=VALUE` flags as a table; a name with dots is a name like any other.
+    """`NAME=VALUE` flags as a table, also written `parameters.NAME.value=VALUE` as in a study file.
+    A name with dots is a name like any other.
 
-    Raises UsageError where one names a parameter as a study file does.
+    Raises UsageError for another setting of a parameter.
     """
     table = Table((), Place(option))
     for flag in flags:
-        if flag.startswith("parameters."):
-            raise UsageError(
-                f"{option} {printable(flag)}: expected a parameter by its name: {option} NAME=VALUE"
-            )
         name, text = _split(option, flag, "NAME=VALUE, for example epochs=20")
+        if name.startswith("parameters."):
+            name, _, setting = name.removeprefix("parameters.").rpartition(".")
+            if not name or setting != "value":
+                raise UsageError(
+                    f"{option} {printable(flag)}: expected a parameter by its name: {option}"
+                    " NAME=VALUE"
+                )
         table = with_value(table, [name], _setting(text, f"{option} {flag}"))
     return table
 

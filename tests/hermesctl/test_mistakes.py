@@ -164,7 +164,7 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["logs", "digits/1", "--last", "-5B"], USAGE, "expected a size such as 64KiB"),
         (["study", "extend", "digits"], USAGE, "expected --set KEY=VALUE, for example"),
         (
-            ["study", "extend", "digits", "--set", "parameters.lr.value=1"],
+            ["study", "extend", "digits", "--set", "parameters.lr.values=1"],
             USAGE,
             "expected a parameter by its name: --set NAME=VALUE",
         ),

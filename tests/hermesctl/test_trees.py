@@ -7,7 +7,7 @@ import pytest
 from hermesctl.errors import Place, StudyFileError, UsageError
 from hermesctl.study_file.load import Table, parse
 from hermesctl.study_file.schema import build_spec
-from hermesctl.study_file.trees import tree_of, with_flags
+from hermesctl.study_file.trees import named_values, parse_assignments, tree_of, with_flags
 from hermesctl.study_file.write import study_data
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.study import Submission, draft
@@ -44,6 +44,34 @@ def test_a_setting_of_a_policy_that_was_named_alone_is_that_policys(
 ) -> None:
     spec = changed(text, *settings)
     assert spec.schedule.policy == plugin("hermes", quantum_seconds=3)
+
+
+@pytest.mark.parametrize("text", ["{}", "parameters: {lr: {values: [1, 2]}, epochs: {value: 3}}"])
+@pytest.mark.parametrize("name", ["lr", "epochs", "opt.beta"])
+def test_a_parameter_may_be_set_by_its_name_alone(text: str, name: str) -> None:
+    found = {each.name: each for each in changed(text, f"{name}=5").parameters}
+    assert study_data(pb.StudySpec(parameters=[found[name]]))["parameters"] == {name: {"value": 5}}
+
+
+def test_a_key_of_a_study_file_is_no_parameter_nor_is_a_misspelled_one() -> None:
+    assert changed("{}", "seed=5").seed == 5
+    for wrong in ("shedule.policy=fifo", "polcy=fifo", "max_stepps=5"):
+        with pytest.raises(StudyFileError, match="unknown key"):
+            changed("{}", wrong)
+    named = changed("parameters: {polcy: {values: [1, 2]}}", "polcy=1")
+    assert [each.name for each in named.parameters] == ["polcy"], "the study has it"
+
+
+def test_values_are_set_as_in_a_study_file_too() -> None:
+    (entry,) = named_values("--set", ["parameters.opt.beta.value=0.5"]).entries
+    assert entry.key == "opt.beta"
+    given = parse_assignments(["parameters.epochs.value=20", "parameters.lr.max=0.1"])
+    assert given.values is not None
+    assert [each.key for each in given.values.entries] == ["epochs"]
+    assert given.axes is not None
+    for flag in ("parameters.lr=1", "parameters.lr.max=1"):
+        with pytest.raises(UsageError, match="expected a parameter by its name: --new NAME=VALUE"):
+            named_values("--new", [flag])
 
 
 NESTED = "parameters: {opt: {parameters: {beta: {value: 1}, a.b: {value: 1}}}}"
