@@ -31,7 +31,7 @@ from hermesctl.render.event_lines import print_event
 from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
 from hermesctl.render.node_views import hindrances
 from hermesctl.render.output import Format, emit, json_line, row, write
-from hermesctl.render.tables import cell, leaderboard, ranking_text
+from hermesctl.render.tables import cell, leaderboard, ranking_text, reads_text
 from hermesctl.render.views import (
     explanation_view,
     more_trials,
@@ -338,6 +338,7 @@ def best(
         asked = ranking_text(trials.metric, trials.metric_goal, trials.metric_mode)
         ranked = chosen.best_trial or any(trial.rank for trial in trials)
         words = f"ranked by {asked}" if metric or goal or by else chosen.metric_reason
+        reads = reads_text(chosen)
         emit(
             stdout(),
             output,
@@ -347,6 +348,7 @@ def best(
                 leaderboard(trials, trials.ranked_by, wide, [*trials.objectives][1:], trials.front),
                 *more_trials(chosen, len(trials)),
                 *([cell(words, "dim")] if words else []),
+                *([cell(f"policies read {reads}", "dim")] if reads else []),
                 *([] if ranked else notices_view(chosen.notices)),
             ),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.table import Table
 from rich.text import Text
 
+from hermesctl.invocation import command
 from hermesctl.render.grid import PARAMETERS, Grid
 from hermesctl.sdk.records import (
     Checkpoint,
@@ -116,7 +117,7 @@ def trials_table(trials: Sequence[Trial], metric: str, wide: bool) -> Grid:
     extra = more if wide else ()
     names = varying(trials)
     tagged = ("tags",) if any(trial.tags for trial in trials) else ()
-    headers = (_id_header(trials), "state", "device", ">step", f">{metric}", ">signal")
+    headers = (_id_header(trials), "|state", "device", ">step", f">{metric}", ">signal")
     parameters = [f"={name}" for name in names]
     spared = ("signal", "device", PARAMETERS)
     table = grid(*headers, *parameters, *tagged, *extra, spared=spared, wide=wide)
@@ -162,7 +163,7 @@ def leaderboard(
     extra = ("fidelity", *(("checkpoint",) if wide else ()))
     mark = ("front",) if front else ()
     others = [f">{name}" for name in further]
-    head = (">rank", _id_header(trials), f">{metric}", *others, *mark, ">step", "state")
+    head = (">rank", _id_header(trials), f">{metric}", *others, *mark, ">step", "|state")
     parameters = [f"={name}" for name in names]
     spared = ("fidelity", "overhead", "preempted", "state", PARAMETERS, "step")
     table = grid(*head, *parameters, ">preempted", ">overhead", *extra, spared=spared, wide=wide)
@@ -229,6 +230,21 @@ def ranking_text(metric: str, goal: str, mode: str) -> str:
 def policy_text(policy: str, deciding: str) -> str:
     """What decides, and which policy should if it has failed: `fifo (asha failed)`."""
     return f"{deciding} ({policy} failed)" if deciding else policy or "-"
+
+
+def reads_text(study: Study) -> str:
+    """What policies read, where it is not what ranks, and how to have them read that; else
+    empty. Nothing of a study that is over."""
+    if study.finished or study.signal in ("", study.metric):
+        return ""
+    words = f"{study.signal}{' (the training loss)' * (study.signal == 'loss')}"
+    stop = study.spec.get("stop")
+    has_target = isinstance(stop, Mapping) and "target" in stop
+    if study.metric not in study.reported or has_target:
+        return words
+    goal = " --goal maximize" if study.metric_goal == "maximize" else ""
+    how = command(f"study signal {study.id} {study.metric}{goal}")
+    return f"{words}; {how} has them read {study.metric}"
 
 
 def best_value(study: Study) -> str:

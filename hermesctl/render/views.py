@@ -31,6 +31,7 @@ from hermesctl.render.tables import (
     params_text,
     policy_text,
     ranking_table,
+    reads_text,
     varying,
 )
 from hermesctl.sdk.records import Explanation, Node, Study, StudyDetail, Trial, TrialState
@@ -101,6 +102,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("pool", study.pool),
         ("policy", policy_text(study.policy_label, study.deciding)),
         ("ranked by", " · ".join(filter(None, (study.ranked_by, study.metric_reason)))),
+        ("policies read", reads_text(study)),
         ("best so far", best_text(study, trials)),
         ("devices", _devices_text(trials)),
         ("device time", f"{duration(study.busy_seconds)} training{_shared_text(study)}"),
@@ -108,7 +110,7 @@ def status_view(detail: StudyDetail, said: Mapping[str, str]) -> RenderableType:
         ("ended" if study.finished else "ends", ending_text(detail)),
     ]
     failed = failed_trials(trials, said)
-    parts = [facts_table(facts), *notices_view(study.notices)]
+    parts = [facts_table([fact for fact in facts if fact[1]]), *notices_view(study.notices)]
     return Group(*parts, *([Text(), *failed[:1]] if failed else []))
 
 

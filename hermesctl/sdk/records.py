@@ -416,6 +416,8 @@ class Study:
     #: Which value counts: `last`, `best`, or `smoothed`, the mean of the last tenth; empty if the
     #: head does not say.
     metric_mode: str = ""
+    #: The metric that policies read; empty if the head does not say.
+    signal: str = ""
 
     @property
     def ranked_by(self) -> str:

@@ -133,6 +133,23 @@ async def test_a_metric_that_a_minute_has_not_brought_is_told_with_what_brings_i
     assert (await shown(head)).notices == []
 
 
+@pytest.mark.parametrize(("metric", "is_told"), [("accuracy", True), ("val_accuracy", False)])
+async def test_a_metric_that_the_first_quantum_has_not_brought_is_told_unless_it_may_be_an_epoch_s(
+    head: World, node: Node, metric: str, is_told: bool
+) -> None:
+    named = {"metric": types.Metric(name=metric), "signal": types.Signal(name="loss")}
+    await head.submit(spec(ONE, **named))
+    launch = await node.start()
+    await node.report(launch, 1, [3.0, 2.0], acc=0.5)
+    await node.settle()
+    assert (await shown(head)).notices == [], "its first quantum is not over"
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    await node.say(quantum_ended=node_pb2.QuantumEnded(**run, step=2))
+    await node.settle()
+    told = [f"metric {metric} has not been reported so far; reported: acc, loss"]
+    assert [words[: len(told[0])] for words in (await shown(head)).notices] == told * is_told
+
+
 async def test_a_metric_that_no_epoch_of_any_loop_brings_is_told_at_its_end(
     head: World, node: Node
 ) -> None:
@@ -355,6 +372,23 @@ async def test_a_validation_loss_of_the_very_same_program_is_told_before_it_runs
     assert await foretold(head, other) == []
     assert await foretold(head, script, "loss") == []
     assert await foretold(head, script, "val_loss") == []
+
+
+async def test_that_policies_read_another_metric_than_ranks_is_told_of_a_program_not_seen_before(
+    head: World,
+) -> None:
+    other = "b" * 64
+    told = (
+        "{} ranks the trials; policies read loss, the training loss, where it is reported:"
+        " `--set signal.name={}` has them read {}"
+    )
+    assert await foretold(head, other, metric="acc") == [told.format(*["acc"] * 3)]
+    assert await foretold(head, other, metric="loss") == []
+    assert await foretold(head, other) == [], "nobody knows yet what will rank them"
+    for signal in ("loss", "val_loss"):
+        assert await foretold(head, other, signal, "acc") == [], "it is its author's word"
+    await head.submit(spec(ONE))
+    assert (await shown(head)).signal == "loss"
 
 
 async def foretold(head: World, sha256: str, signal: str = "", metric: str = "") -> list[str]:

@@ -44,6 +44,26 @@ def test_it_is_said_once(digits: FakeHead, words: list[str]) -> None:
     assert flat(hermesctl(*words)).count(f"note: {SILENT}") == 1, "it is as true afterward"
 
 
+@pytest.mark.parametrize("words", [["status", "digits"], ["best", "digits"]])
+def test_what_policies_read_is_said_if_it_is_not_what_ranks_them(
+    digits: FakeHead, words: list[str]
+) -> None:
+    study, ranking = digits.studies["digits"], types.Metric(name="acc", goal=types.GOAL_MAXIMIZE)
+    study.ranking.metric.CopyFrom(ranking)
+    study.signal = "loss"
+    read = "policies read loss (the training loss)"
+    how = "; hermesctl study signal digits acc --goal maximize has them read acc"
+    assert read + how in flat(hermesctl(*words))
+    study.spec.stop.target = 0.1
+    said = flat(hermesctl(*words))
+    assert read in said
+    assert how not in said, "the target is a value of the loss"
+    study.signal = "acc"
+    assert "policies read" not in flat(hermesctl(*words))
+    study.signal, study.finished = "loss", True
+    assert "policies read" not in flat(hermesctl(*words)), "they decide nothing any more"
+
+
 def test_a_leaderboard_without_a_rank_has_it(digits: FakeHead) -> None:
     assert flat(hermesctl("best", "digits")).count(f"note: {SILENT}") == 1
     digits.studies["digits"].best_trial = "digits/1"

@@ -33,6 +33,8 @@ NAMED = 3
 SOON_SECONDS = 60.0
 # What frameworks report at the end of an epoch: the metrics of a whole one are known by then.
 OF_AN_EPOCH = ("epoch_", "val_")
+# In the name of a metric that may come as seldom, whoever reports it.
+SELDOM = ("epoch", "val", "test", "dev")
 # What can be meant by a loss, if no other is reported.
 USUAL_LOSSES = (
     "val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "train_loss",
@@ -112,7 +114,7 @@ def foretold(state: State, study: Study, alike: Sequence[StudyId]) -> Pieces[lis
             trials += [trial for trial in known if trial.phase is Phase.COMPLETED]
     names = yield from all_reported(trials)
     if not names:
-        return []
+        return _apart(study)
     whom = f"{', '.join(alike[:NAMED])}{' …' if len(alike) > NAMED else ''}"
     found = []
     never = f"was never reported by this program ({whom})"
@@ -153,6 +155,21 @@ def _other_metric(study: Study, trials: Sequence[Trial], before: str = "") -> st
     how = f"was reported by this program too ({before})" if before else "is reported too"
     reads = f"policies read {study.signal}, as the study names no signal"
     return f"{reads}; {other} {how}: {_advice(study, other, goal, bool(before))} makes them read it"
+
+
+def _apart(study: Study) -> list[str]:
+    """That the metric which a study names ranks its trials, and policies read another; nothing
+    where it has said what they read, or has no policy. Why they do: decision D39."""
+    ranking = measure(study, ())
+    if not names_its_metric(study) or study.outside or chooses_its_signal(study):
+        return []
+    if ranking.metric == study.signal:
+        return []
+    advice = _advice(study, ranking.metric, ranking.goal, is_to_come=True)
+    return [
+        f"{ranking.metric} ranks the trials; policies read {study.signal}, the training loss, where"
+        f" it is reported: {advice} has them read {ranking.metric}"
+    ]
 
 
 def _advice(study: Study, metric: str, goal: Goal, is_to_come: bool = False) -> str:
@@ -219,7 +236,9 @@ def _silent_metric(
     study: Study, trials: Sequence[Trial], names: Sequence[str], now: Time
 ) -> Pieces[str]:
     """That neither a whole program nor an epoch nor a minute of training has brought what the study
-    ranks, and what has it rank something else; empty otherwise."""
+    ranks, and what has it rank something else; empty otherwise. A first quantum is enough where it
+    has brought other metrics than the signal, and the one that ranks sounds like none of an
+    epoch."""
     wanted = measure(study, names).metric
     if wanted in names or (names and wanted == study.signal):
         return ""
@@ -228,7 +247,9 @@ def _silent_metric(
     over = ended or not (yield from any_of(trials, lambda trial: not trial.phase.final))
     epoch = any(name.startswith(OF_AN_EPOCH) for name in names)
     epoch = epoch or (yield from any_of(trials, lambda trial: bool(trial.passes)))
-    if not (trained or epoch or ended or (over and names)):
+    soon = bool({*names} - {study.signal}) and not any(word in wanted for word in SELDOM)
+    soon = soon and (yield from any_of(trials, lambda trial: trial.explored))
+    if not (trained or epoch or ended or soon or (over and names)):
         return ""
     when = "was never reported" if over else "has not been reported so far"
     others = f"; {_instead(wanted, names)}: {_choice(study, wanted, names)}" if names else ""

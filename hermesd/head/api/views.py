@@ -295,6 +295,7 @@ def study_view(
         program_sha256=study.program_sha256,
         trials_wanted=state.searching.get(study.id, 0),
         notices=notices,
+        signal=study.signal,
         steps=(yield from _sum(trial.step for trial in trials)),
         trained_steps=(yield from _sum(own)),
     )

@@ -168,7 +168,7 @@ class PutBlobResponse(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class Study(_message.Message):
-    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for", "reported", "program_sha256", "notices", "deciding", "steps", "trained_steps", "trials_wanted", "remaining_least_seconds", "remaining_most_seconds")
+    __slots__ = ("id", "spec", "owner", "submitted_unix_seconds", "counts", "best_trial", "best_metric", "busy_seconds", "overhead_seconds", "preemptions", "remaining_seconds", "finished", "finished_unix_seconds", "checkpoint_bytes", "code_sha256", "submit_directory", "paused", "ranking", "pool", "policy", "placement", "waits_for", "reported", "program_sha256", "notices", "deciding", "steps", "trained_steps", "trials_wanted", "remaining_least_seconds", "remaining_most_seconds", "signal")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class Study(_message.Message):
     TRIALS_WANTED_FIELD_NUMBER: _ClassVar[int]
     REMAINING_LEAST_SECONDS_FIELD_NUMBER: _ClassVar[int]
     REMAINING_MOST_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: _types_pb2.StudySpec
     owner: str
@@ -231,7 +232,8 @@ class Study(_message.Message):
     trials_wanted: int
     remaining_least_seconds: float
     remaining_most_seconds: float
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ..., reported: _Optional[_Iterable[str]] = ..., program_sha256: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., deciding: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., steps: _Optional[int] = ..., trained_steps: _Optional[int] = ..., trials_wanted: _Optional[int] = ..., remaining_least_seconds: _Optional[float] = ..., remaining_most_seconds: _Optional[float] = ...) -> None: ...
+    signal: str
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[_types_pb2.StudySpec, _Mapping]] = ..., owner: _Optional[str] = ..., submitted_unix_seconds: _Optional[float] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., best_trial: _Optional[str] = ..., best_metric: _Optional[float] = ..., busy_seconds: _Optional[float] = ..., overhead_seconds: _Optional[float] = ..., preemptions: _Optional[int] = ..., remaining_seconds: _Optional[float] = ..., finished: bool = ..., finished_unix_seconds: _Optional[float] = ..., checkpoint_bytes: _Optional[int] = ..., code_sha256: _Optional[str] = ..., submit_directory: _Optional[str] = ..., paused: bool = ..., ranking: _Optional[_Union[Ranking, _Mapping]] = ..., pool: _Optional[str] = ..., policy: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., placement: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., waits_for: _Optional[str] = ..., reported: _Optional[_Iterable[str]] = ..., program_sha256: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., deciding: _Optional[_Union[_types_pb2.Plugin, _Mapping]] = ..., steps: _Optional[int] = ..., trained_steps: _Optional[int] = ..., trials_wanted: _Optional[int] = ..., remaining_least_seconds: _Optional[float] = ..., remaining_most_seconds: _Optional[float] = ..., signal: _Optional[str] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("metric", "reason")
