@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from hermesctl.commands.options import (
     TrialArgument,
 )
 from hermesctl.commands.running import NounGroup, chosen_study, run, show_change
-from hermesctl.render.loading import loading_lines, step_for_people
+from hermesctl.render.loading import is_loaded, loading_lines, step_for_people
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import checkpoints_table
 from hermesctl.sdk.async_client import AsyncClient
@@ -110,18 +111,26 @@ def download(
         show_change(output, words, fetched)
         if not output.for_people:
             return
-        for file in files:
-            typer.echo(printable(str(file)))
-        there = {str(file.relative_to(folder.absolute())) for file in files}
+        there = {str(file.relative_to(folder.absolute())): file for file in files}
         if step is not None and step < found.step:
             say(f"note: this is the trial at step {step}, and it came to step {found.step}")
         if lines := loading_lines(folder, there):
             say("it loads without Hermes:")
             say("\n".join(f"  {line}" for line in lines), is_code=True)
-        elif found.state is not TrialState.COMPLETED:
+            _list(file for name, file in there.items() if is_loaded(name))
+            say("what Hermes resumes the trial from:")
+            _list(file for name, file in there.items() if not is_loaded(name))
+            return
+        _list(files)
+        if found.state is not TrialState.COMPLETED:
             say(
                 "note: these are what Hermes resumes the trial from; a model that loads without"
                 f" Hermes is written when its program has ended, and {found.id} is {found.state}"
             )
 
     run(body, head=head, waiting="")
+
+
+def _list(files: Iterable[Path]) -> None:
+    for file in files:
+        typer.echo(printable(str(file)))

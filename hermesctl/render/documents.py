@@ -81,13 +81,15 @@ def best_row(trial: Trial) -> dict[str, Data]:
 def best_columns(trial: Trial, board: Leaderboard) -> dict[str, Data]:
     """One row of the leaderboard as CSV: its value stands under the metric's own name, unless
     another column has that name. `mode` says which value that is, as in `best_document`. With
-    several objectives, those follow, and whether it is on their Pareto front."""
+    several objectives, those follow, and whether it is on their Pareto front: under other names,
+    too, where theirs are taken."""
     row = {**best_row(trial), "mode": board.metric_mode}
     name = board.metric if board.metric not in row else "metric"
     found = {(name if key == "metric" else key): value for key, value in row.items()}
     if board.front:
         last = {each.name: each.last for each in trial.metrics}
-        others = [each for each in board.objectives if each not in found]
-        found |= {each: plain(last.get(each)) for each in others}
-        found["front"] = trial.id in board.front
+        for each in board.objectives:
+            if each != board.metric:
+                found[f"metrics.{each}" if each in found else each] = plain(last.get(each))
+        found["pareto_front" if "front" in found else "front"] = trial.id in board.front
     return found

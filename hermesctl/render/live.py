@@ -31,6 +31,7 @@ from hermesctl.render.event_lines import print_event
 from hermesctl.render.failure_views import unexplained
 from hermesctl.render.live_table import SPARK_WIDTH
 from hermesctl.render.node_views import hindrances
+from hermesctl.render.tables import cell
 from hermesctl.render.top_keys import CLICK, Keyboard
 from hermesctl.render.views import (
     LiveView,
@@ -41,10 +42,10 @@ from hermesctl.render.views import (
     top_view,
 )
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.events import EventKind, Plain
+from hermesctl.sdk.events import SWITCHES, Event, EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
 from hermesctl.terminal import asked_to_end, say
-from hermesctl.text import drawn_lines, last_line, one_line
+from hermesctl.text import count, drawn_lines, last_line, one_line
 from hermesctl.waiting import is_live
 
 # Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
@@ -129,7 +130,8 @@ _WHEEL_ON, _WHEEL_OFF = "\x1b[?1007h", "\x1b[?1007l"
 _CLICKS_ON, _CLICKS_OFF = "\x1b[?1000h\x1b[?1006h", "\x1b[?1006l\x1b[?1000l"
 _REFRESH_SECONDS = 1.0
 # Where lines are printed, they are kept: a night of training should fit a log.
-PROGRESS_SECONDS = 60.0
+# Soon at first, then more and more seldom.
+PROGRESS_SECONDS, _PROGRESS_SECONDS_AT_FIRST = 120.0, 10.0
 # What keeps a study waiting is said soon, and once.
 HEED_SECONDS = 5.0
 # A study that is large asks for less of the head's time.
@@ -189,11 +191,13 @@ async def show_top(client: AsyncClient, study: str, console: Console) -> None:
 
 
 async def _print_lines(client: AsyncClient, study: str, console: Console, after: int) -> None:
-    """What `tail` prints, and every now and then how far all of it is."""
+    """What `tail` prints but for the switches, and every now and then how far all of it is."""
 
     async def tell() -> None:
+        pause = _PROGRESS_SECONDS_AT_FIRST
         while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
+            await asyncio.sleep(min(pause, PROGRESS_SECONDS))
+            pause *= 2
             try:
                 line = progress_line(await client.study(study))
             except HermesError:
@@ -201,12 +205,41 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
             console.print(line, soft_wrap=True)
 
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
-    plain = Plain()
+    plain, ends = Plain(), _Ends(console)
     told = await hindrances(client)  # said already, before the first line
     async with _beside(tell()), heeded(client, study, told), aclosing(follow) as events:
         async for event in events:
-            if plain.tells(event):
-                print_event(console, event)
+            if plain.tells(event) and event.kind not in SWITCHES:
+                ends.print(event)
+        ends.close()
+
+
+class _Ends:
+    """Prints events; those that end one trial after another for the same reason as one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last: Event | None = None
+        self._further: list[str] = []
+
+    def print(self, event: Event) -> None:
+        """Print an event, or count it."""
+        last = self._last
+        if last is not None and (event.kind, event.reason) == (last.kind, last.reason):
+            self._further.append(event.trial)
+            return
+        self.close()
+        self._last = event if event.kind in (EventKind.STOPPED, EventKind.CANCELLED) else None
+        print_event(self._console, event)
+
+    def close(self) -> None:
+        """Say how many were counted."""
+        if self._further:
+            assert self._last is not None
+            more = f"… and {count(len(self._further), 'trial')} more {self._last.kind}"
+            to = f", the last {self._further[-1]}" if len(self._further) > 1 else ""
+            self._console.print(cell(f"{'':>17}{more} for the same reason{to}", "dim"))
+        self._further = []
 
 
 def heeded(

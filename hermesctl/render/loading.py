@@ -52,6 +52,14 @@ def loading_lines(folder: Path, names: Collection[str]) -> list[str]:
     return lines
 
 
+def is_loaded(name: str) -> bool:
+    """Whether a file is one of those that `loading_lines` are for."""
+    first = name.partition("/")[0]
+    return first in (KERAS, LIGHTNING, PRETRAINED) or (
+        first.endswith(".pt") or first.startswith(f"{TENSORFLOW}.")
+    )
+
+
 def step_for_people(folder: Path) -> int | None:
     """The step of the files that are meant to be loaded by themselves, which may be a later one
     than that of the checkpoint; None if the folder doesn't say."""

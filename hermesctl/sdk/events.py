@@ -59,6 +59,15 @@ class EventKind(StrEnum):
 # Each quantum makes some of these, whatever comes of it: people ask for them.
 ROUTINE = frozenset({EventKind.QUANTUM_ENDED, EventKind.RENEWED, EventKind.CHECKPOINTED})
 
+# What happens whenever a device goes from one trial to another: who only waits for results sees how
+# far the study is instead.
+SWITCHES = frozenset(
+    {
+        *(EventKind.LAUNCHED, EventKind.STARTED, EventKind.SUSPEND_ASKED, EventKind.SUSPENDED),
+        *(EventKind.MILESTONE_PASSED, EventKind.RENEWED),
+    }
+)
+
 
 class Plain:
     """Which events people are told unasked: none that is routine, but the renewal that a trial

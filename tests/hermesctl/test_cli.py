@@ -286,9 +286,9 @@ def test_a_name_that_can_be_no_id_is_said_to_be_another(head: FakeHead, project:
 
 
 def test_follow_without_a_terminal_prints_lines_then_the_end(head: FakeHead, project: Path) -> None:
-    started, finished = pb.PUBLIC_EVENT_KIND_STARTED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
+    completed, finished = pb.PUBLIC_EVENT_KIND_COMPLETED, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED
     head.events = [event(1, pb.PUBLIC_EVENT_KIND_NODE_JOINED, device="long-before")]
-    head.then = [event(2, started, trial="digits/1", device="cpu/0"), event(3, finished)]
+    head.then = [event(2, completed, trial="digits/1", step=9), event(3, finished)]
     head.submitted = {"finished": True, "preemptions": 7, "busy_seconds": 99.0}
     head.submitted["overhead_seconds"] = 1.0
     result = hermesctl("submit", str(project / "study.yaml"), "--follow")
@@ -311,9 +311,14 @@ def test_follow_without_a_terminal_says_now_and_then_how_far_it_is(
         event(2, pb.PUBLIC_EVENT_KIND_QUANTUM_ENDED, trial="digits/1"),
         event(3, pb.PUBLIC_EVENT_KIND_CHECKPOINTED, trial="digits/1"),
         event(4, pb.PUBLIC_EVENT_KIND_MILESTONE_PASSED, trial="digits/1"),
+        event(5, pb.PUBLIC_EVENT_KIND_SUSPEND_ASKED, trial="digits/1"),
+        event(6, pb.PUBLIC_EVENT_KIND_SUSPENDED, trial="digits/1"),
+        event(7, pb.PUBLIC_EVENT_KIND_LAUNCHED, trial="digits/2"),
+        event(8, pb.PUBLIC_EVENT_KIND_STARTED, trial="digits/2"),
+        event(9, pb.PUBLIC_EVENT_KIND_COMPLETED, trial="digits/2"),
     ]
     head.asked_before = 4
-    head.at_last = [event(5, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
+    head.at_last = [event(10, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
     result = hermesctl("submit", str(project / "study.yaml"), "--follow")
     assert result.exit_code == 0
     (far, *_) = [line for line in result.stdout.splitlines() if "progress  " in line]
@@ -322,7 +327,24 @@ def test_follow_without_a_terminal_says_now_and_then_how_far_it_is(
         *("seen", "yet", "·", "ends", "-"),
     ]
     numbers = [line.split()[0] for line in result.stdout.splitlines() if "22:13" in line]
-    assert numbers == ["4", "5"]
+    assert numbers == ["9", "10"], "how devices are shared is for `tail`"
+
+
+def test_trials_that_end_together_for_one_reason_are_one_line(
+    head: FakeHead, project: Path
+) -> None:
+    stopped = pb.PUBLIC_EVENT_KIND_STOPPED
+    head.then = [event(4, stopped, trial=f"digits/{n}", reason="all alike") for n in (4, 5, 6)]
+    head.then += [event(5, stopped, trial="digits/7", reason="too long")]
+    head.then += [event(6, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED)]
+    head.submitted = {"finished": True}
+    said = hermesctl("submit", str(project / "study.yaml"), "--follow").stdout
+    assert said.count("all alike") == said.count("too long") == 1
+    assert (
+        "\n                 … and 2 trials more stopped for the same reason, the last digits/6\n"
+        in said
+    )
+    assert "digits/5" not in said
 
 
 def test_waiting_tells_whether_trials_failed(head: FakeHead, project: Path) -> None:
@@ -445,12 +467,13 @@ def test_every_form_of_every_result(head: FakeHead, args: list[str], form: str) 
 
 def test_the_leaderboard_of_several_objectives_tells_the_front_as_csv() -> None:
     values = {1: (0.5, 9.0), 2: (0.25, 12.0)}
-    trials = [
-        record(Trial, trial(n, metric=loss, rank=n, metrics=[
+    one, two = [
+        trial(n, metric=loss, rank=n, metrics=[
             pb.MetricValue(name="val_loss", last=loss), pb.MetricValue(name="ms", last=ms),
-        ]))
+        ])
         for n, (loss, ms) in values.items()
     ]  # fmt: skip
+    trials = [record(Trial, each) for each in (one, two)]
     goals = {"val_loss": "minimize", "ms": "minimize"}
     board = Leaderboard(trials, "val_loss", "minimize", "last", goals, ["digits/1"])
     rows = [best_columns(each, board) for each in board]
@@ -458,6 +481,17 @@ def test_the_leaderboard_of_several_objectives_tells_the_front_as_csv() -> None:
         (0.5, 9.0, True),
         (0.25, 12.0, False),
     ]
+    goals = {"val_loss": "minimize", "front": "minimize", "step": "minimize"}
+    for values in (each.metrics for each in (one, two)):
+        del values[1:]
+        values.add(name="front", last=7.0)
+        values.add(name="step", last=8.0)
+    named = [record(Trial, each) for each in (one, two)]
+    row = best_columns(
+        named[0], Leaderboard(named, "val_loss", "minimize", "last", goals, ["digits/1"])
+    )
+    assert (row["front"], row["pareto_front"]) == (7.0, True)
+    assert (row["step"], row["metrics.step"]) == (0, 8.0)
     alone = best_columns(trials[0], Leaderboard(trials, "val_loss", "minimize", "last"))
     assert "front" not in alone
     assert "ms" not in alone
@@ -904,7 +938,7 @@ def test_checkpoints_are_listed_and_fetched(
     head.add_study("digits", trial(1, checkpoint=saved, step=100), trial(2))
     model = pb.DownloadCheckpointResponse(name="model.keras", data=b"x" * 2048)
     manifest = pb.DownloadCheckpointResponse(name="manifest.json", data=b'{"step": 40}')
-    head.checkpoint = [model, manifest]
+    head.checkpoint = [manifest, model]
     listed = hermesctl("checkpoint", "ls").stdout.splitlines()
     assert [line.split() for line in listed[1:]] == [["digits/1", "c1", "40", "2.0", "KiB", "box"]]
     monkeypatch.chdir(tmp_path)
@@ -915,6 +949,7 @@ def test_checkpoints_are_listed_and_fetched(
     written = [str(tmp_path / "digits-1" / name) for name in ("model.keras", "manifest.json")]
     assert fetched.stdout.splitlines() == written
     assert "it loads without Hermes:\n  import keras\n" in fetched.stderr
+    assert "what Hermes resumes the trial from:\n" in fetched.stderr
     assert "  model = keras.models.load_model('digits-1/model.keras')" in fetched.stderr
     refused = hermesctl("checkpoint", "download", "digits/1")
     assert refused.exit_code == ExitCode.USAGE
