@@ -173,14 +173,13 @@ class NounGroup(TyperGroup):
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask; leave without having done anything unless the answer is yes.
-
-    Raises UsageError where nobody can be asked.
-    """
+    """Ask; leave without having done anything unless the answer is yes, which nobody can give
+    without a terminal."""
     if yes:
         return
     if not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError(f"{question} Nobody is here to ask; add --yes to do it")
+        say(f"{question} There is no terminal to ask on, so nothing was done; add --yes to do it")
+        raise typer.Exit(ExitCode.USAGE)
     make_room()
     # The loop that may be running would wait for the answer before it heeds Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

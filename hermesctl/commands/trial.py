@@ -41,7 +41,7 @@ from hermesctl.render.tables import (
     varying,
 )
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import MetricValue, Trial, TrialDetail
+from hermesctl.sdk.records import MetricValue, Trial, TrialDetail, TrialState
 from hermesctl.study_file.load import INT32_MAX
 from hermesctl.study_file.trees import named_values
 from hermesctl.terminal import say, stdout
@@ -64,6 +64,9 @@ _PLOT_WIDTH_MAX = 100
 _USAGE_WIDTH = 40
 _OUTPUT_LINES_SHOWN = 15
 _MOST_ANCESTORS = 100
+# What is told first of a trial that failed, and what is of no use to it.
+_OF_A_FAILURE = ("trial", "state", "it said", "parameters", "step")
+_OF_ONE_TO_RESUME = ("fidelity", "kept", "left")
 # What the head keeps of them, beside the metrics.
 _CPU_USE, _DEVICE_USE = "hermes/cpu_use", "hermes/device_use"
 
@@ -127,6 +130,9 @@ def show(
             else [(), ()]
         )
         signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
+        wanted = ""
+        if output.for_people and detail.trial.metric is None and detail.trial.metrics:
+            wanted = (await client.best(detail.trial.study, 1)).metric
         family = await _family(client, detail.trial) if output.for_people else []
         rows = [row(detail.trial)]
         emit(
@@ -134,7 +140,7 @@ def show(
             output,
             document,
             rows,
-            lambda _: trial_view(detail, *uses, signal=signal, family=family),
+            lambda _: trial_view(detail, *uses, signal=signal, wanted=wanted, family=family),
         )
 
     run(body, head=head)
@@ -427,15 +433,16 @@ def trial_view(
     device_use: Sequence[float] = (),
     *,
     signal: str = "loss",
+    wanted: str = "",
     family: Sequence[Trial] = (),
 ) -> RenderableType:
     """Everything about one trial, with its use of CPU and device over time.
 
-    `signal` is the name of what policies read. `family` are the trial and those that it goes back
-    to, the first of them first.
+    `signal` is the name of what policies read, `wanted` of what ranks the trials, if it has not
+    reported that. `family` are the trial and those that it goes back to, the first of them first.
     """
     trial = detail.trial
-    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal, detail.pids)
+    facts = _facts(trial, sparkline(cpu_use, _USAGE_WIDTH), signal, wanted, detail.pids)
     if len(family) > 1:
         facts.append(("lineage", _lineage(family)))
     if device_use:
@@ -446,14 +453,19 @@ def trial_view(
     if only_exited(trial):
         facts.insert(2, ("it said", last_line(detail.output_tail) or "-"))
     known = [(name, words) for name, words in facts if words != "-"]
-    parts: list[RenderableType] = [facts_table(known)]
+    parts: list[RenderableType] = []
     if trial.failures:
         parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
         lines = untold(drawn_lines(detail.output_tail), trial.failures)
         parts += [Text(), _last_output_heading(trial.id, len(lines))]
         parts += [cell(f"  {line}") for line in lines[-_OUTPUT_LINES_SHOWN:]]
-    return Group(*parts)
+    if trial.state is not TrialState.FAILED:
+        return Group(facts_table(known), *parts)
+    # What failed, why, and what it said before it is told how it was.
+    first = [fact for fact in known if fact[0] in _OF_A_FAILURE]
+    rest = [fact for fact in known if fact[0] not in (*_OF_A_FAILURE, *_OF_ONE_TO_RESUME)]
+    return Group(facts_table(first), *parts, Text(), facts_table(rest))
 
 
 def _last_output_heading(trial: str, lines: int) -> Text:
@@ -464,11 +476,13 @@ def _last_output_heading(trial: str, lines: int) -> Text:
 
 
 def _facts(
-    trial: Trial, cpu_over_time: str, signal: str, pids: Sequence[int]
+    trial: Trial, cpu_over_time: str, signal: str, wanted: str, pids: Sequence[int]
 ) -> list[tuple[str, str]]:
     metrics = ", ".join(map(_metric_text, trial.metrics))
     # Only of the metric that ranks it is known which value is best.
-    ranking = next((m.name for m in trial.metrics if m.best is not None), "metric")
+    ranking = next((m.name for m in trial.metrics if m.best is not None), wanted or "metric")
+    so_far = "" if trial.state.final else " so far"
+    unseen = f"not reported{so_far}; it ranks the trials" if wanted else "no metric seen"
     state = state_cell(trial).plain
     kept = f"{trial.kept_tier} on {trial.kept_node}" if trial.kept_tier else "-"
     fidelity = trial.fidelity or "not known yet"
@@ -487,7 +501,7 @@ def _facts(
         ("parameters", params_text(trial.params)),
         ("step", step_text(trial)),
         ("signal", _signal_text(trial, signal)),
-        (ranking, number(trial.metric) if trial.metric is not None else "no metric seen"),
+        (ranking, number(trial.metric) if trial.metric is not None else unseen),
         ("metrics", metrics or "-"),
         ("rank", str(trial.rank or "-")),
         ("device", trial.device or "-"),

@@ -27,6 +27,8 @@ _PARAMETERS_KEPT = 2
 _GAP = 2
 # How short a header or a text may become, and a text before another column goes.
 _SHORTEST, _SHORT = 8, 24
+# A header that needs as much may be cut.
+_NAME = 13
 # Where a header may be broken, and into how many lines.
 _WORD = re.compile(r"[_. -]*[^_. -]*")
 _HEADER_LINES = 2
@@ -60,7 +62,13 @@ class Column:
     @cached_property
     def enough(self) -> int:
         """How wide it should be before another column goes."""
-        return self._narrowed(_SHORT)
+        return max(self._narrowed(_SHORT), self.named)
+
+    @cached_property
+    def named(self) -> int:
+        """How narrow it can be with a header that is broken at most, unless that is very long."""
+        fitting = (width for width in range(_SHORTEST, _NAME) if _broken(self.header, width))
+        return max(self.least, min(cell_len(self.header), next(fitting, _SHORTEST)))
 
     def _narrowed(self, cells: int) -> int:
         if self.whole:
@@ -115,7 +123,9 @@ class Grid:
         if _width(least) > room and not self._silently:
             yield from _line_by_line(self._columns)
             return
-        yield _table(columns, _widths(columns, least, room))
+        # The beginning of a name may be another one's.
+        named = [max(c.named, narrow) for c, narrow in zip(columns, least, strict=True)]
+        yield _table(columns, _widths(columns, named if _width(named) <= room else least, room))
         if left_out and not self._silently:
             words = f"left out: {', '.join(left_out)}; a wider terminal has them, or -o json"
             yield Text(words, style="dim")
@@ -196,15 +206,21 @@ def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
 def _short_header(name: str, width: int) -> str:
     """The name in lines, where its words are no longer than the column. Else it is cut: of
     `optimizer.learning_rate` and the like the end tells more; rich cuts the others."""
+    if lines := _broken(name, width):
+        return "\n".join(lines)
+    over = cell_len(name) - width
+    return f"…{name[over + 1 :]}" if over > 0 and "." in name else name
+
+
+def _broken(name: str, width: int) -> list[str]:
+    """The name in lines, each of one word or more; none where they don't fit."""
     lines = [""]
     for word in _WORD.findall(name):
         if cell_len(lines[-1] + word) > width:
             lines.append("")
         lines[-1] += word
-    if len(lines) <= _HEADER_LINES and all(0 < cell_len(line) <= width for line in lines):
-        return "\n".join(lines)
-    over = cell_len(name) - width
-    return f"…{name[over + 1 :]}" if over > 0 and "." in name else name
+    fits = len(lines) <= _HEADER_LINES and all(0 < cell_len(line) <= width for line in lines)
+    return lines if fits else []
 
 
 def _shortened(text: Text, width: int) -> Text:

@@ -33,7 +33,7 @@ SPARK_WIDTH = 16
 # As much of the parameters goes before what else there is of a trial, and less is of no use.
 _PARAMETERS_WIDTH, _PARAMETERS_WIDTH_MIN = 34, 20
 _METRIC_NAME_LENGTH = 20
-_NAME_LENGTHS = (12, 8, 6, 4, 3)
+_NAME_LENGTHS, _INITIALS = (12, 8, 6), (4, 3, 2)
 _GAP = 2
 
 
@@ -151,8 +151,8 @@ def live_trials(
         else:
             columns.pop(header, None)
     if for_them:
-        shorter = _parameters(shown, names, for_them + left)
-        columns["parameters"] = [cell(words, "dim") for words in shorter]
+        header, shorter = _parameters(shown, names, for_them + left)
+        columns[header] = [cell(words, "dim") for words in shorter]
     headers = (name if name.startswith(">") else f"|{name}" for name in columns)
     table = grid(*headers, silently=True)
     for at, cells in enumerate(zip(*columns.values(), strict=True), first):
@@ -165,18 +165,28 @@ def live_trials(
     return Group(table, *more)
 
 
-def _parameters(trials: Sequence[Trial], names: Sequence[str], room: int) -> list[str]:
-    """What tells the trials apart, in so many columns: long names are cut before any value is."""
-    written: list[str] = []
-    for length in (max(map(len, names), default=0), *_NAME_LENGTHS):
-        short = {name: cut(name, length) for name in names}
+def _parameters(trials: Sequence[Trial], names: Sequence[str], room: int) -> tuple[str, list[str]]:
+    """What tells the trials apart, in so many columns, with its header: long names are cut, and
+    stand in that at last, before any value is cut."""
+    header, written = "parameters", list[str]()
+    whole = {name: name for name in names}
+    cuts = [{name: cut(name, length) for name in names} for length in _NAME_LENGTHS]
+    initials = [{name: name[:length] for name in names} for length in _INITIALS]
+    for short in (whole, *cuts, *(each for each in initials if len({*each.values()}) == len(each))):
         written = [
             " ".join(f"{short[name]}={param_text(trial, name)}" for name in names)
             for trial in trials
         ]
         if max(map(len, written), default=0) <= room:
             break
-    return [cut(words, room) for words in written]
+    else:
+        values = [[param_text(trial, name) for name in names] for trial in trials]
+        widths = [max(map(len, column)) for column in zip(*values, strict=True)]
+        header, *written = [
+            " ".join(word[:width].ljust(width) for word, width in zip(line, widths, strict=True))
+            for line in (names, *values)
+        ]
+    return cut(header, room), [cut(words, room) for words in written]
 
 
 def _picture(trail: Sequence[float]) -> Text:

@@ -81,10 +81,7 @@ def devices_table(devices: Sequence[Device], *, live: bool = False) -> Grid:
         ],
         "reserved for": [cell(device.reserved_for or "-") for device in devices],
         ">use": [cell(percent(device.usage.utilization)) for device in devices],
-        ">memory": [
-            cell(f"{size(device.usage.memory_bytes)} of {size(device.memory_bytes)}")
-            for device in devices
-        ],
+        ">memory": [cell(f"{_used(device)} of {size(device.memory_bytes)}") for device in devices],
         "health": [health_cell(device) for device in devices],
     }
     if any(device.comparisons for device in devices):
@@ -97,6 +94,12 @@ def devices_table(devices: Sequence[Device], *, live: bool = False) -> Grid:
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*cells)
     return table
+
+
+def _used(device: Device) -> str:
+    """The memory in use; a dash where nobody has measured it yet: no program uses none."""
+    used = device.usage.memory_bytes
+    return size(used) if used or not device.trial else "-"
 
 
 def health_cell(device: Device) -> Text:

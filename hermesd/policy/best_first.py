@@ -190,7 +190,9 @@ class BestFirst:
     def words(self, trial: Trial) -> str:
         kind, value = self.score(trial)
         if kind == UNPROBED:
-            return "no loss seen yet" if trial.explored and not trial.curve else "not probed yet"
+            if trial.explored and not trial.curve:
+                return "no loss seen yet"
+            return "its probe goes on" if trial.step else "not probed yet"
         if math.isinf(value):
             return "no loss seen yet"
         shown = told(trial, value)

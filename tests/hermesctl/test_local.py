@@ -215,8 +215,8 @@ def test_a_stop_that_loses_steps_says_so_and_asks(head: FakeHead, state: Path) -
     assert result.exit_code == ExitCode.USAGE
     assert result.stderr.replace("\n", " ") == (
         "no checkpoint can be taken of digits/1 (40 steps): after a stop it starts over (no"
-        " boundaries seen) error: Stop your head and node? Nobody is here to ask; add --yes to"
-        " do it "
+        " boundaries seen) Stop your head and node? There is no terminal to ask on, so nothing was"
+        " done; add --yes to do it "
     )
 
 
