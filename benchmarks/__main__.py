@@ -31,6 +31,7 @@ QUICK = {
     "searchers": ["--seeds", "2", "--trials", "24"],
     "slowdown": ["--pairs", "2"],
     "stage_tree": ["--devices", "20"],
+    "starts": ["--rounds", "1"],
     "switches": ["--park", "20", "--checkpoint", "2"],
     "trace": ["--jobs", "1000"],
 }

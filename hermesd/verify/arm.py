@@ -24,6 +24,7 @@ from hermesd.node.machine import processes
 from hermesd.node.machine.environment import names_temporary, program_environment
 from hermesd.node.runner import cleanup, host_link
 from hermesd.node.runner.host_link import HostLink
+from hermesd.node.runner.imports_ahead import imports_ahead
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -214,7 +215,7 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     environment = program_environment(bench.environ, work, bench.gpus, (), folder.path)
     folder.write_spec(_spec(bench, environment))
     (folder.path / "forms.json").write_text(json.dumps(_COSTLY_IMAGES))
-    preload = code.framework_of(folder.work)
+    preload = imports_ahead(folder.work)
     try:
         link = await host_link.start(
             folder, program.python, preload, environment, bench.shim, bench.zygotes,

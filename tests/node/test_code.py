@@ -11,6 +11,7 @@ import pytest
 
 from hermesctl.study_file import snapshot
 from hermesd.node import deep_trees
+from hermesd.node.runner.imports_ahead import imports_ahead
 from hermesd.node.storage import code
 from tests.deep_trees import TOO_DEEP, dig
 
@@ -116,7 +117,7 @@ async def test_the_deepest_tree_that_is_taken_can_be_worked_with(tmp_path: Path)
     deepest = tarfile.TarInfo("d/" * code.DEPTH_MAX + "train.py")
     unpacked = await fetch(archive(deepest, content=b"import keras"), tmp_path / "code")
     code.working_copy(unpacked, tmp_path / "work", "/", ())
-    assert code.framework_of(tmp_path / "work") == "keras"
+    assert imports_ahead(tmp_path / "work") == "keras"
 
 
 async def test_a_deeper_tree_is_refused_for_good(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ async def test_what_a_program_has_dug_is_looked_through_and_replaced(tmp_path: P
     work = tmp_path / "work"
     dig(work, TOO_DEEP)
     (work / "train.py").write_text("import torch")
-    assert code.framework_of(work) == "torch"
+    assert imports_ahead(work) == "torch"
     code.working_copy(None, work, "/", ())
     assert list(work.iterdir()) == []
 
@@ -195,24 +196,3 @@ def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(code.CodeError, match="'images'"):
         code.working_copy(None, tmp_path / "one", str(tmp_path), ("images",))
     assert not (tmp_path / "one").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "framework"),
-    [
-        ("import numpy", None),
-        ("import tensorflow as tf", "tensorflow"),
-        ("from tensorflow import keras", "keras"),
-        ("import torch.nn as nn", "torch"),
-        ("from lightning.pytorch import Trainer", "torch"),
-        ("from transformers import Trainer", "torch"),
-        ("lightning and transformers", None),
-        ("my_kerastic = 1", None),
-    ],
-)
-def test_the_framework_is_read_off_the_text(
-    tmp_path: Path, text: str, framework: str | None
-) -> None:
-    (tmp_path / "pkg").mkdir()
-    (tmp_path / "pkg" / "model.py").write_text(text)
-    assert code.framework_of(tmp_path) == framework

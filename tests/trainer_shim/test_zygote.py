@@ -38,6 +38,7 @@ SHIM = str(ROOT)
         ({"KERAS_BACKEND": "jax"}, {}, "KERAS_BACKEND"),
         ({}, {"TORCH_CUDNN_V8_API_DISABLED": "1"}, "TORCH_CUDNN_V8_API_DISABLED"),
         ({}, {"PYTHONPATH": "/lib"}, "PYTHONPATH"),
+        ({}, {"HF_HOME": "/models"}, "HF_HOME"),
         ({"PYTHONHASHSEED": "1"}, {}, "PYTHONHASHSEED"),
         ({"LD_LIBRARY_PATH": "/one"}, {"LD_LIBRARY_PATH": "/other"}, "LD_LIBRARY_PATH"),
         ({"HERMES_CPU_CORES": "0,1"}, {"HERMES_CPU_CORES": "2,3"}, None),
@@ -208,6 +209,36 @@ json.dump([seen, context.context()._context_handle is None], open("seen", "w"))
     zygote.close()
     said = [event for event in plain.events if event["kind"] == "fidelity"]
     assert [each["framework"] for each in said][-1:] == ["none"]
+
+
+LIBRARY = """
+import os
+os.environ.update(PL_ONE="by the library", PL_TWO="by the library")
+def __getattr__(name):
+    if name in ("Lazy", "__path__"):
+        raise AttributeError(name)
+    os.environ["PL_LAZY"] = name
+    return name
+"""
+SEES = """
+import os, sys
+print("library" in sys.modules, *(os.environ.get(f"PL_{name}") for name in ("ONE", "TWO", "LAZY")))
+"""
+
+
+def test_a_zygote_imports_libraries_ahead_with_what_they_set(
+    make_trial: MakeTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "library.py").write_text(LIBRARY)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PL_TWO", "by the study")
+    zygote = Zygote(tmp_path / "z.sock", "no_such_library,library,library.Trainer,library.Lazy")
+    env = environment(PYTHONPATH=str(tmp_path), PL_TWO="by the study")
+    trial = make_trial(SEES, argv=[sys.executable, "train.py"], env=env).launch(zygote)
+    trial.start()
+    trial.until("completed")
+    zygote.close()
+    assert trial.output == "True by the library by the study Trainer\n"
 
 
 THREADS = """

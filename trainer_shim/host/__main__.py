@@ -338,7 +338,7 @@ def main(argv: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", "trainer_shim.host", *argv], environment)
     launch = serve_trial(argv[0])
     if launch is not None:
-        run_program(launch)
+        run_program(launch, {})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 import types
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from trainer_shim import child_interpreters, current_agent, signals
@@ -32,9 +33,12 @@ from trainer_shim.trainee import Trainee
 _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def run_program(launch: ProgramLaunch) -> None:
-    """Run the trial's program; returns or exits as the program does."""
+def run_program(launch: ProgramLaunch, libraries_set: Mapping[str, str]) -> None:
+    """Run the trial's program; returns or exits as the program does. Libraries that are imported
+    already have set these variables; the program may have others of these names."""
     _take_environment(launch)
+    for name, value in libraries_set.items():
+        os.environ.setdefault(name, value)
     take_cores(launch.cores or launch.spec.cores)
     python = python_arguments(launch.spec.argv, os.environ.get("PATH"))
     if python is None:

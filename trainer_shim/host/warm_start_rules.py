@@ -23,6 +23,11 @@ FRAMEWORK = (
     *("TF_", "KERAS_", "XLA_", "JAX_", "TORCH", "PYTORCH_", "NCCL_"),
     *("CUDA_", "NVIDIA_", "OMP_", "MKL_"),
 )
+# Read when some other libraries are imported. A program that sets one gets no zygote with these.
+LIBRARIES = (
+    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "USE_T", "XDG_"),
+    *("PL_", "LIGHTNING_", "SCIPY_", "SKLEARN_", "KMP_"),
+)
 # They say which lines a framework logs, and nothing of what it computes.
 _LOG_LEVELS = ("TF_CPP_",)
 # They set variables from a file.

@@ -6,7 +6,7 @@ libraries count them when they are loaded, and does not keep its forks there. It
 daemon and ends with its connection; the hosts that it forked are in sessions of their own, are
 adopted by init, and live on.
 
-`python -m trainer_shim.host.zygote <socket> [--preload tensorflow|keras|torch]`
+`python -m trainer_shim.host.zygote <socket> [--preload torch,sklearn.datasets.load_digits]`
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from trainer_shim import signals
 from trainer_shim.channel.frames import Message, receive, send
 from trainer_shim.host.__main__ import serve_trial
 from trainer_shim.host.launch import python_arguments, run_program, take_cores
-from trainer_shim.host.warm_start_rules import FRAMEWORK, cold_program
+from trainer_shim.host.warm_start_rules import FRAMEWORK, LIBRARIES, cold_program
 from trainer_shim.spec import CORES, Spec, named_cores
 
 _STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
-# Read when an interpreter starts.
-_INTERPRETER = ("LD_", "PYTHON")
+# Read when an interpreter starts, or imports something.
+_AT_IMPORT = (*FRAMEWORK, *LIBRARIES, "LD_", "PYTHON")
 # These say only how output is written, and that no compiled file is.
 _HARMLESS = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
-# What a framework imports at its first use, for seconds.
-_LATER = {"torch": ("torch._dynamo",)}
+# What each framework imports at its first use, for seconds.
+_FRAMEWORKS = {"keras": (), "tensorflow": (), "torch": ("torch._dynamo",)}
 _TERRAFORM = ("TF_CLI_", "TF_DATA_DIR", "TF_PLUGIN_", "TF_VAR_", "TF_WORKSPACE")
 
 
@@ -39,7 +39,7 @@ def unfit(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
     """Why an interpreter started in the environment `ours` cannot become a program whose own is
     `theirs`; None when it can."""
     for name in sorted(ours.keys() | theirs.keys()):
-        if not name.startswith((*FRAMEWORK, *_INTERPRETER)) or name.startswith(_TERRAFORM):
+        if not name.startswith(_AT_IMPORT) or name.startswith(_TERRAFORM):
             continue
         if name not in _HARMLESS and _meant(name, ours) != _meant(name, theirs):
             return f"the environment differs in {name}"
@@ -129,23 +129,36 @@ def _serve(path: str) -> str | None:
         send(control, answer)
 
 
+def _import(name: str) -> None:
+    """Import a module, or the one that has what is called so."""
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # whatever a library raises, the program meets it, too
+        module, _, attribute = name.rpartition(".")
+        loaded = sys.modules.get(module)
+        if loaded is None or getattr(loaded, attribute, None) is None:
+            print(f"zygote: {name} cannot be imported here: {error}", file=sys.stderr)
+
+
 def main(argv: list[str]) -> None:
     """Import what is asked for, then fork hosts on request."""
     signals.heed()
+    libraries_set: dict[str, str] = {}
     if "PYTHONHASHSEED" not in os.environ:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "trainer_shim.host.zygote", *argv]
         os.execve(sys.executable, command, environment)
     if "--preload" in argv:
-        name = argv[argv.index("--preload") + 1]
+        names = argv[argv.index("--preload") + 1].split(",")
         usable = os.sched_getaffinity(0)
         take_cores(named_cores(os.environ))
         gc.disable()  # what imports make stays; to look for garbage in it takes a sixth of the time
-        for module in (name, *_LATER.get(name, ())):
-            try:
-                importlib.import_module(module)
-            except ImportError:
-                print(f"zygote: {module} cannot be imported here", file=sys.stderr)
+        for name in names:
+            before = dict(os.environ)
+            for module in (name, *_FRAMEWORKS.get(name, ())):
+                _import(module)
+            if name not in _FRAMEWORKS:
+                libraries_set |= {k: v for k, v in os.environ.items() if before.get(k) != v}
         gc.enable()
         os.sched_setaffinity(0, usable)
     gc.freeze()  # a collection in a child would write to, and so copy, every imported page
@@ -154,7 +167,7 @@ def main(argv: list[str]) -> None:
         return
     launch = serve_trial(spec_path)
     if launch is not None:
-        run_program(launch)
+        run_program(launch, libraries_set)
 
 
 if __name__ == "__main__":

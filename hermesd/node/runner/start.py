@@ -30,6 +30,7 @@ from hermesd.node.reasons import Foreseen
 from hermesd.node.runner import host_link
 from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
+from hermesd.node.runner.imports_ahead import imports_ahead
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.fetching import NotFetched
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -114,12 +115,12 @@ def prepare(
             code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
         # In a world that others are in, too, the numbers of an image's processes may be taken.
         is_image = restore is not None and checkpoints.is_image(restore)
-        framework = None if is_image else code.framework_of(folder.work)
+        preload = None if is_image else imports_ahead(folder.work)
     device = context.rack.environment(assignment.launch.devices)
     cores = cores_of(context, assignment)
     env = program_environment(context.environ, assignment.work, device, cores, folder.path, account)
     folder.write_spec(_spec(context, folder, assignment, env))
-    return Ready(restore, env, framework)
+    return Ready(restore, env, preload)
 
 
 def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:

@@ -17,13 +17,11 @@ import stat
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from hermesd.core.trial import CODE
 from hermesd.node import deep_trees
-from hermesd.node.machine import accounts
 from hermesd.node.reasons import Foreseen
 
 # What the packer of a client allows, in bytes and in files.
@@ -38,16 +36,6 @@ _ENTRY_BYTES = 4096
 ARCHIVE_BYTES_MAX = SIZE_BYTES_MAX + (FILES_MAX + 1) * _ENTRY_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# What the text of a program must hold for it to be worth a warm interpreter with the framework.
-_FRAMEWORKS = {
-    "keras": re.compile(rb"\bkeras\b"),
-    "tensorflow": re.compile(rb"\btensorflow\b"),
-    # Its frameworks' names are words of English, too.
-    "torch": re.compile(
-        rb"\b(?:torch|(?:import|from) (?:lightning|pytorch_lightning|transformers))\b"
-    ),
-}
-_SCAN_LIMIT_BYTES = 4 << 20
 _SHOWN = 40
 
 
@@ -189,16 +177,3 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except PermissionError:  # the program may be of a group that may look
         return True
-
-
-def framework_of(folder: Path) -> str | None:
-    """The framework whose name the Python files of a program mention, `keras` first."""
-    text = b""
-    for path in sorted(
-        entry.path for entry in deep_trees.walk(folder) if entry.name.endswith(".py")
-    ):
-        if len(text) > _SCAN_LIMIT_BYTES:
-            break
-        with suppress(OSError), accounts.regular(path) as file:
-            text += file.read(_SCAN_LIMIT_BYTES)
-    return next((name for name, word in _FRAMEWORKS.items() if word.search(text)), None)
