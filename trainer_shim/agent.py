@@ -477,7 +477,8 @@ class Agent:
 
     def _save_end(self) -> None:
         """Save what the last step led to, unless that is done; that it cannot be saved is no
-        failure of what was trained."""
+        failure of what was trained. Each of several processes saves its own, and the host makes one
+        checkpoint of that."""
         if self.is_aside:
             return
         found = None
@@ -491,10 +492,12 @@ class Agent:
             return
         step, capture = found
         last, id = self._saver.last, f"end-s{step}"
-        if last is not None and last["step"] == step and not self.ends_otherwise:
+        is_saved = last is not None and last["step"] == step and not self.ends_otherwise
+        if is_saved and not self.several:
             return
         later = {} if self.result_step is None else {"result_step": self.result_step}
-        self._write({"id": id, "wait": True}, lambda: capture, step, later)
+        request = {"id": id, "wait": True, "is_part": self.several}
+        self._write(request, lambda: capture, step, later)
 
     def _save_result(self) -> None:
         """Save what people load, if the program can't go on from its end."""
@@ -695,7 +698,8 @@ class Agent:
         if ranks := request.get("ranks"):
             alone = take
             take = lambda: WithRanks(alone(), ranks)  # noqa: E731
-        self._saver.save(request["id"], take, fields, request["wait"])
+        is_part = bool(request.get("is_part"))
+        self._saver.save(request["id"], take, fields, request["wait"], is_part)
 
 
 def _flush_output() -> None:

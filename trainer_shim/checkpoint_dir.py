@@ -123,6 +123,7 @@ _SUM = "sum"  # in a manifest: the hash of all else that it says
 # Of what a manifest says, what is told of a checkpoint.
 _SAID = ("form", "why", "gpu", "is_fork")
 _PARTIAL = ".partial"
+_PART = ".part" + _PARTIAL  # what one of several processes has finished of a checkpoint of all
 _FETCHED = ".fetched.partial"  # a node daemon brings it from another machine, and may go on with it
 _CHUNK = 1 << 20
 _DEPTH_MAX = 200  # folders within each other: what copies a checkpoint calls itself for each
@@ -143,15 +144,19 @@ class Builder:
     """A checkpoint being written under `parent` with the name `id`.
 
     With `is_read_soon` it is left in the page cache; else it is written past that, at less cost to
-    what runs meanwhile.
+    what runs meanwhile. If it `is_part`, it is what one of several processes has to give to a
+    checkpoint of all of them (`joined`), and counts as partial until then.
     """
 
-    def __init__(self, parent: str, id: str, is_read_soon: bool = True) -> None:
+    def __init__(
+        self, parent: str, id: str, is_read_soon: bool = True, is_part: bool = False
+    ) -> None:
         if not id or "/" in id or id.startswith(".") or id.endswith(_PARTIAL):
             raise CheckpointError(f"checkpoint id {id!r}, expected a plain file name")
         self.id = id
         self.path = os.path.join(parent, id)
-        self.partial = self.path + _PARTIAL
+        self.partial = self.path + (_PART if is_part else _PARTIAL)
+        self._is_part = is_part
         self._is_read_soon = is_read_soon
         self._is_superseded = False
         self._sums: dict[str, Fields] = {}
@@ -211,6 +216,27 @@ class Builder:
             self._linked[path] = _manifest(path)[0]["files"]
         return self._linked[path]
 
+    def take_in(self, path: str, folder: str = "") -> Fields:
+        """Move what is finished at `path` into `folder`, with its manifest; or without one in here,
+        with the files of this checkpoint. The sums hold as they are; the answer is the manifest.
+
+        Raises SaveSuperseded, CheckpointError and OSError.
+        """
+        if self._is_superseded:
+            raise SaveSuperseded
+        manifest, body = _manifest(path)
+        if folder:
+            os.rename(path, os.path.join(self.partial, folder))
+            digest = hashlib.sha256(body).hexdigest()
+            self._sums[os.path.join(folder, MANIFEST)] = {"sha256": digest, "bytes": len(body)}
+        else:
+            for name in os.listdir(path):
+                if name != MANIFEST:
+                    os.rename(os.path.join(path, name), os.path.join(self.partial, name))
+        for name, entry in manifest["files"].items():
+            self._sums[os.path.join(folder, name)] = entry
+        return manifest
+
     def adopt(self) -> None:
         """Take over the files that somebody else wrote into `partial`.
 
@@ -269,10 +295,29 @@ class Builder:
             os.fsync(file.fileno())
         for folder, _, _ in os.walk(self.partial):
             _fsync(folder)
+        if self._is_part:
+            return {**_summary(self.partial, manifest, body), "id": self.id}
         shutil.rmtree(self.path, ignore_errors=True)
         os.rename(self.partial, self.path)
         _fsync(os.path.dirname(self.path))
         return _summary(self.path, manifest, body)
+
+
+def joined(parent: str, part: Mapping[str, Any], others: Mapping[str, str]) -> Fields:
+    """The checkpoint of several processes, of which each has finished a part: `part`, as `finish`
+    has answered, has its files as they are, and `others` are those of the other processes, by the
+    folders that they come to lie in.
+
+    The answer is that of `finish`. Raises CheckpointError and OSError.
+    """
+    builder = Builder(parent, part["id"])
+    with builder.or_nothing():
+        manifest = builder.take_in(part["path"])
+        file_moves.remove_tree(part["path"])
+        for folder, path in others.items():
+            builder.take_in(path, folder)
+        its_own = ("version", "files", "created_utc", _SUM)
+        return builder.finish({k: v for k, v in manifest.items() if k not in its_own})
 
 
 def sweep(parent: str) -> None:

@@ -8,7 +8,6 @@ own way to save may meet a full disk with an error of its own.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -59,9 +58,9 @@ def refused(error: Exception) -> CannotCapture:
     return kind(f"{type(error).__name__}: {error}")
 
 
-def rank_folder(checkpoint: str, rank: int) -> str:
+def rank_folder(rank: int) -> str:
     """Where in a trial's checkpoint that of another of its processes lies, whole."""
-    return os.path.join(checkpoint, f"rank-{rank}")
+    return f"rank-{rank}"
 
 
 class WithRanks:
@@ -77,8 +76,7 @@ class WithRanks:
     def write(self, builder: checkpoint_dir.Builder) -> None:
         self._capture.write(builder)
         for rank, path in self._ranks:
-            os.rename(path, rank_folder(builder.partial, rank))
-        builder.adopt()
+            builder.take_in(path, rank_folder(rank))
 
 
 class Saver:
@@ -107,10 +105,18 @@ class Saver:
         since = time.monotonic() - self._ended
         return not is_writing and since >= self._seconds / _SHARE
 
-    def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:
+    def save(
+        self,
+        id: str,
+        take: Callable[[], Capture],
+        fields: Message,
+        wait: bool,
+        is_part: bool = False,
+    ) -> None:
         """Have progress captured by `take` and written as `id`; without `wait` in the background.
 
-        `fields` are those of the manifest (`Builder.finish`).
+        `fields` are those of the manifest (`Builder.finish`). What `is_part` of a checkpoint of
+        several processes is none by itself.
         """
         began = time.monotonic()
         # The first is finished: with none on the disk a suspend that comes to its deadline would
@@ -120,7 +126,7 @@ class Saver:
         self.join()
         try:
             # A program that waits trains no more meanwhile, and goes on from this very one.
-            builder = checkpoint_dir.Builder(self._checkpoints, id, is_read_soon=wait)
+            builder = checkpoint_dir.Builder(self._checkpoints, id, wait, is_part)
             with builder.or_nothing():
                 capture = take()
                 capture.prepare(builder)
@@ -132,7 +138,7 @@ class Saver:
             return
         stall = time.monotonic() - began
         if wait:
-            self._write(builder, capture, fields, began, None)
+            self._write(builder, capture, fields, began, None, is_part)
         else:
             self._in_background = builder
             arguments = (builder, capture, fields, began, stall)
@@ -165,6 +171,7 @@ class Saver:
         fields: Message,
         began: float,
         stall: float | None,
+        is_part: bool = False,
     ) -> None:
         try:
             with builder.or_nothing():
@@ -178,7 +185,10 @@ class Saver:
             return
         self._ended = time.monotonic()
         self._seconds = seconds = self._ended - began
-        self.last = summary
         self._lacks(None)
         cost = {"seconds": seconds, "stall_seconds": seconds if stall is None else stall}
+        if is_part:
+            self._mailbox.send({"kind": "part", **summary, **cost})
+            return
+        self.last = summary
         self._mailbox.send({"kind": "checkpointed", **summary, **cost})

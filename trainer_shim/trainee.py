@@ -126,12 +126,19 @@ class _Saver(Saver):
         super().__init__(mailbox, checkpoints, lacks)
         self._files = files
 
-    def save(self, id: str, take: Callable[[], Capture], fields: Message, wait: bool) -> None:
+    def save(
+        self,
+        id: str,
+        take: Callable[[], Capture],
+        fields: Message,
+        wait: bool,
+        is_part: bool = False,
+    ) -> None:
         def taken() -> Capture:
             written = self._files.record()
             return _WithFiles(take(), written) if written else take()
 
-        super().save(id, taken, fields, wait)
+        super().save(id, taken, fields, wait, is_part)
 
 
 class _WithFiles:

@@ -44,6 +44,8 @@ class Rank:
     held: int | None = None
     #: Where it has saved what belongs to the checkpoint being made.
     saved: str | None = None
+    #: What it has saved as it ended.
+    part: Message | None = None
     said: Message | None = None
     #: How it has ended.
     status: int | None = None
@@ -130,7 +132,7 @@ class OtherRanks:
             for folder in (spec.checkpoints, spec.files):
                 os.makedirs(folder, exist_ok=True)
             output = Output(spec.output, spec.output_limit_bytes)
-            own = None if restore is None else rank_folder(restore, number)
+            own = None if restore is None else os.path.join(restore, rank_folder(number))
             # What a trial of fewer processes has saved, all of them begin with.
             source = own if own is not None and os.path.isdir(own) else restore
             if source is not None:
@@ -155,13 +157,20 @@ class OtherRanks:
         if rank.worker.pipe is not None:
             rank.output.pump(rank.worker.pipe)
         rank.worker.release()
-        outcome = outcome_of_status(status, False, rank.said)
-        bad = outcome["kind"] == "failed" or status != 0
+        bad = status != 0 or (rank.said is not None and rank.said["kind"] == "failed")
         rank.output.let_through(show=bad)
         rank.output.close()
         if bad and rank.said is None and not self.are_ended:
+            outcome = outcome_of_status(status, False, None)
             self._fails(rank, {**outcome, "failed_at": 0.0})  # before those whom it has left alone
         return True
+
+    def first_has_ended(self, attempt: int) -> None:
+        """The first one has ended well, so they can't hold with it any more: the others go on to
+        their own end."""
+        self.limit(None)
+        self.go_on(attempt, is_first_told=True)
+        self._first = None
 
     def _fails(self, rank: Rank, outcome: Message) -> None:
         """One has failed: the others are of no use any more, and what they say comes of it."""
@@ -218,6 +227,8 @@ class OtherRanks:
             rank.said = message
             if kind == "failed" and not is_first_gone:
                 self._fails(rank, message)
+        elif kind == "part":
+            rank.part = message
         elif kind == "checkpointed" and message["id"] == self._saving:
             rank.saved = message["path"]
             self._save_first()
@@ -245,14 +256,22 @@ class OtherRanks:
             self._first_held = step
         else:
             self.others[number].held = step
-        if {held for _, held in self._looping()} == {step}:
-            self._at = 0
+        if self.all_hold_at() == step:
             return True
         if self._fork_at:
             self._bring_on(self._fork_at)
         elif self._at:
             self._aim()
         return False
+
+    def all_hold_at(self) -> int | None:
+        """The one step at which all wait that come to boundaries, if they do; some may have ended
+        since others began to wait."""
+        held = {held for _, held in self._looping()}
+        if len(held) != 1 or None in held:
+            return None
+        self._at = 0
+        return held.pop()
 
     def _looping(self) -> Iterator[tuple[Worker, int | None]]:
         """Those that come to boundaries, each with the step at which it waits."""
@@ -332,6 +351,13 @@ class OtherRanks:
             if rank.held is not None:
                 rank.worker.tell("save", id=id, wait=True)
         self._save_first()
+
+    def parts(self, step: int) -> tuple[dict[str, str], list[int]]:
+        """What the others have saved as they ended, if after this step, by the folders that it
+        comes to lie in; and who of them has saved nothing of the kind."""
+        ends = {rank.number: rank.part for rank in self.others.values()}
+        there = {n: part["path"] for n, part in ends.items() if part and part["step"] == step}
+        return {rank_folder(n): path for n, path in there.items()}, sorted(ends.keys() - there)
 
     def _save_first(self) -> None:
         waits = [rank for rank in self._running() if rank.held is not None]

@@ -105,6 +105,8 @@ class ProgramRun:
         self.level = "park-only"
         self.standing: dict[str, Message | None] = {"fidelity": None, "planned": None}
         self.last_saved: Message | None = None
+        #: What the first of several processes has saved as it ended, of a checkpoint of all.
+        self.part: Message | None = None
         self._restore = restore
         self._group = group
         self._output = output
@@ -230,6 +232,9 @@ class ProgramRun:
 
     _heard_failed = _heard_completed
 
+    def _heard_part(self, message: Message) -> None:
+        self.part = message
+
     def _heard_revived(self, message: Message) -> None:
         """It was brought back from an image, and goes on as this attempt."""
         worker = self.worker
@@ -245,7 +250,18 @@ class ProgramRun:
         said = {"trial": spec.trial, "parameters": spec.parameters, "stages": spec.stages}
         self.go_on(message["attempt"], **said, checkpoint_steps=spec.checkpoint_steps)
 
+    def ended_with(self, saved: Message) -> None:
+        """This is the checkpoint of its end."""
+        self.last_saved = saved
+        if self._said is not None:
+            self._said = {**self._said, "checkpoint": saved}
+
     # What the daemon is told.
+
+    def lacks(self, what: str) -> None:
+        """Say beside the fidelity what there will not be."""
+        if (word := self._agents_word) is not None:
+            self._heard_fidelity({**word, "reason": f"{word['reason']}; {what}"})
 
     def say_fidelity(self) -> None:
         """What is promised of a resume, as far as it is known."""

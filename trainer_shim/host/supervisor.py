@@ -12,7 +12,8 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from trainer_shim.agent import FORK
+from trainer_shim import checkpoint_dir
+from trainer_shim.agent import FORK, NOT_FURTHER
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import NO_LIMIT
 from trainer_shim.host import cuda, image
@@ -31,6 +32,10 @@ _DEMOTE_SECONDS = 60.0
 # For processes to come to where others are to go on from, and to write their checkpoint there.
 _FORK_SECONDS = 600.0
 _FULL = (cuda.FULL, *image.DISK_FULL)
+_NOT_ALL = (
+    "trained further, these of its processes begin with the state of rank 0, since they saved none"
+    " of their own at its last step"
+)
 # How argparse, and others like it, end a program whose arguments they refuse.
 _USAGE_STATUS = 2
 _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
@@ -308,7 +313,7 @@ class Supervisor(LiveTrial):
         elif self._arrival is not None:
             self._arrival.then_suspend = tier, deadline_seconds, cause
         elif self._suspension is not None and self._suspension.passes:
-            self._suspension.then_suspend = tier, deadline_seconds, cause
+            self._suspension.comes_before(tier, deadline_seconds, cause)
         elif self._is_waking:
             self._then_suspend = tier, deadline_seconds, cause
         elif self.phase == "parked" and tier == "checkpoint":
@@ -478,7 +483,9 @@ class Supervisor(LiveTrial):
     def _holds(self, message: Message, rank: int = 0) -> None:
         """A process waits at a boundary. Where there are several, that counts once all of them do,
         at the same."""
-        if message["cause"] == FORK:
+        if self._left is not None:
+            self.ranks.tell(rank, "resume", attempt=self.attempt)
+        elif message["cause"] == FORK:
             self._forks(message["id"], message["step"], rank)
         elif message["cause"] == "request" and self._suspension is None:
             # Frozen from outside, since it came too late, and let go on: it heard of that only now.
@@ -486,10 +493,14 @@ class Supervisor(LiveTrial):
             if worker is not None:
                 worker.tell("resume", attempt=self.attempt)
         elif self.ranks.holds(rank, message["step"]):
-            self.run.holds(message["step"])
-            if self._suspension is None:
-                self._suspension = Suspension(self, "park", message["cause"], 0.0)
-            self._suspension.reached_boundary()
+            self._all_hold(message["step"], message["cause"])
+
+    def _all_hold(self, step: int, cause: str) -> None:
+        """All processes wait at the same boundary, for this reason if nobody has asked for it."""
+        suspension = self._suspension or Suspension(self, "park", cause, 0.0)
+        self._suspension = suspension
+        self.run.holds(step, fork=suspension.fork)
+        suspension.reached_boundary()
 
     def _forks(self, id: str, step: int, rank: int = 0) -> None:
         """The program waits where others are to go on from. What was asked before comes after; if
@@ -520,7 +531,8 @@ class Supervisor(LiveTrial):
             return
         if before is None or (before.stage == "waiting" and not before.awaits_fork):
             fork = Suspension(self, "park", FORK, _FORK_SECONDS, id, passes=True)
-            fork.then_suspend = before.asked if before is not None else None
+            if before is not None and before.asked is not None:
+                fork.comes_before(*before.asked)
             self._suspension = fork
         if self.ranks.holds(rank, step, for_fork=True):
             self.run.holds(step, fork=id)
@@ -552,7 +564,9 @@ class Supervisor(LiveTrial):
             well = status == 0 and self.ranks.failed is None
             until = boottime() + LEAVE_SECONDS if well else None
             self._left = EndedFirst(status, cpu_seconds, memory_bytes, until)
-            if not well:
+            if well:
+                self.ranks.first_has_ended(self.attempt)
+            else:
                 self.ranks.end()
             return
         self._left = None
@@ -580,6 +594,8 @@ class Supervisor(LiveTrial):
             self.ranks.release()
             suspension.say_suspended()
             return
+        if run.part is not None and self.ranks.failed is None and (run.is_over or status == 0):
+            self._join_parts(run.part)
         outcome = run.ended(status, oom)
         failed, failed_at = self.ranks.failed, outcome.pop("failed_at", math.inf)
         if failed is not None and failed["failed_at"] < failed_at:
@@ -598,11 +614,33 @@ class Supervisor(LiveTrial):
         self.phase = "ended"
         self.emit(**outcome)
 
+    def _join_parts(self, part: Message) -> None:
+        """Make the trial's last checkpoint of what each process has saved as it ended."""
+        others, lacking = self.ranks.parts(part["step"])
+        try:
+            saved = checkpoint_dir.joined(self.spec.checkpoints, part, others)
+        except (OSError, checkpoint_dir.CheckpointError) as error:
+            self.emit("checkpoint_failed", id=part["id"], reason=str(error))
+            self.run.lacks(f"{NOT_FURTHER}: {error}")
+            return
+        self.run.ended_with(saved)
+        if lacking:
+            self.run.lacks(f"{_NOT_ALL}: {', '.join(map(str, lacking))}")
+        self.emit(**{**part, **saved, "kind": "checkpointed"})
+
     def rank_ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
         """A process was reaped that may be another of the program's, having used this."""
-        ended = self.ranks.ended(pid, status, cpu_seconds, memory_bytes)
-        if ended and (left := self._left) is not None and not self.ranks.are_left:
-            self.exited(left.status, left.cpu_seconds, left.memory_bytes)
+        if not self.ranks.ended(pid, status, cpu_seconds, memory_bytes):
+            return
+        if (left := self._left) is not None:
+            if not self.ranks.are_left:
+                self.exited(left.status, left.cpu_seconds, left.memory_bytes)
+            return
+        is_waited_for = self.phase == "running" and not self.run.at_boundary
+        step = self.ranks.all_hold_at() if self.ranks.failed is None and is_waited_for else None
+        if step is not None:  # those that are left all wait
+            self._all_hold(step, "limit")
+            self._settle()
 
     @property
     def is_left(self) -> bool:

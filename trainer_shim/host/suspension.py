@@ -136,11 +136,27 @@ class Suspension:
         return self._cause == FORK and self.stage == "waiting"
 
     @property
+    def fork(self) -> str:
+        """The checkpoint from which others are to go on, if the program is on its way there."""
+        return self._id or "" if self.awaits_fork else ""
+
+    @property
     def asked(self) -> tuple[str, float, str] | None:
         """What is to be done yet if something else comes first: tier, seconds, cause."""
         if self.passes:
             return self.then_suspend
         return self.tier, self._deadline_at - boottime(), self._cause
+
+    def comes_before(self, tier: str, seconds: float, cause: str) -> None:
+        """Another suspension is asked for meanwhile, and comes next.
+
+        Where processes are waited for, until they hold at one step or have saved, both together
+        take no longer than that one may: each has half of its time.
+        """
+        if self._trial.ranks.others and self._is_bounded:
+            seconds /= 2
+            self._deadline_at = min(self._deadline_at, boottime() + seconds)
+        self.then_suspend = tier, seconds, cause
 
     # Stages.
 
