@@ -127,7 +127,7 @@ def test_a_preview_says_who_is_replaced_and_what_is_explored() -> None:
     [
         ({"method": "SEARCH_METHOD_TPE"}, "grid or random"),
         ({"share": "SHARE_TREE"}, "whose trials part at random"),
-        ({"resources": {"devices": 2}}, "a fork begins on one device"),
+        ({"resources": {"devices": 1, "max_devices": 2}}, "one number with schedule.policy pbt"),
         ({"settings": {"explore": ["lrr"]}}, "did you mean lr?"),
         ({"settings": {"explore": ["epochs"]}}, "one of"),
     ],

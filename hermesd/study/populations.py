@@ -46,9 +46,10 @@ def errors(section: StudySection, policy: Plugin) -> Iterator[FieldError]:
     if section.share is not Share.NO:
         expected = "no with schedule.policy pbt, whose trials part at random"
         yield FieldError("share", str(section.share), expected, "no")
-    if (devices := section.resources.max_devices or section.resources.devices) > 1:
-        expected = "1 with schedule.policy pbt: a fork begins on one device"
-        yield FieldError("resources.devices", str(devices), expected)
+    least, most = section.resources.devices, section.resources.max_devices
+    if most is not None and most > least:
+        expected = "one number with schedule.policy pbt: a fork begins on as many as its parent had"
+        yield FieldError("resources.devices", f"{least} to {most}", expected, str(least))
     known = explorable(section)
     for name in population.explore:
         if name not in known:

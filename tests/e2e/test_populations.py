@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -12,6 +13,7 @@ from hermesd.pb.hermes.v1 import types_pb2 as types
 from tests.e2e.cluster import Cluster, multiplying, running
 from tests.e2e.test_try_out import hermesctl
 from tests.study_specs import plugin
+from tests.trainer_shim.rank_programs import ALL_REDUCE
 
 ROUND, END = 40, 155
 RATES = [0.001, 0.002, 0.004, 0.008]
@@ -79,3 +81,41 @@ async def test_the_losers_are_replaced_each_round_also_by_a_head_that_is_killed(
         again = (await shown(cluster))["s/1"]
         assert (again.state, again.replaced_by) == ("completed", "")
         assert again.metric == pytest.approx(trained({"s/1": again}, "s/1", END), rel=1e-9)
+
+
+def summed(trials: dict[str, Trial], trial: str) -> float:
+    """What a trial of two processes has come to, each with its own random numbers: by the rates of
+    those that it goes back to."""
+    rates: list[float] = []
+    name, until = trial, trials[trial].step
+    while name:
+        each = trials[name]
+        rate, begin = each.params["rate"], each.forked_at_step
+        assert isinstance(rate, float)
+        rates = [rate] * (until - begin) + rates
+        name, until = each.forked_from, begin
+    weight, drawn = 1.0, [random.Random(0), random.Random(1)]
+    for rate in rates:
+        mine, other = (each.random() - weight for each in drawn)
+        weight += rate * (mine + other)
+    return weight
+
+
+@pytest.mark.timeout(180)
+async def test_trials_of_several_processes_are_replaced_with_the_state_of_each(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    program = ALL_REDUCE.replace("int(sys.argv[1])", str(END))
+    program = program.replace("1e-3 * all", "trial.params['rate'] * all")
+    chosen = plugin("pbt", ready=ROUND, share=0.25, resample=0.0)
+    async with running(tmp_path_factory.mktemp("h"), slots=2, kind=Cluster) as cluster:
+        axes, two = {"rate": RATES}, types.Resources(devices=2)
+        schedule = types.Schedule(policy=chosen)
+        await cluster.submit("s", {"train.py": program}, axes, schedule=schedule, resources=two)
+        await cluster.finished("s")
+        trials = await shown(cluster)
+        begins = sorted(each.forked_at_step for each in trials.values() if each.forked_from)
+        assert begins == [ROUND, 2 * ROUND, 3 * ROUND]
+        for name, each in trials.items():
+            assert each.state == ("stopped" if each.replaced_by else "completed"), name
+            assert each.metric == summed(trials, name), name
