@@ -21,7 +21,7 @@ from hermesd.core.requirements import lacking
 from hermesd.core.resume_points import image_misfit, to_restore
 from hermesd.core.speeds import Speeds, best_rate, lead, rate, steps_ahead
 from hermesd.core.tables import Tables
-from hermesd.core.trial import OUT_OF_MEMORY, RESTORE, Failure, Trial
+from hermesd.core.trial import RESTORE, Failure, Trial
 from hermesd.core.widths import is_of_any_width
 
 
@@ -112,7 +112,7 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
 def fewest_on(state: Tables, trial: Trial, device: Device) -> int:
     """How many devices like this one the trial needs: more than it ran out of memory on where each
     had as much, or more; 0 if it may not have so many."""
-    wanted_more = (old.ruled is RetryAction.MORE_MEMORY for old in trial.failures)
+    wanted_more = (old.ruled is RetryAction.MORE_MEMORY for old in trial.warnings)
     if not any(wanted_more):
         return state.fewest(trial)
     starving = starved(state, trial, device)
@@ -169,9 +169,8 @@ def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
 
 def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:
     """The failures for want of memory where there was as much as on the device, or less."""
-    for old in trial.failures:
-        wanted_more = old.ruled is RetryAction.MORE_MEMORY or old.error_kind == OUT_OF_MEMORY
-        if wanted_more and device.memory_bytes <= _memory(state, old.device):
+    for old in trial.warnings:
+        if old.starved and device.memory_bytes <= _memory(state, old.device):
             yield old
 
 

@@ -105,6 +105,11 @@ class Failure:
         return self.ruled is RetryAction.MORE_MEMORY and self.devices > 0
 
     @property
+    def starved(self) -> bool:
+        """Whether it was for want of memory, as far as is known."""
+        return self.ruled is RetryAction.MORE_MEMORY or self.error_kind == OUT_OF_MEMORY
+
+    @property
     def machines(self) -> bool:
         """Whether it was the machine's fault and not the program's."""
         return self.error_kind in MACHINES_FAULT or self.ruled is RetryAction.EXCLUDE_NODE
@@ -395,6 +400,8 @@ class Trial:
     carrier: TrialId | None = None
     #: How many of its steps others have trained for it.
     carried_steps: int = 0
+    #: Their failures for want of memory in those.
+    lent: tuple[Failure, ...] = ()
     #: How many devices it was launched on last, of a study whose trials may have more or fewer.
     width: int = 0
     #: On how many it is to go on; 0: that is open.
@@ -471,6 +478,12 @@ class Trial:
         if self.run is not None or self.checkpoint is None:
             return len(tried) >= RESIZES_THAT_FAIL  # to be resized, it would write another one
         return len(tried) >= RESIZES_THAT_FAIL or max(tried, default=0) > self.checkpoint.attempt
+
+    @property
+    def warnings(self) -> tuple[Failure, ...]:
+        """The failures that tell where it would fail as well: its own, and those of others that
+        have trained what it has."""
+        return (*self.lent, *self.failures)
 
     @property
     def has_outgrown(self) -> bool:

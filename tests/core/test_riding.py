@@ -154,6 +154,32 @@ def test_where_the_carrier_has_run_out_of_memory_its_riders_ride_on_on_a_larger_
     assert (book.trial("s/1").carrier, book.trial("s/1").failures) == ("s/0", ())
 
 
+@pytest.mark.parametrize("failed_at", [6, 12])
+def test_what_parts_from_the_carrier_knows_where_that_has_run_out_of_memory_before(
+    failed_at: int,
+) -> None:
+    """What the carrier has learned of its own values, once they had parted, is none of its."""
+    book = small_and_large().tell(joined(1, node="m", memory=[4 << 30]))
+    book.heard()
+    if failed_at == 6:
+        book.tell(out_of_memory("s/0#1", 6)).expect("launch s/0#2 on m/0 from s/0#1@5")
+        trained(book, "s/0#2", 5, 10).tell(checkpointed("s/0#2", 10))
+        book.heard()
+        book.tell(copied("s/1", "s/0#2", 10)).expect()
+        told = book.scheduler.explain("s/1", 0.0)
+        assert ("n/0", "it ran out of memory on a device with as much") in {
+            (each.place, each.reason) for each in told.left_out
+        }
+        book.tell(completed("s/0#2", 30)).expect("launch s/1#3 on m/0 from s/1@10")
+    else:
+        trained(book, "s/0#1", 6, 10).tell(checkpointed("s/0#1", 10))
+        trained(book, "s/0#1", 10, 12).tell(out_of_memory("s/0#1", 12))
+        book.heard()
+        book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#2 on n/0 from s/1@10")
+    assert [each.step for each in book.trial("s/1").warnings] == ([6] if failed_at == 6 else [])
+    assert not book.trial("s/1").failures
+
+
 def test_where_no_device_has_more_memory_each_that_is_alike_fails_after_one_more_has_tried() -> (
     None
 ):

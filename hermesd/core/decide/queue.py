@@ -851,7 +851,7 @@ class Queues:
     def is_confined(self, trial: Trial) -> bool:
         """Whether the trial may be of use on fewer devices than others of its study."""
         state = self.state
-        if self.placement(trial.spec.study).binds or trial.failures or self._stays(trial):
+        if self.placement(trial.spec.study).binds or trial.warnings or self._stays(trial):
             return True
         return bool(state.quarantined) or trial.id in state.demanding
 
@@ -898,7 +898,7 @@ class Queues:
             return False
         state, saved = self.state, trial.checkpoint
         is_image = saved is not None and bool(saved.image_of)
-        plain = not (trial.failures or is_image or state.quarantined or state.excluded)
+        plain = not (trial.warnings or is_image or state.quarantined or state.excluded)
         if plain and not cramped(trial, study, there) and not lacking(state, study, there.node):
             return True
         return not avoided(state, trial, device)

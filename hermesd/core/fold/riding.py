@@ -146,9 +146,17 @@ def _as(trial: Trial, other: Trial) -> Trial:
     return replace(trial, **{name: getattr(other, name) for name in _SHARED})
 
 
+def _warned(trial: Trial, other: Trial, until: float) -> Trial:
+    """The trial with what another, which has done the same until some step, has learned there of
+    the memory that this takes."""
+    new = [old for old in other.warnings if old.starved and old.step < until]
+    return replace(trial, lent=tuple(dict.fromkeys((*trial.lent, *new)))) if new else trial
+
+
 def _begun(trial: Trial, parent: Trial, checkpoint: Checkpoint) -> Trial:
     """The trial where it is to go on from a checkpoint of another."""
     trial = progress.back_at(_as(trial, parent), checkpoint.step)
+    trial = _warned(trial, parent, checkpoint.step)
     fresh: dict[str, Any] = {
         "carrier": None, "forked": checkpoint, "checkpoint": None, "copied": None, "copying": None,
         "copy_after": 0.0, "carried_steps": checkpoint.step,
@@ -197,6 +205,10 @@ def _call(state: Tables, trial: Trial) -> None:
 
 def _dismount(state: Tables, rider: Trial) -> None:
     """A rider is by itself again, with what it has of its own."""
+    carrier = state.trials.get(rider.carrier) if rider.carrier is not None else None
+    if carrier is not None and carrier.phase is not Phase.FAILED:  # one more is to try that
+        parts = state.riding.riders.get(carrier.id, {}).get(rider.id)
+        rider = _warned(rider, carrier, math.inf if parts is None else parts)
     _stand(state, progress.rewound(replace(rider, carrier=None)), seeks=True)
 
 
