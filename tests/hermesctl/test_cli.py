@@ -919,7 +919,11 @@ def test_the_points_of_an_export_as_csv(head: FakeHead, tmp_path: Path) -> None:
     points = {"type": "points", "trial": "digits/1", "attempt": 2, "metric": "a,b"}
     line = json.dumps({**points, "steps": [1, 2], "values": [0.5, "inf"]}).encode()
     head.exported = [b'{"type":"study"}\n' + line[:30], line[30:] + b"\n"]
-    rows = 'trial,attempt,metric,step,value\ndigits/1,2,"a,b",1,0.5\ndigits/1,2,"a,b",2,inf\n'
+    rows = (
+        "trial,attempt,metric,step,value,trained_by\n"
+        'digits/1,2,"a,b",1,0.5,digits/1\n'
+        'digits/1,2,"a,b",2,inf,digits/1\n'
+    )
     assert hermesctl("study", "export", "digits", "-o", "csv").stdout == rows
     target = tmp_path / "digits.csv"
     assert hermesctl("study", "export", "digits", "--to", str(target)).exit_code == 0
@@ -929,6 +933,39 @@ def test_the_points_of_an_export_as_csv(head: FakeHead, tmp_path: Path) -> None:
     assert "expected json (JSON Lines) or csv; for a file: --to digits.csv" in refused.stderr
     head.exported = [b"<html>\n"]
     assert hermesctl("study", "export", "digits", "-o", "csv").exit_code == ExitCode.INTERNAL
+
+
+def test_a_point_that_was_trained_for_several_trials_is_a_row_of_each(head: FakeHead) -> None:
+    head.add_study("s", trial(1))
+    begins = [
+        {},
+        {"carrier": "s/1", "step": 3},
+        {"forked": {"trial": "s/1", "step": 2}},
+        {"forked": {"trial": "s/3", "step": 4}},
+        {"forked": {"trial": "other/1", "step": 9}},
+    ]
+    trials = [{"spec": {"id": f"s/{n}"}, **begin} for n, begin in enumerate(begins, 1)]
+    lines: list[dict[str, object]] = [{"type": "trial", "trial": each} for each in trials]
+    for name, first in (("s/1", 1), ("s/3", 3), ("s/4", 5), ("s/5", 10)):
+        steps = [first, first + 1, first + 2]
+        points = {"attempt": 1, "metric": "loss", "steps": steps, "values": steps}
+        lines.append({"type": "points", "trial": name, **points})
+    head.exported = [json.dumps(line).encode() + b"\n" for line in lines]
+    told = csv.DictReader(io.StringIO(hermesctl("study", "export", "s", "-o", "csv").stdout))
+    found: dict[str, dict[int, str]] = {}
+    for row in told:
+        found.setdefault(row["trial"], {})[int(row["step"])] = row["trained_by"]
+    assert found == {
+        "s/1": dict.fromkeys([1, 2, 3], "s/1"),
+        "s/2": dict.fromkeys([1, 2, 3], "s/1"),
+        "s/3": {**dict.fromkeys([1, 2], "s/1"), **dict.fromkeys([3, 4, 5], "s/3")},
+        "s/4": {
+            **dict.fromkeys([1, 2], "s/1"),
+            **dict.fromkeys([3, 4], "s/3"),
+            **dict.fromkeys([5, 6, 7], "s/4"),
+        },
+        "s/5": dict.fromkeys([10, 11, 12], "s/5"),
+    }
 
 
 def test_checkpoints_are_listed_and_fetched(
