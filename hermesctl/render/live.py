@@ -220,13 +220,13 @@ class _Ends:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last: Event | None = None
-        self._further: list[str] = []
+        self._further = 0
 
     def print(self, event: Event) -> None:
         """Print an event, or count it."""
         last = self._last
         if last is not None and (event.kind, event.reason) == (last.kind, last.reason):
-            self._further.append(event.trial)
+            self._further += 1
             return
         self.close()
         self._last = event if event.kind in (EventKind.STOPPED, EventKind.CANCELLED) else None
@@ -236,10 +236,9 @@ class _Ends:
         """Say how many were counted."""
         if self._further:
             assert self._last is not None
-            more = f"… and {count(len(self._further), 'trial')} more {self._last.kind}"
-            to = f", the last {self._further[-1]}" if len(self._further) > 1 else ""
-            self._console.print(cell(f"{'':>17}{more} for the same reason{to}", "dim"))
-        self._further = []
+            words = f"… and {count(self._further, 'more trial')} {self._last.kind}"
+            self._console.print(cell(f"{'':>17}{words} for the same reason", "dim"))
+        self._further = 0
 
 
 def heeded(

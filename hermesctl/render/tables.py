@@ -314,8 +314,6 @@ def moment(unix_seconds: float | None) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def params_table(trial: Trial, changing: Collection[str] = ()) -> Table:
-    """Its hyper-parameters, one a line; of those that change while it trains the first value."""
-    then = dict.fromkeys(changing, ", then by its sequence")
-    params = trial.params.items()
-    return facts_table([(f"  {name}", value_text(v) + then.get(name, "")) for name, v in params])
+def params_table(trial: Trial) -> Table:
+    """Its hyper-parameters, one a line."""
+    return facts_table([(f"  {name}", value_text(v)) for name, v in trial.params.items()])

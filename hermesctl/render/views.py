@@ -27,7 +27,6 @@ from hermesctl.render.tables import (
     grid,
     leaderboard,
     moment,
-    params_table,
     params_text,
     policy_text,
     ranking_table,
@@ -275,16 +274,12 @@ def final_view(
         *notices_view(study.notices),
         Text(),
     ]
-    if best and best[0].rank is not None:
-        parts += [
-            Text("best parameters", style="bold"),
-            params_table(best[0], _changing(study)),
-            Text(),
-        ]
     parts += failed_trials(detail.trials, said)
+    ranked = [trial for trial in best[:1] if trial.rank is not None]
     parts.append(
         facts_table(
             [
+                *(("best parameters", _params(trial, _changing(study))) for trial in ranked),
                 ("preemptions", str(study.preemptions)),
                 ("switch overhead", percent(study.overhead_share)),
                 ("device time", duration(study.busy_seconds + study.overhead_seconds)),
@@ -293,6 +288,12 @@ def final_view(
     )
     further = next_commands(study.id, to_look_at(best, detail.trials), ended=True)
     return Group(*parts, Text(), further)
+
+
+def _params(trial: Trial, changing: Sequence[str]) -> str:
+    """Its hyper-parameters; of those that change while it trains the first value."""
+    first = dict.fromkeys(changing, " (then by its sequence)")
+    return " ".join(params_text(trial.params, [n]) + first.get(n, "") for n in trial.params)
 
 
 def _changing(study: Study) -> list[str]:

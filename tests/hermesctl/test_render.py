@@ -629,9 +629,8 @@ def test_of_a_study_without_a_result_a_trial_that_was_started_is_suggested() -> 
 def test_the_end_names_the_best_parameters_only_if_there_are_any() -> None:
     best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
     study = detail(trial(1), finished=True, preemptions=3)
-    assert "best parameters\n  lr         0.1\n  optimizer  adam" in shown(
-        final_view(study, [best], {})
-    )
+    view = shown(final_view(study, [best], {}))
+    assert "\nbest parameters  lr=0.1 optimizer=adam\npreemptions      3\n" in view
     failed = replace(best, rank=None)
     assert "best parameters" not in shown(final_view(study, [failed], {}))
     assert "checkpoint download" not in shown(final_view(study, [best], {}))
@@ -650,13 +649,13 @@ def test_the_end_tells_the_first_value_of_a_sequence_as_that() -> None:
     axes = {"lr": {"sequence": {"values": [0.1, 0.01], "after": [5]}}}
     study = replace(study, study=replace(study.study, spec={"parameters": axes}))
     drawn = shown(final_view(study, study.trials, {}))
-    assert "  lr         0.1, then by its sequence\n  optimizer  adam\n" in drawn
+    assert "best parameters  lr=0.1 (then by its sequence) optimizer=adam\n" in drawn
 
 
 def test_the_end_writes_a_value_as_the_leaderboard_does() -> None:
     best: Trial = detail(trial(1, metric=0.25, rank=1)).trials[0]
     drawn = shown(final_view(detail(trial(1)), [replace(best, params={"momentum": 0.0})], {}))
-    assert "best parameters\n  momentum  0\n" in drawn
+    assert "best parameters  momentum=0\n" in drawn
 
 
 def test_the_end_offers_to_train_on_where_that_can_work() -> None:
