@@ -109,6 +109,15 @@ def test_an_idle_device_gives_it_no_turn_on_another() -> None:
     book.tell(started("t/0#1")).at(60).tell(quantum_ended("t/0#1")).expect("suspend t/0#1")
 
 
+def test_who_needs_more_devices_than_a_node_has_goes_first_for_none_of_them() -> None:
+    """It may wait for those of another node for days."""
+    book = Playbook().tell(joined(2), joined(4, "m"), submitted(2, "b", devices=4, priority=2))
+    book.expect("launch b/0#1 on m/0, m/1, m/2, m/3")
+    book.tell(started("b/0#1"), submitted(4, "t", policy=TURNS)).heard()
+    book.tell(started("t/0#1"), started("t/1#1"), gang(1, 2)).expect()
+    book.at(30).tell(quantum_ended("t/0#1")).expect("gather n/0, n/1 for g/0", "suspend t/0#1")
+
+
 def test_no_trial_of_another_kind_of_device_is_asked_who_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

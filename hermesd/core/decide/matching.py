@@ -532,7 +532,8 @@ class Matching:
                 return False
             if quotas.left(each) < state.fewest(each):
                 return False
-            return takes_one(state, each) or self._gangs.has_room(each)
+            # With as many others beside this one: what it could have elsewhere takes none here.
+            return takes_one(state, each) or self.queues.could_reach(each, device)
 
         orders = self._orders(studies, 1, (), could, now)
         return merged(state, self.queues, orders, open_to, now)[:1] == [trial.id]
