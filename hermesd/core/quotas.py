@@ -37,7 +37,11 @@ class DeviceQuotas:
 
     def left(self, trial: Trial) -> float:
         """How many more devices the trial's user may have."""
-        return self._left.get(self._owner(trial), math.inf) if self._left else math.inf
+        return self.left_of(self._owner(trial)) if self._left else math.inf
+
+    def left_of(self, user: UserId) -> float:
+        """How many more devices a user may have."""
+        return self._left.get(user, math.inf)
 
     def full(self, trial: Trial) -> bool:
         """Whether the trial's user may have no more devices."""

@@ -118,13 +118,22 @@ def test_who_needs_more_devices_than_a_node_has_goes_first_for_none_of_them() ->
     book.at(30).tell(quantum_ended("t/0#1")).expect("gather n/0, n/1 for g/0", "suspend t/0#1")
 
 
-def test_no_trial_of_another_kind_of_device_is_asked_who_goes_first(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("changes", "most", "expected"),
+    [
+        ({"device_kind": "gpu"}, None, set()),
+        ({"required_paths": ("/data",)}, None, set()),
+        ({}, 0, {"n/0"}),  # which is open
+    ],
+)
+def test_no_trial_of_a_study_that_may_not_have_a_device_is_asked_who_goes_first(
+    monkeypatch: pytest.MonkeyPatch, changes: Any, most: int | None, expected: set[DeviceId]
 ) -> None:
     """There may be very many, and they would be asked about each of its devices."""
     book = singles(2)
-    book.tell(submitted(3, "c", device_kind="gpu", policy=TURNS), completed("s/0#1")).expect()
-    asked: set[str] = set()
+    book.tell(TermsSet(1e3, (("bob", Terms(1.0, most)),)))
+    book.tell(submitted(3, "c", owner="bob", policy=TURNS, **changes), completed("s/0#1")).heard()
+    asked: set[DeviceId] = set()
     fits = Queues.fits
 
     def noted(queues: Queues, trial: Trial, device: DeviceId) -> bool:
@@ -134,7 +143,7 @@ def test_no_trial_of_another_kind_of_device_is_asked_who_goes_first(
 
     monkeypatch.setattr(Queues, "fits", noted)
     book.tell(gang(1, 2)).expect("gather n/0, n/1 for g/0")
-    assert asked == {"n/0"}  # which is open
+    assert asked == expected
 
 
 def test_why_says_what_is_kept_for_it_and_when_no_node_is_wide_enough() -> None:

@@ -66,6 +66,7 @@ from hermesd.core.model import (
     Fidelity,
     LiveRun,
     NodeId,
+    Phase,
     Plugin,
     RetryAction,
     RetryRule,
@@ -602,3 +603,20 @@ def test_whatever_happened_a_trial_that_could_run_has_its_turn(seed: int) -> Non
     left = {t.id: world.scheduler.explain(t.id, world.now).summary for t in world.waiting()}
     assert not left
     world.state.check()
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_of_a_study_that_a_device_bars_no_trial_could_be_put_there(seed: int) -> None:
+    world = World(seed)
+    for _ in range(60):
+        world.goes_wild()
+        world.passes(world.dice.choice([0.0, 0.5, 5.0, 40.0, 200.0]))
+        state, queues = world.state, world.scheduler._queues
+        for study, device in product(state.studies, state.slots):
+            able = [
+                trial_id
+                for trial_id in state.members[study]
+                if (trial := state.trials[trial_id]).phase is Phase.WAITING
+                if queues.takes(trial, device) or queues.could_take(trial, device)
+            ]
+            assert not (able and queues.bars(study, device))

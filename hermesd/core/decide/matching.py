@@ -29,7 +29,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.placement import asked_for, fewest_on, takes_one
+from hermesd.core.placement import fewest_on, takes_one
 from hermesd.core.quotas import DeviceQuotas
 from hermesd.core.resume_points import IMAGE_GIVEN_UP, WIDTH_GIVEN_UP, to_restore
 from hermesd.core.state import State
@@ -234,6 +234,7 @@ class Matching:
             return away.may(trial)
 
         mine = (*occupants, *moves.stays)
+        studies = self._concerned(studies, open_devices, mine)
         order = self._merged(studies, len(open_devices), mine, eligible, now)
         position = {trial_id: index for index, trial_id in enumerate(order)}
         resizing = self._resizing(studies, order, free, occupants, quotas, eligible, now)
@@ -279,6 +280,17 @@ class Matching:
             )
 
         away.bring(studies, free, parked, issue)
+
+    def _concerned(
+        self, studies: Sequence[StudyId], devices: Sequence[DeviceId], have: Sequence[TrialId]
+    ) -> list[StudyId]:
+        """The studies of the trials in `have`, and those to whose trials a device may be of use."""
+        theirs = {self._study(trial_id).id for trial_id in have}
+
+        def is_concerned(study: StudyId) -> bool:
+            return study in theirs or not all(self.queues.bars(study, each) for each in devices)
+
+        return list(filter(is_concerned, studies))
 
     def _resizing(
         self,
@@ -516,14 +528,13 @@ class Matching:
     ) -> bool:
         """Whether the trial would have the device if that were open, of all that wait; devices that
         are `open_to` their occupants are in nobody's hand."""
-        state = self.state
-        pool = self._pool(device)
-        there = state.slots[device].device
-        studies = [
-            study.id
-            for study in state.studies.values()
-            if study.pool == pool and asked_for(study, there)  # no trial of others fits
-        ]
+        state, mine = self.state, trial.spec.study
+
+        def may(study: Study) -> bool:
+            fewest = 1 if study.elastic else study.devices
+            return quotas.left_of(study.owner) >= fewest and not self.queues.bars(study.id, device)
+
+        studies = [each.id for each in state.studies.values() if each.id == mine or may(each)]
 
         def could(each: Trial) -> bool:
             if each is trial:

@@ -33,6 +33,7 @@ from hermesd.core.model import (
 from hermesd.core.placement import (
     Placement,
     are_enough,
+    asked_for,
     avoided,
     cramped,
     fits,
@@ -836,6 +837,19 @@ class Queues:
             placement = self._make_placement(self.state.placement_of(study_id))
             self._placements[study_id] = placement
         return placement
+
+    def bars(self, study_id: StudyId, device: DeviceId) -> bool:
+        """Whether the device can take no trial of the study, wherever it is: none need be asked,
+        and they may be many."""
+        state, study = self.state, self.state.studies[study_id]
+        there = state.slots[device].device
+        if not (state.serves(there, study) and asked_for(study, there)):
+            return True
+        places = {(study_id, device), (study_id, there.node)}
+        if places.isdisjoint(state.excluded) and not lacking(state, study, there.node):
+            return False
+        parked = (trial for t in state.parked if (trial := state.trials[t]).spec.study == study_id)
+        return not any(state.parked_on(trial) == there.node for trial in parked)
 
     def fits(self, trial: Trial, device: DeviceId) -> bool:
         """Whether the trial may be put on the device as far as its study is concerned."""
