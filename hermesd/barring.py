@@ -13,10 +13,12 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
+# The first half of all link-local addresses (RFC 4291).
+LINK_LOCAL = b"\xfe\x80" + bytes(6)
 # The filter must fit into net.core.optmem_max, 20 KB where it is least.
 MOST = 200
 
@@ -53,8 +55,8 @@ def bar_accounts(path: Path, accounts: Sequence[int]) -> None:
 
 
 def bar_addresses(listener: socket.socket, parties: Sequence[bytes]) -> None:
-    """Drop what begins a connection from these: IPv4 addresses, first halves of IPv6 ones. Raises
-    OSError where the kernel cannot."""
+    """Drop what begins a connection from these: IPv4 addresses, first halves of IPv6 ones, and
+    whole link-local ones, whatever follows them. Raises OSError where the kernel cannot."""
     if not parties:
         listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
         return
@@ -64,21 +66,33 @@ def bar_addresses(listener: socket.socket, parties: Sequence[bytes]) -> None:
     listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
+def _dropped(halves: Iterable[tuple[int, int]], at: int) -> list[Instruction]:
+    """Drop what has one of these halves of an address at this place."""
+    return [
+        instruction
+        for first, second in halves
+        for instruction in (
+            (_LOAD_WORD, 0, 0, at),
+            (_JUMP_IF_EQUAL, 0, 3, first),
+            (_LOAD_WORD, 0, 0, at + 4),
+            (_JUMP_IF_EQUAL, 0, 1, second),
+            _DROP,
+        )
+    ]
+
+
 def _program(parties: Sequence[bytes]) -> list[Instruction]:
     """Jumps count instructions to skip, if true and if false."""
     four = [struct.unpack("!I", party) for party in parties if len(party) == 4]
     six = [struct.unpack("!II", party) for party in parties if len(party) == 8]
+    local = [struct.unpack_from("!II", party, 8) for party in parties if len(party) > 8]
+    (link_local,) = struct.unpack_from("!I", LINK_LOCAL)
     for_six: list[Instruction] = [
-        *chain.from_iterable(
-            (
-                (_LOAD_WORD, 0, 0, _IPV6_SOURCE),
-                (_JUMP_IF_EQUAL, 0, 3, first),
-                (_LOAD_WORD, 0, 0, _IPV6_SOURCE + 4),
-                (_JUMP_IF_EQUAL, 0, 1, second),
-                _DROP,
-            )
-            for first, second in six
-        ),
+        *_dropped(six, _IPV6_SOURCE),
+        (_LOAD_WORD, 0, 0, _IPV6_SOURCE),
+        (_JUMP_IF_EQUAL, 1, 0, link_local),
+        _PASS,
+        *_dropped(local, _IPV6_SOURCE + 8),
         _PASS,
     ]
     for_four: list[Instruction] = [

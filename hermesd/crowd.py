@@ -49,7 +49,8 @@ _OPEN_FILES = Path("/proc/self/fd")
 
 # A port, or the path of a Unix socket.
 Port: TypeAlias = "int | str"
-# An IPv4 address, the first half of an IPv6 one (who has one has them all), or an account.
+# An IPv4 address, the first half of an IPv6 one (who has one has them all), a link-local one with
+# the number of its link (all begin alike), or an account.
 Party: TypeAlias = "bytes | int"
 
 log = get_logger()
@@ -244,7 +245,9 @@ def _who(host: str, port: int, flow: int = 0, scope: int = 0) -> tuple[bytes, st
     if ":" in four:
         address = socket.inet_pton(socket.AF_INET6, host)
         at = f"[{host}%{scope}]" if scope else f"[{host}]"
-        return address[:8], f"ipv6:{quote(at, safe=':')}:{port}"
+        is_local = address[:8] == barring.LINK_LOCAL
+        party = address + struct.pack("!I", scope) if is_local else address[:8]
+        return party, f"ipv6:{quote(at, safe=':')}:{port}"
     return socket.inet_aton(four), f"ipv4:{four}:{port}"
 
 

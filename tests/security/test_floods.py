@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import pytest
 
+from hermesd import barring
 from hermesd.config.schema import NodeConfig
 from hermesd.crowd import FEW, Crowd, _who
 from hermesd.node.storage import transfer_service
@@ -253,6 +254,44 @@ async def test_a_connection_by_a_link_local_address_is_found_by_the_name_that_gr
             await call(channel, b"alice")
             found = crowd._look({port}, 0.0)[port].connected
             assert [one.peer for one in found] == peers
+
+
+def test_of_link_local_addresses_each_is_somebody_else() -> None:
+    """They all begin alike; elsewhere who has one address has all that do."""
+    one, other = (_who(f"fe80::{last}", 1, 0, 2)[0] for last in (1, 2))
+    elsewhere = _who("fe80::1", 1, 0, 3)[0]
+    assert len({one, other, elsewhere}) == 3
+    assert _who("fd00::1", 1)[0] == _who("fd00::2", 1)[0]
+
+
+def test_the_kernel_bars_one_link_local_address_alone() -> None:
+    if (mine := link_local()) is None:
+        pytest.skip("no link-local address here")
+    there = socket.getaddrinfo(mine, 1, socket.AF_INET6)[0][4]
+    host, link = str(there[0]).partition("%")[0], int(there[-1])
+    ours = _who(host, 1, 0, link)[0]
+    others = [_who(f"fe80::{last:x}", 1, 0, link)[0] for last in range(1, barring.MOST)]
+    wide = [_who("fd00:1::1", 1)[0], _who("10.9.8.7", 1)[0]]
+    with socket.create_server(("::", 0), family=socket.AF_INET6) as listener:
+        there = host, listener.getsockname()[1], 0, link
+
+        def is_let_in(seconds: float | None) -> bool:
+            with socket.socket(socket.AF_INET6) as caller:
+                caller.settimeout(seconds)
+                try:
+                    caller.connect(there)
+                except TimeoutError:
+                    return False
+                return True
+
+        barring.bar_addresses(listener, [*wide, *others[2:]])
+        assert is_let_in(None)
+        barring.bar_addresses(listener, [*wide, *others[3:], ours])
+        assert not is_let_in(0.2)
+        barring.bar_addresses(listener, [ours[:8]])
+        assert not is_let_in(0.2)
+        barring.bar_addresses(listener, [])
+        assert is_let_in(None)
 
 
 async def test_nobody_keeps_a_port_by_calling_once_on_each_connection() -> None:
