@@ -182,6 +182,31 @@ async def test_many_that_take_for_ever_keep_nobody_waiting_for_long(
         making.cancel()
 
 
+async def test_however_many_take_for_ever_only_some_do_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_venvs, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(machine_venvs, "MOST_AT_ONCE", 3)
+    made, _ = venvs(tmp_path, without_uv())
+    begun: list[str] = []
+    ends = asyncio.Event()
+
+    async def make(venv: Venv, *_: object) -> None:
+        begun.append(venv.requirements)
+        await ends.wait()
+
+    monkeypatch.setattr(made, "_make", make)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(8):
+            tasks.create_task(made.interpreter(Venv(sys.executable, f"{number}")))
+        # Their turns are over: only a place is what the others wait for.
+        await becomes(lambda: len(begun) >= 3 and not made._turns.locked())
+        await becomes(lambda: not made._turns.locked())
+        assert len(begun) == 3
+        ends.set()
+    assert len(begun) == 8
+
+
 async def test_what_an_earlier_daemon_left_at_work_does_not_write_into_it(tmp_path: Path) -> None:
     """Such as was killed itself: its installer is nobody's child, and goes on."""
     stuck, begun = slow(tmp_path)

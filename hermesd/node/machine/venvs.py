@@ -32,8 +32,10 @@ AGAIN_SECONDS = 300.0
 MAKE_SECONDS = 1800.0
 BEING_MADE = "it is being made"
 # One whose index does not answer must not keep all others waiting: nor must many of those, so that
-# each has a turn for so long only, and then goes on beside those that come next.
+# each has a turn for so long only, and then goes on beside those that come next; no more than some
+# in all, whatever that costs the others, since each takes its part of the machine.
 AT_ONCE = 2
+MOST_AT_ONCE = 8
 TURN_SECONDS = 120.0
 _SAID_CHARACTERS = 600
 _SAID_BYTES = 4 * _SAID_CHARACTERS
@@ -84,6 +86,7 @@ class Venvs:
         self._under_way: set[str] = set()
         self._again: dict[str, float] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(MOST_AT_ONCE)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def want(self, venvs: Iterable[Venv]) -> None:
@@ -161,6 +164,7 @@ class Venvs:
             async with (
                 self._locks.setdefault(str(folder), asyncio.Lock()),
                 contextlib.nullcontext() if account.is_own else own_turn,
+                self._places,
                 self._turn(),
             ):
                 await self._see_made(venv, folder, account)
