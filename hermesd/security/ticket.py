@@ -12,9 +12,10 @@ import hmac
 import secrets
 import struct
 
-# Longer than it takes to bring a large checkpoint, and those whose turn comes before: it is looked
-# at as each file begins.
-TICKET_SECONDS = 86_400.0
+# A start waits an hour at most for its checkpoint, turns of others included, and a copy is begun at
+# once: twice that. It is looked at as each file begins, and a transfer that broke off is continued.
+# A node that was revoked can use those that it has for so long.
+TICKET_SECONDS = 7_200.0
 _KEY_BYTES = 32
 _END = struct.Struct("!d")
 _BEFORE_NAME = _END.size + hashlib.sha256().digest_size

@@ -68,7 +68,7 @@ async def test_only_the_node_that_got_a_ticket_may_show_it_and_not_for_ever(
         ended = ticket(key, TRIAL, checkpoint, "b", boottime())
         for useless in (
             ended,
-            word[:8] + ended[8:],  # of another day
+            word[:8] + ended[8:],  # of another time
             word[:-1] + b"c",
             word[:-1],
             word[:8],
@@ -86,7 +86,7 @@ async def test_only_the_node_that_got_a_ticket_may_show_it_and_not_for_ever(
         await giver.server.stop()
 
 
-async def test_a_head_makes_tickets_for_a_day_by_the_clock_of_who_gives(
+async def test_a_head_makes_tickets_for_a_time_by_the_clock_of_who_gives(
     head: Open, tmp_path: Path
 ) -> None:
     """Which is a machine's that started another day."""
