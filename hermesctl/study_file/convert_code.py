@@ -59,12 +59,16 @@ class PythonSource:
         self.imported = imported_names(self.tree)
         bound: Counter[str] = Counter()
         assigned: dict[str, tuple[ast.expr, tuple[ast.AST, ...]]] = {}
+        #: What hyper-parameters are asked of, such as `trial`.
+        self.trials: set[str] = set()
         #: The functions and classes around each name that is read.
         self._around: dict[ast.Name, tuple[ast.AST, ...]] = {}
         for node, around in _scoped(self.tree):
             bound.update(bound_by(node))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 self._around[node] = around
+            if isinstance(node, ast.Call) and called(node).startswith("suggest_"):
+                self.trials.update([owner] if (owner := _owner(node.func)) else [])
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
@@ -220,6 +224,15 @@ def called(node: ast.AST | None) -> str:
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
+def _owner(node: ast.expr) -> str:
+    """Whose attribute it is, a variable's (`trial.x`) or a variable's attribute's (`self.trial.x`);
+    empty for anything else."""
+    owner = getattr(node, "value", None)
+    names = [] if not isinstance(owner, ast.Attribute) else [owner.attr]
+    owner = owner.value if isinstance(owner, ast.Attribute) else owner
+    return ".".join([owner.id, *names]) if isinstance(owner, ast.Name) else ""
+
+
 def given(call: ast.Call, *names: str) -> dict[str, ast.expr]:
     """What a call is given, by name: the first words by these."""
     found = dict(zip(names, call.args, strict=False))
@@ -372,7 +385,8 @@ def _asked_for(source: PythonSource, node: ast.AST, asked: Mapping[str, str]) ->
         name = given(node, "name").get("name")
         return str(_or_none(source, name)) if name else ""
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
-        is_one = node.value.attr == "params" and isinstance(node.slice, ast.Constant)
+        is_one = node.value.attr == "params" and _owner(node.value) in source.trials
+        is_one = is_one and isinstance(node.slice, ast.Constant)
         return str(node.slice.value) if is_one else ""  # type: ignore[attr-defined]
     return asked.get(ast.unparse(node), "") if isinstance(node, ast.Name | ast.Subscript) else ""
 

@@ -548,6 +548,10 @@ def test_conditions_on_what_was_asked_for_become_a_when(
         (KIND, "if deep:", f"    {BELOW}"),
         (KIND, "if deep:", "    pass", "else:", f"    {BELOW}"),
         (KIND, 'kind = "a"', 'if kind == "a":', f"    {BELOW}"),
+        # Another one's.
+        (KIND, 'if best.params["kind"] == "a":', f"    {BELOW}"),
+        (KIND, 'if study.best_trial.params["kind"] == "a":', f"    {BELOW}"),
+        (KIND, 'if find(trial).params["kind"] == "a":', f"    {BELOW}"),
         (KIND, 'if kind in "ab":', f"    {BELOW}"),
         (KIND, f"deep and {BELOW}"),
         (KIND, f"n = {BELOW} if deep else 1"),
@@ -564,6 +568,16 @@ def test_a_condition_that_is_not_understood_is_named(
     line = next(i for i, one in enumerate(lines) if "suggest_int" in one or one[-1] == ":")
     line = next((i for i, one in enumerate(lines) if one.startswith(("if", "match"))), line)
     assert f"left out: the condition of line {line + 4}," in said.replace("\n", " ")
+
+
+def test_a_condition_on_what_an_objects_own_trial_was_asked_for_becomes_a_when(
+    tmp_path: Path,
+) -> None:
+    lines = (KIND, 'if trial.params["kind"] == "a":', f"    {BELOW}")
+    text = objective(*(line.replace("trial.", "self.trial.") for line in lines))
+    data, said = converted(tmp_path, "optuna", text)
+    assert data["parameters"]["n"] == {"min": 1, "max": 2, "when": {"kind": "a"}}
+    assert "condition" not in said
 
 
 def test_a_condition_within_an_expression_becomes_a_when(tmp_path: Path) -> None:
