@@ -65,16 +65,11 @@ def fold_upkeep_event(
 
 
 def _drain(state: Tables, node_id: NodeId, draining: bool) -> None:
-    """What a node that drains has not written down, it is asked for again."""
     node = state.nodes[node_id]
     state.nodes[node_id] = replace(node, draining=draining)
     state.index(node.devices)
     node_changed(state, node_id)
-    for trial in state.trials_on({node_id}):
-        kept = trial.kept
-        if draining and kept is not None:
-            trial = replace(trial, kept=replace(kept, leaving=False, unwritable=False))
-        state.put(trial)
+    _touch(state, node_id, leaving=draining)
 
 
 def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
@@ -93,8 +88,7 @@ def _configure(state: Tables, pools: tuple[Pool, ...]) -> None:
     for slot in list(state.slots.values()):
         if slot.device.node in moved and slot.reserved:
             state.put_slot(replace(slot, reserved=None))
-    for trial in state.trials_on(moved):
-        state.put(trial)
+    state.touch_all(trial.spec.id for trial in state.trials_on(moved))
 
 
 def _forgive(state: Tables, place: Place) -> None:
@@ -153,12 +147,13 @@ def _note(state: Tables, place: Place, reason: str) -> None:
 
 
 def _touch(state: Tables, node: NodeId, leaving: bool) -> None:
-    """Have the trials of a node looked at; what was not written down is asked for again."""
+    """Have the trials of a node looked at; if they are to leave it, what was not written down is
+    asked for again."""
     for trial in state.trials_on({node}):
-        if leaving and trial.kept is not None:
-            kept = replace(trial.kept, leaving=False, unwritable=False)
-            trial = replace(trial, kept=kept)
-        state.put(trial)
+        kept = trial.kept
+        if leaving and kept is not None:
+            kept = replace(kept, leaving=False, unwritable=False)
+        state.put(replace(trial, kept=kept))
 
 
 def fold_node_event(
