@@ -588,6 +588,8 @@ def test_of_what_was_printed_progress_bars_warnings_and_times_do_not_count() -> 
     assert shown("took 1 min 3.5 s, 12:01:59") == ["took ~ ~, ~"]
     tqdm = "ep 1: 100%|###| 8/8 [00:01<00:00,  5.8it/s]\nep 1: 100%|###| 8/8 [00:00<?, ?it/s]\n"
     assert shown(tqdm) == ["ep 1:", "ep 1:"]
+    rich = "ep 1 ---- 0% -:--:--\nep 1 ---- 0% 0:00:03\n"
+    assert shown(rich) == ["ep 1 ---- 0% ~"] * 2
     # The bar of a training, above that of its validation.
     assert shown(" 33%|#  | 32/96 [00:01<00:02, 31.4it/s]\n{'eval_loss': 0.5}\n") == [
         "{'eval_loss': 0.5}"

@@ -32,13 +32,14 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _BAR = re.compile(r"\d+%\|[^|]*\| \d+/\d+ \[[^,\]]*,[^,\]]*\]")
 _BACKSPACES = re.compile(r"[^\n]*\x08")
 # Such as 3ms/step, 12.5 it/s, 500 images/sec, 1 min 3 s, 00:41, 2026-01-02 03:04:05,678, time: 3.1.
+# Where nothing is known yet, tqdm shows a question mark, and rich dashes.
 _UNIT = (
     r"(?:h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|us|µs)(?:/\w+)?|\w+/(?:s|sec|second)"
 )
 _TIME = re.compile(
     rf"(?<![\w.:])(?:\d+(?:\.\d+)?\s?(?:{_UNIT})"
     r"|(?:\d{4}-\d\d-\d\d[ T])?\d+(?::\d\d)+(?:[.,]\d+)?|\d{4}-\d\d-\d\d"
-    r"|\?\w+/s|(?<=<)\?(?=,))(?![\w:])"  # tqdm knows no speed yet
+    r"|\?\w+/s|(?<=<)\?(?=,)|-(?::--)+)(?![\w:])"
 )
 _NAMED_TIME = re.compile(
     r"\b(time|elapsed|took|duration|eta|runtime)([\"']?(?:\s?[:=]\s*|\s))\d+(?:\.\d+)?(?![\w.])",
