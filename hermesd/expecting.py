@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# In what a node says of itself, between what it lacks and what to do about it, which `hermesctl
+# doctor` shows apart.
+REMEDY = "; to change that: "
 _SHOWN_BYTES = 40
 # These do not pass by themselves: what is named, or what lies there, has to change.
 _LASTING = {

@@ -30,14 +30,13 @@ from hermesctl.study_file.submission import interpreter
 from hermesctl.terminal import stdout
 from hermesctl.text import count, one_line, size
 from hermesctl.waiting import progress
+from hermesd.expecting import REMEDY
 
 # What `doctor` looks at, from the client's side.
 #
 # Each check says what it found and how to fix it.
 
 _FREE_BYTES_WANTED = 2 << 30
-# Before what would have a node do better, in what it says of itself.
-_REMEDY = "; to change that: "
 
 
 class DoctorVerdict(StrEnum):
@@ -141,7 +140,7 @@ async def _nodes(client: AsyncClient) -> list[Check]:
             checks.append(Check(name, DoctorVerdict.NOTE, words, command(f"node release {place}")))
         # A node says of itself what it can and can't do (cgroups, GPUs, zygote).
         for fact in node.facts:
-            words, _, remedy = fact.partition(_REMEDY)
+            words, _, remedy = fact.partition(REMEDY)
             checks.append(Check(name, DoctorVerdict.NOTE, words, remedy))
     return checks + _studies([study async for study in client.studies()])
 

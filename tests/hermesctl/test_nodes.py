@@ -19,7 +19,7 @@ from hermesctl.render.views import explanation_view
 from hermesctl.sdk import async_client
 from hermesctl.sdk.address import Address
 from hermesctl.sdk.records import Explanation, LeftOut
-from hermesd.node.machine.images import REMEDY
+from hermesd.expecting import REMEDY
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
 from hermesd.security.enrollment import Membership

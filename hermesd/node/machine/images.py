@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermesd.expecting import REMEDY
 from hermesd.logs import get_logger
 from hermesd.node.machine import detached, processes
 from hermesd.node.machine.accounts import UnixAccount, own
@@ -25,9 +26,6 @@ _OFF = "off"
 # All that a CRIU needs to work for any user in the machine's own namespaces: to choose the number
 # of a process, and to give its rights up. It gains no right over processes of others.
 CAPABILITIES = "cap_checkpoint_restore,cap_setpcap"
-
-# What `hermesctl doctor` shows as how to fix a fact.
-REMEDY = "; to change that: "
 # What keeps users from namespaces of their own: a setting of the kernel, its value, a better one.
 _NAMESPACES = (
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
