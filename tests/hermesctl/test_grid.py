@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -47,6 +48,22 @@ def forecast() -> Forecast:
     policies = [{"policy": name, **spans} for name in ("best_first:good=0", "fifo")]
     said = {"devices": 2, "study": "digits", "trained": 16, "policies": policies}
     return Forecast({**said, "good": 4, "trials": 16}, "the same program", attached=2)
+
+
+def test_a_trial_whose_memory_nobody_has_measured_is_not_said_to_use_none() -> None:
+    use = Usage(utilization=1.0, memory_bytes=0)
+    there = Device("b/cpu0", "b", "cpu", 12 << 30, (0,), "digits/2", "", True, "", use, 0.0)
+    assert "  - of 12.0 GiB  " in shown(devices_table([there]), 120)
+    assert "  0 B of 12.0 GiB  " in shown(devices_table([replace(there, trial="")]), 120)
+
+
+def test_a_header_is_broken_before_it_is_cut() -> None:
+    """The beginning of a name may be another metric's."""
+    table = leaderboard(digits().trials, "val_accuracy", wide=False)
+    for width in (80, 70, 60):
+        lines = shown(table, width).splitlines()
+        assert "val_acc…" not in "".join(lines)
+        assert "_accuracy" in "".join(lines[:2])
 
 
 @pytest.mark.parametrize("width", [120, 80, 60])

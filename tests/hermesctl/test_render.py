@@ -335,6 +335,17 @@ def test_the_processes_of_a_trial_are_shown() -> None:
     assert "\npid          4711, 4712\n" in shown(trial_view(record(TrialDetail, answer)))
 
 
+def test_a_trial_that_has_not_reported_what_ranks_it_says_so() -> None:
+    for state, ending in (
+        (types.TRIAL_STATE_RUNNING, " so far"),
+        (types.TRIAL_STATE_COMPLETED, ""),
+    ):
+        one = trial(1, state=state, metrics=[pb.MetricValue(name="acc", last=0.5)])
+        answer = record(TrialDetail, pb.GetTrialResponse(trial=one))
+        said = shown(trial_view(answer, wanted="accuracy"))
+        assert f"\naccuracy    not reported{ending}; it ranks the trials\n" in said
+
+
 def test_nothing_is_said_of_what_a_trial_took_that_never_ran() -> None:
     view = shown(trial_view(record(TrialDetail, pb.GetTrialResponse(trial=trial(1)))))
     for word in ("attempts", "device time", "speed", "memory", "CPU"):

@@ -78,6 +78,8 @@ def test_a_probe_cut_short_is_finished_before_it_counts() -> None:
     assert POLICY.score(begun) == POLICY.score(trial(2))
     assert POLICY.score(begun) < POLICY.score(done)
     assert POLICY.quantum(begun, Facts()) == Quantum(until_step=25)
+    assert POLICY.words(begun) == "its probe goes on"
+    assert POLICY.words(trial(2)) == "not probed yet"
 
 
 def test_unprobed_first_then_the_lowest_loss() -> None:
