@@ -65,6 +65,8 @@ class WorldTrial(Trial):
         """Start the host and attach."""
         command = [self.python, *self.host, str(self.spec)]
         env = {**os.environ, "PYTHONPATH": str(self.shim), "PYTHONHASHSEED": "0"}
+        # As a node daemon does: what is left of an earlier host may still take connections.
+        Path(self.socket_path).unlink(missing_ok=True)
         with (self.directory / "host.log").open("ab") as log:
             self.pid = self.start_host(command, env, log)
         self.attach()
