@@ -164,7 +164,10 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     refused = _refusals(spec, directory)
     prepared = Prepared(spec, directory, (), document)
     refused = prepared.located(refused)
-    return replace(prepared, notes=(*notes, *map(str, refused)), refusals=tuple(refused))
+    # A script may read its options in ways that its text does not tell: only one that is almost
+    # called so is certainly meant.
+    misspelled = tuple(each for each in refused if each.nearest)
+    return replace(prepared, notes=(*notes, *map(str, refused)), refusals=misspelled)
 
 
 def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
@@ -172,6 +175,8 @@ def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
     if not spec.program.endswith(".py") or spec.search.asked or not {*spec.command} <= _PLAIN:
         return []
     # Of what changes while a trial trains, and of mappings, the names on the line are others.
+    if spec.command and not {"${args}", "${args_no_boolean_flags}"} & {*spec.command}:
+        return []
     if any(each.parameters or each.HasField("sequence") for each in spec.parameters):
         return []
     names = [each.name for each in spec.parameters]

@@ -46,18 +46,26 @@ def test_what_the_script_does_not_take_is_refused_unless_one_insists(
     refused = submit(script, *flags)
     assert refused.exit_code == 2
     assert f"error: {wrong}\n" in refused.stderr
-    assert lacks in refused.stderr
     assert refused.stderr.endswith("add --yes\n")
     assert not head.requests
     shown = submit(script, *flags, "--dry-run")
     assert shown.exit_code == 0
     assert f"note: {wrong}\n" in shown.stderr
+    assert lacks in shown.stderr
     insisted = submit(script, *flags, "--yes")
     assert insisted.exit_code == 0
     assert f"note: {wrong}\n" in insisted.stderr
     taken = submit(script, "--grid", "lr=1e-3,5e-4", "--set", "parameters.data.value=here")
     assert taken.exit_code == 0
     assert "expected" not in taken.stderr
+    # In no other case: it may read its options elsewhere, or not at all.
+    assert submit(script, "--grid", "momentum=0.1,0.2").exit_code == 0
+    study = project / "by_variable.yaml"
+    study.write_text(
+        "program: train.py\nmetric: {name: loss}\ncommand: ['${interpreter}', '${program}']\n"
+        "parameters: {lrr: {values: [1, 2]}}\n"
+    )
+    assert submit(study).exit_code == 0
     script.write_text("import sys\nprint(sys.argv)\n")
     assert submit(script, *flags).exit_code == 0, "it may take more than its source shows"
 

@@ -56,6 +56,14 @@ def test_a_programs_own_module_is_not_the_library_of_that_name(tmp_path: Path, o
     assert imports_ahead.imports_ahead(tmp_path) == "torch,scipy.stats"
 
 
+def test_a_program_that_imports_what_sets_a_seed_imports_libraries_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nimport rng\nimport pandas\n")
+    (tmp_path / "rng.py").write_text("import random\n\ndef seeded():\n    random.seed(0)\n")
+    assert imports_ahead.imports_ahead(tmp_path) == "torch,pandas"
+    (tmp_path / "rng.py").write_text("import random\nrandom.seed(0)\n")
+    assert imports_ahead.imports_ahead(tmp_path) == "torch"
+
+
 def test_a_program_that_names_a_variable_of_a_library_imports_it_itself(tmp_path: Path) -> None:
     for prefix in LIBRARIES:
         (tmp_path / "train.py").write_text(f"import torch\nimport pandas\nx = '{prefix}ORCH'\n")

@@ -216,7 +216,7 @@ import os
 os.environ.update(PL_ONE="by the library", PL_TWO="by the library")
 def __getattr__(name):
     if name in ("Lazy", "__path__"):
-        raise AttributeError(name)
+        raise AttributeError(name) if name == "__path__" else RuntimeError(name)
     os.environ["PL_LAZY"] = name
     return name
 """

@@ -25,8 +25,8 @@ FRAMEWORK = (
 )
 # Read when some other libraries are imported. A program that sets one gets no zygote with these.
 LIBRARIES = (
-    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "USE_T", "XDG_"),
-    *("PL_", "LIGHTNING_", "SCIPY_", "SKLEARN_", "KMP_"),
+    *("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "USE_", "XDG_", "PL_", "LIGHTNING_"),
+    *("PANDAS_", "SCIPY_", "SKLEARN_", "JOBLIB_", "NUMEXPR_", "KMP_", "MPL", "MATPLOTLIB"),
 )
 # They say which lines a framework logs, and nothing of what it computes.
 _LOG_LEVELS = ("TF_CPP_",)

@@ -131,13 +131,16 @@ def _serve(path: str) -> str | None:
 
 def _import(name: str) -> None:
     """Import a module, or the one that has what is called so."""
+    module, _, attribute = name.rpartition(".")
     try:
-        importlib.import_module(name)
-    except Exception as error:  # whatever a library raises, the program meets it, too
-        module, _, attribute = name.rpartition(".")
-        loaded = sys.modules.get(module)
-        if loaded is None or getattr(loaded, attribute, None) is None:
-            print(f"zygote: {name} cannot be imported here: {error}", file=sys.stderr)
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            if module not in sys.modules:
+                raise
+            getattr(sys.modules[module], attribute)
+    except (Exception, SystemExit) as error:  # whatever a library raises, the program meets it, too
+        print(f"zygote: {name} cannot be imported here: {error}", file=sys.stderr)
 
 
 def main(argv: list[str]) -> None:

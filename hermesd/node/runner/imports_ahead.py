@@ -3,6 +3,7 @@ trials of such programs, where each would take seconds for it."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +22,8 @@ _FRAMEWORKS = {
     ),
 }
 # What takes long to import besides, and starts nothing. Some draw random numbers meanwhile: so it
-# counts only where a file names it at the beginning of a line, before it says anything of a seed.
+# counts only where a file names it at the beginning of a line, before it says anything of a seed;
+# and nowhere, if the program imports a file that sets one.
 _LIBRARIES = re.compile(
     rb"^(?:from|import)[ \t]+"
     rb"((lightning|pandas|pytorch_lightning|scipy|sklearn|torchmetrics|torchvision|transformers)"
@@ -31,10 +33,13 @@ _LIBRARIES = re.compile(
 # Variables that these libraries read when they are imported, and that a program may set before: see
 # `trainer_shim.host.warm_start_rules.LIBRARIES`.
 _VARIABLES = re.compile(
-    rb"\b(?:HF_|HUGGINGFACE_|TRANSFORMERS_|USE_T|XDG_|PL_|LIGHTNING_|SCIPY_|SKLEARN_|KMP_)[A-Z]"
+    rb"\b(?:HF_|HUGGINGFACE_|TRANSFORMERS_|USE_|XDG_|PL_|LIGHTNING_|PANDAS_|SCIPY_|SKLEARN_|JOBLIB_"
+    rb"|NUMEXPR_|OPENBLAS_|KMP_|MPL|MATPLOTLIB)[A-Z]"
 )
 _SCAN_LIMIT_BYTES = 4 << 20
 _MOST = 50
+_SETS_SEED = re.compile(rb"^(?!def\b|async\b|class\b)[^\s#].*seed\w*[ \t]*\(", re.MULTILINE)
+_IMPORTS = rb"^[ \t]*(?:from|import)\b.*\b%s\b"
 
 
 def imports_ahead(folder: Path) -> str | None:
@@ -42,6 +47,7 @@ def imports_ahead(folder: Path) -> str | None:
     `keras` first, and what it needs of some libraries; by their names, with commas between."""
     text = before_seeds = b""
     own: set[str] = set()
+    seeding: set[str] = set()
     for path in sorted(
         entry.path for entry in deep_trees.walk(folder) if entry.name.endswith(".py")
     ):
@@ -52,10 +58,16 @@ def imports_ahead(folder: Path) -> str | None:
             content = file.read(_SCAN_LIMIT_BYTES) + b"\n"
             text += content
             before_seeds += content.partition(b"seed")[0]
+            if _SETS_SEED.search(content):
+                seeding.add(Path(path).stem)
     found = [name for name, word in _FRAMEWORKS.items() if word.search(text)][:1]
-    if not _VARIABLES.search(text):
+    if not _VARIABLES.search(text) and not any(_is_imported(each, text) for each in seeding):
         found += dict.fromkeys(_libraries(before_seeds, own))
     return ",".join(found[:_MOST]) or None
+
+
+def _is_imported(module: str, text: bytes) -> bool:
+    return re.search(_IMPORTS % re.escape(os.fsencode(module)), text, re.MULTILINE) is not None
 
 
 def _libraries(text: bytes, own: set[str]) -> Iterator[str]:
