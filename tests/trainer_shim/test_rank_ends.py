@@ -101,6 +101,21 @@ def test_a_process_that_leaves_nothing_is_named_where_it_matters(tmp_path: Path)
         )
 
 
+def test_what_the_first_has_finished_is_kept_where_another_fails_as_it_ends(tmp_path: Path) -> None:
+    """So that the trial, tried again, need not train it again."""
+    fails = APART + "if rank == 1:\n    sys.exit(3)\n"
+    with ending(trial_of(tmp_path / "t", 2, fails, "5@", "5@end").launch()) as trial:
+        trial.start()
+        first = Path(f"/proc/{trial.until('started')['worker_pid']}")
+        until(lambda: not first.exists())
+        go(trial, 1)
+        with pytest.raises(AssertionError, match="rank 1"):
+            trial.until("completed")
+        assert [each.name for each in trial.checkpoints.iterdir()] == ["end-s5"]
+        (kept,) = [each for each in trial.events if each["kind"] == "checkpointed"]
+        assert kept["step"] == 5
+
+
 def test_a_host_that_is_killed_before_all_have_ended_leaves_no_checkpoint_of_some(
     tmp_path: Path,
 ) -> None:

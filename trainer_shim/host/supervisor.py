@@ -594,7 +594,7 @@ class Supervisor(LiveTrial):
             self.ranks.release()
             suspension.say_suspended()
             return
-        if run.part is not None and self.ranks.failed is None and (run.is_over or status == 0):
+        if run.part is not None and (run.is_over or status == 0):
             self._join_parts(run.part)
         outcome = run.ended(status, oom)
         failed, failed_at = self.ranks.failed, outcome.pop("failed_at", math.inf)
