@@ -220,22 +220,26 @@ class Absent(types.ModuleType):
         raise error
 
 
-def plugged_in(folder: Path, vendor: str, kind: str) -> None:
+def plugged_in(folder: Path, vendor: str, kind: str, driver: str) -> None:
     (folder / "0000:01:00.0").mkdir()
+    if driver:
+        (folder / "0000:01:00.0" / "driver").symlink_to(f"../drivers/{driver}")
     (folder / "0000:01:00.0" / "vendor").write_text(f"{vendor}\n")
     (folder / "0000:01:00.0" / "class").write_text(f"{kind}\n")
 
 
 @pytest.mark.parametrize(
-    ("driver", "file", "vendor", "kind", "lends_cores"),
+    ("driver", "file", "vendor", "kind", "bound_to", "lends_cores"),
     [
-        (Mutes("pynvml"), "nvidia0", "0x8086", "0x030000", False),
-        (Absent("pynvml"), "nvidia0", "0x8086", "0x030000", False),
-        (Mutes("pynvml"), "null", "0x10de", "0x030200", False),
+        (Mutes("pynvml"), "nvidia0", "0x8086", "0x030000", "", False),
+        (Absent("pynvml"), "nvidia0", "0x8086", "0x030000", "", False),
+        (Mutes("pynvml"), "null", "0x10de", "0x030200", "", False),
+        (Mutes("pynvml"), "null", "0x10de", "0x030200", "nvidia", False),
+        (Mutes("pynvml"), "null", "0x10de", "0x030200", "vfio-pci", True),
         # The library would be here if its GPUs were for us: a container that was given none.
-        (Absent("pynvml"), "null", "0x10de", "0x030200", True),
-        (Mutes("pynvml"), "null", "0x10de", "0x020000", True),
-        (Mutes("pynvml"), "nvidiactl", "0x8086", "0x030000", True),
+        (Absent("pynvml"), "null", "0x10de", "0x030200", "nvidia", True),
+        (Mutes("pynvml"), "null", "0x10de", "0x020000", "", True),
+        (Mutes("pynvml"), "nvidiactl", "0x8086", "0x030000", "", True),
     ],
 )
 async def test_cores_are_not_lent_for_gpus_whose_driver_does_not_answer(
@@ -245,13 +249,14 @@ async def test_cores_are_not_lent_for_gpus_whose_driver_does_not_answer(
     file: str,
     vendor: str,
     kind: str,
+    bound_to: str,
     lends_cores: bool,
 ) -> None:
     files, bus = tmp_path / "dev", tmp_path / "bus"
     files.mkdir()
     bus.mkdir()
     (files / file).touch()
-    plugged_in(bus, vendor, kind)
+    plugged_in(bus, vendor, kind, bound_to)
     monkeypatch.setattr(nvml, "_FILES", files)
     monkeypatch.setattr(nvml, "_BUS", bus)
     monkeypatch.setitem(sys.modules, "pynvml", driver)

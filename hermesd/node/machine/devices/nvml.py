@@ -228,7 +228,9 @@ def are_there(has_library: bool) -> bool:
     if any(_FILES.glob("nvidia[0-9]*")):
         return True
     return has_library and any(
-        _line(device / "vendor") == _NVIDIA and _line(device / "class").startswith(_DISPLAYS)
+        _line(device / "vendor") == _NVIDIA
+        and _line(device / "class").startswith(_DISPLAYS)
+        and (device / "driver").resolve().name in ("driver", "nvidia")  # no other one has it
         for device in _BUS.glob("*")
     )
 
