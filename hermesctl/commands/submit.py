@@ -154,10 +154,10 @@ def _one_of(dry_run: bool, tries: bool) -> None:
 
 
 def _taken(prepared: Prepared, anyway: bool) -> Prepared:
-    """The study. Raises UsageError, unless it is wanted anyway, for parameters with which no trial
-    would get beyond its command line."""
-    if prepared.refusals and not anyway:
-        told = "\n".join(map(str, prepared.refusals))
+    """The study. Raises UsageError, unless it is wanted anyway, for misspelled parameters, with
+    which no trial would get beyond its command line."""
+    if prepared.misspelled and not anyway:
+        told = "\n".join(map(str, prepared.misspelled))
         raise UsageError(
             f"{told}\nNothing was submitted: every trial would fail. If the program takes it all"
             " the same, add --yes"

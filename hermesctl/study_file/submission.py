@@ -59,9 +59,9 @@ class Prepared:
     document: Document
     #: The files that it was read from or is written to.
     own_files: tuple[Path, ...] = ()
-    #: What its program would refuse of every trial, as its source says for certain. The notes have
-    #: them too.
-    refusals: tuple[Problem, ...] = ()
+    #: Parameters that its program does not take, but for an option that is almost called so. The
+    #: notes have them too.
+    misspelled: tuple[Problem, ...] = ()
 
     def located(self, problems: Sequence[Problem]) -> list[Problem]:
         """The head's problems with the lines of the file that they are about."""
@@ -167,7 +167,7 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
     # A script may read its options in ways that its text does not tell: only one that is almost
     # called so is certainly meant.
     misspelled = tuple(each for each in refused if each.nearest)
-    return replace(prepared, notes=(*notes, *map(str, refused)), refusals=misspelled)
+    return replace(prepared, notes=(*notes, *map(str, refused)), misspelled=misspelled)
 
 
 def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
