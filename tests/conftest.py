@@ -15,6 +15,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from trainer_shim.host.warm_start_rules import LIBRARIES
+
 
 def _heed_signals() -> None:
     """Have this process, and so what tests start, find signals as at a prompt.
@@ -42,6 +44,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+
+# What whoever runs these has set for libraries, as desktops do, is in no trial's environment.
+for _name in [name for name in os.environ if name.startswith(LIBRARIES)]:
+    del os.environ[_name]
 
 # The nodes of tests belong to who runs these.
 os.environ.setdefault("HERMES_NODE_RUN_AS", "self")
