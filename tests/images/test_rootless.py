@@ -6,12 +6,12 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hermesd.node.runner.cleanup import forget_names
@@ -58,7 +58,7 @@ def place(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     folder = Path(tempfile.mkdtemp(prefix="hermes-"))
     shutil.copytree(ROOT / "trainer_shim", folder / "shim" / "trainer_shim")
     yield folder, tool
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed host leaves may be ending meanwhile
+    shutil.rmtree(folder)
 
 
 def _theirs(
@@ -162,7 +162,11 @@ def test_no_name_is_left_of_memory_whose_host_was_killed(
         assert _given_names() - before
     finally:
         trial.end()
-        os.kill(int(_text(trial.directory / "pid")), signal.SIGKILL)
+        stub = psutil.Process(int(_text(trial.directory / "pid")))
+        writer = psutil.Process(stub.ppid())
+        for each in (writer, stub):
+            each.kill()
+        psutil.wait_procs([writer, stub])
     assert _given_names() - before, "it was killed"
     folder = TrialFolder(trial.directory.parent, place[0], "t/1")
     folder.checkpoints = Path(trial.checkpoints)
