@@ -147,6 +147,24 @@ def test_the_newest_that_is_no_image_is_kept_beside_two_images(tmp_path: Path) -
     assert kept == [False, True, False, True, True]
 
 
+def test_manifests_that_are_damaged_while_old_ones_are_removed_stop_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie in the folder of a program, which may do that at any moment."""
+    old, *images = [build(tmp_path, f"s{step}", step, form="image") for step in (5, 10, 15)]
+
+    def damage_then(path: Path) -> checkpoints.FoundCheckpoint:
+        found = verified(path)
+        for each in (old, *images):
+            (each / "manifest.json").write_text("")
+        return found
+
+    verified = checkpoints.verified
+    monkeypatch.setattr(checkpoints, "verified", damage_then)
+    checkpoints.prune(tmp_path)
+    assert all(path.exists() for path in images)
+
+
 def test_what_a_later_attempt_has_taken_is_newer_though_others_had_got_further(
     tmp_path: Path,
 ) -> None:

@@ -292,8 +292,8 @@ async def test_what_was_won_is_there_for_the_next_try_and_nothing_begins_anew(
     assert later is not None
     checkpoints = folder_of(node.config) / "checkpoints"
     assert (checkpoints / kept.id.rpartition("@")[2]).is_dir()
-    for path in checkpoints.iterdir():
-        (path / "manifest.json").write_text("")
+    for each in (kept, later):
+        (checkpoints / each.id.rpartition("@")[2] / "manifest.json").write_text("")
     run = launch(attempt=6, program=EITHER, checkpoint=later, result=kept.id)
     lost = await head.hears(RunFailed, run)
     assert lost.error_kind == "restore"

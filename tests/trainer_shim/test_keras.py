@@ -219,7 +219,7 @@ print("BEFORE", [w.tobytes().hex() for w in model.get_weights()])
         trial.start()
         path = trial.until("completed")["checkpoint"]["path"]
         printed = (trial.directory / "output.log").read_text()
-    assert checkpoints.is_result(Path(path)) == is_eager
+    assert checkpoints.verified(Path(path)).is_result == is_eager
     lines = loading_lines(Path(path), ["keras.arrays", "model.keras"])
     shows = "print('BEFORE', [w.tobytes().hex() for w in model.get_weights()])"
     assert with_keras(tmp_path, *lines, shows) in printed

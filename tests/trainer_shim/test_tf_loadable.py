@@ -78,7 +78,7 @@ def test_what_was_trained_is_a_checkpoint_of_tensorflows(
             trial.start(restore=checkpoint)
         saved = Path(trial.until("completed")["checkpoint"]["path"])
         work = trial.directory / "work"
-    assert checkpoints.is_result(saved) == (kind == "parked-only")
+    assert checkpoints.verified(saved).is_result == (kind == "parked-only")
     lines = loading_lines(saved, [path.name for path in saved.iterdir()])
     assert lines[1].startswith("tf.train.Checkpoint(adam=adam, model=model, scale=scale).read(")
     lines[1] = lines[1].replace(")  #", ").assert_consumed()  #")

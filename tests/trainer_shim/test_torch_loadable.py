@@ -154,7 +154,7 @@ def test_what_a_module_adds_to_its_state_dict_is_loaded_or_said_to_be_missing(
         trial.start()
         saved = Path(trial.until("completed")["checkpoint"]["path"])
         work = trial.directory / "work"
-    assert checkpoints.is_result(saved) is not is_copied
+    assert checkpoints.verified(saved).is_result is not is_copied
     names = {path.name for path in saved.iterdir()}
     lines = loading_lines(saved, names)
     is_whole = shown == "'text'"
@@ -231,7 +231,7 @@ def test_what_was_trained_last_is_kept_where_nothing_goes_on_from_the_end(
         ended = trial.until("completed")
         saved, work = Path(ended["checkpoint"]["path"]), trial.directory / "work"
     assert ended["checkpoint"]["step"] == ended["step"] > 0
-    assert checkpoints.is_result(saved)
+    assert checkpoints.verified(saved).is_result
     names = {path.name for path in saved.iterdir() if path.name.partition(".")[0]}
     assert names == {"manifest.json", "model.pt", "optimizer.pt"}
     torch = pytest.importorskip("torch")

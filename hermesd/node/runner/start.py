@@ -32,6 +32,7 @@ from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.runner.imports_ahead import imports_ahead
 from hermesd.node.storage import checkpoints, code
+from hermesd.node.storage.checkpoints import FoundCheckpoint
 from hermesd.node.storage.fetching import NotFetched
 from hermesd.node.storage.trial_folder import TrialFolder
 
@@ -114,13 +115,12 @@ def prepare(
         if restore is None or not folder.work.is_dir():
             code.working_copy(snapshot, folder.work, program.submit_directory, program.data)
         # In a world that others are in, too, the numbers of an image's processes may be taken.
-        is_image = restore is not None and checkpoints.is_image(restore)
-        preload = None if is_image else imports_ahead(folder.work)
+        preload = None if restore and restore.is_image else imports_ahead(folder.work)
     device = context.rack.environment(assignment.launch.devices)
     cores = cores_of(context, assignment)
     env = program_environment(context.environ, assignment.work, device, cores, folder.path, account)
     folder.write_spec(_spec(context, folder, assignment, env))
-    return Ready(restore, env, preload)
+    return Ready(restore.path if restore else None, env, preload)
 
 
 def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
@@ -131,8 +131,8 @@ def cores_of(context: NodeContext, assignment: Assignment) -> list[int]:
 
 def _restorable(
     folder: TrialFolder, wanted: Checkpoint | None, parameters: Mapping[str, Any]
-) -> Path | None:
-    """The directory of the wanted checkpoint, or of the one before it that verifies and that a
+) -> FoundCheckpoint | None:
+    """The wanted checkpoint, or of the one before it that verifies and that a
     program with these hyper-parameters can go on from; an image of other ones, if that is all.
 
     From a later one the head would not know what was reported up to there.
@@ -143,15 +143,15 @@ def _restorable(
     image = None
     try:
         found = checkpoints.verified(path)
-        if checkpoints.can_be_gone_on_from(path, parameters):
-            return found.path
-        image = path if checkpoints.is_image(path) else None
+        if found.can_be_gone_on_from(parameters):
+            return found
+        image = found if found.is_image else None
     except checkpoints.DamagedCheckpoint as error:
         log.warning("checkpoint damaged", error=str(error))
     for found in checkpoints.newest(folder.checkpoints):
         is_known = found.step <= wanted.step and found.attempt <= wanted.attempt
-        if is_known and checkpoints.can_be_gone_on_from(found.path, parameters):
-            return found.path
+        if is_known and found.can_be_gone_on_from(parameters):
+            return found
     if image is not None:
         return image
     log.error("no checkpoint is left: from the beginning", trial=folder.trial)
@@ -159,7 +159,7 @@ def _restorable(
 
 
 def _see_that_it_goes_on(
-    folder: TrialFolder, wanted: Checkpoint | None, restore: Path | None, held: str
+    folder: TrialFolder, wanted: Checkpoint | None, restore: FoundCheckpoint | None, held: str
 ) -> None:
     """See that a run from a result begins there or later; raises NotRestored.
 
@@ -167,10 +167,13 @@ def _see_that_it_goes_on(
     than it, when the run begins there, is of a run that came to nothing.
     """
     result = folder.checkpoints / held
-    found = wanted is not None and restore == folder.checkpoints / wanted.id.rpartition("@")[2]
-    if restore is None or not (found or checkpoints.is_as_far(restore, result)):
+    name = wanted.id.rpartition("@")[2] if wanted else None
+    goes_on = restore is not None and (
+        restore.path.name == name or checkpoints.is_as_far(restore.path, result)
+    )
+    if restore is None or not goes_on:
         raise NotRestored(f"the checkpoint of its result cannot be used: {result}")
-    if restore == result:
+    if restore.path == result:
         checkpoints.drop_further(folder.checkpoints, result)
 
 

@@ -8,7 +8,6 @@ twice is set aside. One that another node asks for is kept until that node asks 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -17,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -45,6 +44,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE_BYTES = 1 << 20
 # Of a manifest, as a host says it: what an image is, and whether it is for other trials.
 _SAID = ("form", "why", "gpu", "is_fork")
+# Its forms, of which what a program goes on from by its framework has none.
+IMAGE, RESULT = "image", "result"
 # No system lets a file have longer ones.
 _LONGEST_PATH_BYTES, _LONGEST_NAME_BYTES = 4_096, 255
 
@@ -65,6 +66,25 @@ class FoundCheckpoint:
     size_bytes: int
     #: What it says of itself besides: `_SAID`.
     said: Mapping[str, str]
+    #: The hyper-parameters of the program that it is an image of, as its manifest has them.
+    parameters: Any
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image of processes."""
+        return self.said.get("form") == IMAGE
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it has only what people load, and no program goes on from it."""
+        return self.said.get("form") == RESULT
+
+    def can_be_gone_on_from(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether a program with these hyper-parameters can go on from it: an image has those that
+        it was made with in its memory."""
+        if self.is_image:
+            return bool(self.parameters == parameters)
+        return not self.is_result
 
     @property
     def frame(self) -> Frame:
@@ -118,27 +138,15 @@ def verified(path: Path) -> FoundCheckpoint:
     created = str(manifest.get("created_utc", ""))
     said = {name: str(manifest[name]) for name in _SAID if manifest.get(name)}
     return FoundCheckpoint(
-        path, int(manifest["step"]), int(manifest.get("attempt", 0)), created, digest, size, said
+        path,
+        int(manifest["step"]),
+        int(manifest.get("attempt", 0)),
+        created,
+        digest,
+        size,
+        said,
+        manifest.get("parameters"),
     )
-
-
-def is_image(path: Path) -> bool:
-    """Whether a checkpoint is an image of processes: by its manifest, which says how to use it."""
-    return _manifest(path)[0].get("form") == "image"
-
-
-def can_be_gone_on_from(path: Path, parameters: Mapping[str, Any]) -> bool:
-    """Whether a program with these hyper-parameters can go on from a checkpoint: an image has those
-    that it was made with in its memory, and a result has only what people load."""
-    manifest = _manifest(path)[0]
-    if manifest.get("form") == "image":
-        return bool(manifest.get("parameters") == parameters)
-    return not is_result(path)
-
-
-def is_result(path: Path) -> bool:
-    """Whether a checkpoint has only what people load, and no program goes on from it."""
-    return _manifest(path)[0].get("form") == "result"
 
 
 def lies_within(file: Path, folder: Path) -> bool:
@@ -162,46 +170,39 @@ def newest(folder: Path) -> Iterator[FoundCheckpoint]:
     Those of a later attempt are newer, even where it has not got as far: it went on from what the
     head knew, and what earlier ones came to beyond that is no longer valid.
     """
-    for path in _by_age(folder):
-        try:
+    return _verifying(_by_age(folder))
+
+
+def _verifying(paths: Iterable[Path]) -> Iterator[FoundCheckpoint]:
+    for path in paths:
+        with suppress(DamagedCheckpoint):
             yield verified(path)
-        except DamagedCheckpoint:
-            continue
 
 
 def furthest(folder: Path) -> tuple[int, int]:
     """The step of the furthest checkpoint in `folder`, by its manifest alone, and the attempt that
     took it; zeros without one."""
-    for path in _by_progress(folder)[:1]:
-        with suppress(DamagedCheckpoint):
-            manifest, _ = _manifest(path)
-            return int(manifest["step"]), int(manifest.get("attempt", 0))
-    return 0, 0
+    attempt, step, *_ = max(_complete(folder), key=itemgetter(1, 2), default=(0, 0))
+    return step, attempt
 
 
 def prune(folder: Path, held: str = "", forks: Collection[int] = ()) -> None:
     """Remove what is older than the two newest checkpoints that verify, except the one `held`, by
     its name, those from which others go on at `forks`, the one that is lent, and where both are
     images of processes the newest that is none: other machines can use that."""
-    kept = [found.path for _, found in zip(range(KEPT), newest(folder), strict=False)]
+    order = iter(_by_age(folder))
+    kept = [found for _, found in zip(range(KEPT), _verifying(order), strict=False)]
     if len(kept) < KEPT:
         return
-    order = _by_age(folder)
-    older = order[order.index(kept[-1]) + 1 :]
-    usual = None
-    if all(map(is_image, kept)):
-        usual = next((path for path in older if not is_image(path) and not is_result(path)), None)
-    for path in older:
-        is_held = path in (usual, folder / held)
-        if not is_held and not _is_fork(path, forks) and not (path / LENT).exists():
+    lacks_usual = all(found.is_image for found in kept)
+    for path in order:
+        said = _said(path)
+        if lacks_usual and said and said.get("form") not in (IMAGE, RESULT):
+            lacks_usual = False
+            continue
+        is_fork = said.get("is_fork", FORK_IN_NAME in path.name) and said.get("step") in forks
+        if not is_fork and path != folder / held and not (path / LENT).exists():
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_fork(path: Path, forks: Collection[int]) -> bool:
-    with contextlib.suppress(DamagedCheckpoint):
-        said = _manifest(path)[0]
-        return bool(said.get("is_fork", FORK_IN_NAME in path.name)) and said["step"] in forks
-    return False
 
 
 def lend(path: Path) -> None:
@@ -324,13 +325,18 @@ def _complete(folder: Path) -> list[tuple[int, int, str, Path]]:
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.suffix == ".partial" or not path.is_dir():
             continue
-        try:
-            manifest, _ = _manifest(path)
-        except DamagedCheckpoint:
+        if not (manifest := _said(path)):
             continue
         created = str(manifest.get("created_utc", ""))
         found.append((int(manifest.get("attempt", 0)), int(manifest["step"]), created, path))
     return found
+
+
+def _said(path: Path) -> dict[str, Any]:
+    """What the manifest of a checkpoint says; empty if it is damaged."""
+    with suppress(DamagedCheckpoint):
+        return _manifest(path)[0]
+    return {}
 
 
 def _manifest(path: Path) -> tuple[dict[str, Any], str]:

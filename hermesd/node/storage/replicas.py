@@ -116,7 +116,7 @@ class Replicas:
             found.sha256,
             found.size_bytes,
             (self._node,),
-            self._node if checkpoints.is_image(found.path) else "",
+            self._node if found.is_image else "",
         )
 
     def _begin(self, trial: TrialId, deed: Coroutine[None, None, None]) -> None:

@@ -115,8 +115,7 @@ class TrialFolder:
             return
         partial = mine.with_suffix(".partial")
         self.as_owner(shutil.rmtree, partial, ignore_errors=True)
-        parent.as_owner(checkpoints.verified, theirs)
-        if parent.as_owner(checkpoints.is_image, theirs):
+        if parent.as_owner(checkpoints.verified, theirs).is_image:
             raise checkpoints.DamagedCheckpoint(f"{theirs}: an image of one account alone")
         checkpoints.copy(theirs, parent.path, partial, self.path)
         self.as_owner(checkpoints.verified, partial)
