@@ -16,8 +16,10 @@ from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunFailed
 from hermesd.core.model import RunId
 from hermesd.node.machine import cgroups, processes
+from hermesd.node.machine.availability import described
 from hermesd.node.machine.cgroups import NoCgroups
 from hermesd.node.machine.environment import OWNER
+from trainer_shim.host.freeze import WorkGroup
 
 from .conftest import DAEMON, Head, Node, becomes, daemon_process, host_of
 
@@ -154,6 +156,41 @@ async def test_the_mark_is_read_of_the_process_as_it_was_started(
     assert processes.started_with(pid, "HERMES") is None
     assert processes.kill_those(lambda each: each == pid) == {pid}
     await becomes(lambda: processes.kill_those(lambda each: each == pid) == set())
+
+
+# What the system leaves of a longer name, cut off in a letter; and ends of lines, after one of
+# which it would say as whom it runs.
+NAMES = ["обучение".encode()[:15], b"\xe9t\xe9", b"a) Z 1 1 (\r\x85", b"\x0b\x0cUid: 77 77 77"]
+NAMED = """
+import ctypes, sys
+ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[1]), 0, 0, 0)
+print("named", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_process_is_found_whatever_bytes_it_has_named_itself(name: bytes) -> None:
+    pipe = asyncio.subprocess.PIPE
+    words = ("-c", NAMED, name.hex())
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, stdin=pipe, stdout=pipe, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"named\n"
+    assert processes.Remembered.of(process.pid).session() == {process.pid}
+    assert process.pid in processes.below(os.getpid())
+    assert processes.parent(process.pid) == os.getpid()
+    assert processes.resident_bytes([process.pid]) > 0
+    assert not processes.runs_as(process.pid, 77)
+    assert 77 not in processes.accounts()
+    assert f"process {process.pid} (" in described(process.pid)
+    mine = WorkGroup(os.getpid(), None)
+    assert process.pid in mine.members()
+    assert mine.memory_bytes() > 0
+    assert mine.cpu_seconds() >= 0  # a short life may count for none
+    assert processes.kill_those(lambda each: each == process.pid) == {process.pid}
+    await process.communicate()
 
 
 async def test_a_session_is_no_more_ours_once_another_process_has_its_number() -> None:

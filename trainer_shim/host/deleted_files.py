@@ -178,7 +178,7 @@ def _stopped_thread(pid: int) -> int:
     until = time.monotonic() + _STOP_SECONDS
     while time.monotonic() < until:
         for name in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
-            with open(f"/proc/{pid}/task/{name}/stat") as file:
+            with open(f"/proc/{pid}/task/{name}/stat", encoding="latin-1") as file:
                 if file.read().rpartition(")")[2].split()[0] == "T":
                     return int(name)
         time.sleep(_POLL_SECONDS)
@@ -265,7 +265,7 @@ class _Puppet:
 
     def _find_instruction(self) -> int:
         """Where the kernel's own library in the process makes a system call."""
-        with open(f"/proc/{self._pid}/maps") as maps:
+        with open(f"/proc/{self._pid}/maps", errors="replace") as maps:
             line = next((line for line in maps if line.rstrip().endswith("[vdso]")), "")
         if (parts := _MAP.match(line)) is None:
             raise OSError(f"process {self._pid} has no vdso")

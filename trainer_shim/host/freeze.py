@@ -227,8 +227,8 @@ def _going(pid: int) -> set[str]:
 
 
 def _own_memory_bytes(pid: int) -> int:
-    lines = map(str.split, _read(f"/proc/{pid}/status").splitlines())
-    return sum(int(words[1]) for words in lines if words[0] in _OWN_MEMORY) << 10
+    lines = map(str.split, _read(f"/proc/{pid}/status").split("\n"))
+    return sum(int(words[1]) for words in lines if words[:1] and words[0] in _OWN_MEMORY) << 10
 
 
 def _threads(pid: int) -> list[int]:
@@ -252,7 +252,8 @@ def _file(cgroup: str | None, name: str) -> str | None:
 def _read(path: str) -> str:
     """The text of a small kernel file; nothing when what it was about is gone."""
     try:
-        with open(path) as file:
+        # What a process calls itself is of any bytes.
+        with open(path, encoding="latin-1", newline="\n") as file:
             return file.read()
     except OSError:
         return ""

@@ -546,7 +546,9 @@ def _tree(root: int) -> set[int]:
 def _mapped(pid: int) -> dict[str, int]:
     """What a process has mapped: paths of files, and other things' names, and up to where."""
     ends: dict[str, int] = {}
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+    maps = f"/proc/{pid}/maps"
+    # As `readlink` gives names that are no text.
+    with contextlib.suppress(OSError), open(maps, errors="surrogateescape", newline="\n") as file:
         for line in file:
             place, _, offset, *_, name = line.rstrip("\n").split(maxsplit=5)
             first, last = (int(number, 16) for number in place.split("-"))

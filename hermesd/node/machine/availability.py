@@ -141,7 +141,8 @@ def described(pid: int) -> str:
     """`process 4711 (python) of bob`."""
     folder = Path(f"/proc/{pid}")
     try:
-        name, uid = (folder / "comm").read_text().strip(), folder.stat().st_uid
+        name = (folder / "comm").read_text(errors="backslashreplace").strip()
+        uid = folder.stat().st_uid
     except OSError:
         return f"process {pid}"
     try:

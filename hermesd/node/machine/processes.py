@@ -17,7 +17,7 @@ from pathlib import Path
 
 # What the system says of a process that has ended.
 _GONE = (FileNotFoundError, ProcessLookupError)
-_OWN_MEMORY = ("RssAnon:", "RssShmem:")
+_OWN_MEMORY = ("RssAnon", "RssShmem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,9 @@ class Remembered:
 def _birth(pid: int) -> int:
     """When a process was started; 0 if there is none of that number."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(_stat(pid)[19])
     except _GONE:
         return 0
-    return int(text[text.rindex(")") + 2 :].split()[19])
 
 
 async def exited(pid: int) -> None:
@@ -111,8 +110,8 @@ def resident_bytes(pids: Iterable[int]) -> int:
     kilobytes = 0
     for pid in pids:
         with contextlib.suppress(OSError):
-            lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
-            kilobytes += sum(int(words[1]) for words in lines if words[0] in _OWN_MEMORY)
+            said = _status(pid)
+            kilobytes += sum(int(said[name][0]) for name in _OWN_MEMORY if name in said)
     return kilobytes << 10
 
 
@@ -139,8 +138,7 @@ def runs_as(pid: int, uid: int) -> bool:
     if uid == os.geteuid():
         return True
     try:
-        lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
-        return next(set(words[1:]) for words in lines if words[0] == "Uid:") == {str(uid)}
+        return set(_status(pid)["Uid"]) == {str(uid)}
     except OSError:
         return False
 
@@ -150,24 +148,21 @@ def accounts() -> set[int]:
     found: set[int] = set()
     for pid in _table():
         with contextlib.suppress(OSError):
-            lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
-            found.update(int(uid) for words in lines if words[0] == "Uid:" for uid in words[1:])
+            found.update(map(int, _status(pid)["Uid"]))
     return found
 
 
 def _inner(pid: int) -> int:
     """The number of a process in its own world."""
-    lines = map(str.split, Path(f"/proc/{pid}/status").read_text().splitlines())
-    return next(int(words[-1]) for words in lines if words[0] == "NSpid:")
+    return int(_status(pid)["NSpid"][-1])
 
 
 def parent(pid: int) -> int | None:
     """Who started a process, or took it over; None if it has ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(_stat(pid)[1])
     except _GONE:
         return None
-    return int(text[text.rindex(")") + 2 :].split()[1])
 
 
 def below(pid: int) -> set[int]:
@@ -196,10 +191,26 @@ def _table() -> dict[int, tuple[int, int]]:
         if not entry.name.isdigit():
             continue
         try:
-            text = (entry / "stat").read_text()
+            state, parent, _, sid = _stat(int(entry.name))[:4]
         except (*_GONE, PermissionError):
             continue
-        state, parent, _, sid = text[text.rindex(")") + 2 :].split()[:4]
         if state not in "ZX":
             table[int(entry.name)] = (int(parent), int(sid))
     return table
+
+
+# A process gives itself a name of any bytes, and the system cuts one off in the middle of a letter.
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc's stat from the state on. Raises OSError."""
+    text = Path(f"/proc/{pid}/stat").read_text("latin-1")
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _status(pid: int) -> dict[str, list[str]]:
+    """What /proc's status says, by its names. Raises OSError."""
+    # In lines as the system parts them: a name may hold other ends of lines.
+    lines = Path(f"/proc/{pid}/status").read_bytes().decode("latin-1").split("\n")
+    named = (line.partition(":") for line in lines)
+    return {name: words.split() for name, _, words in named}
