@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd.node.storage import checkpoints
+from tests.deep_trees import TOO_DEEP, dig
 from trainer_shim import checkpoint_dir
 from trainer_shim.checkpoint_dir import Builder
 
@@ -163,6 +165,37 @@ def test_manifests_that_are_damaged_while_old_ones_are_removed_stop_nothing(
     monkeypatch.setattr(checkpoints, "verified", damage_then)
     checkpoints.prune(tmp_path)
     assert all(path.exists() for path in images)
+
+
+def test_what_a_program_digs_in_old_ones_stops_nothing(tmp_path: Path) -> None:
+    old, *_ = [build(tmp_path, f"s{step}", step) for step in (5, 10, 15)]
+    dig(old / "dug", TOO_DEEP)
+    checkpoints.prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s10", "s15"]
+    dig(tmp_path / "s10" / "dug", TOO_DEEP)
+    checkpoints.retain(tmp_path, ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_a_link_and_so_on_leads_nowhere(tmp_path: Path) -> None:
+    good, bad = [build(tmp_path, f"s{step}", step) for step in (5, 10)]
+    place = bad / "weights.bin"
+    place.rename(bad / "0")
+    for number in range(TOO_DEEP):
+        (bad / str(number + 1)).symlink_to(str(number))
+    place.symlink_to(str(TOO_DEEP))
+    assert [found.path for found in checkpoints.newest(tmp_path)] == [good]
+
+
+def test_a_manifest_that_can_just_be_read_and_not_be_counted_is_a_damaged_one(
+    tmp_path: Path,
+) -> None:
+    manifest = build(tmp_path, "s5", 5) / "manifest.json"
+    whole = json.loads(manifest.read_text())
+    for depth in range(sys.getrecursionlimit() - 400, sys.getrecursionlimit()):
+        nested = "[" * depth + "]" * depth
+        manifest.write_text(f'{json.dumps(whole)[:-1]}, "more": {nested}}}')
+        assert checkpoints.furthest(tmp_path) == (0, 0)
 
 
 def test_what_a_later_attempt_has_taken_is_newer_though_others_had_got_further(

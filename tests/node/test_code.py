@@ -136,6 +136,20 @@ async def test_what_a_program_has_dug_is_looked_through_and_replaced(tmp_path: P
     assert list(work.iterdir()) == []
 
 
+def test_a_tree_goes_whose_branches_are_all_too_deep(tmp_path: Path) -> None:
+    outside, tree = tmp_path / "outside", tmp_path / "tree"
+    dig(outside, 1)
+    for branch in ("a", "a/d/d/x", "b"):
+        dig(tree / branch, TOO_DEEP)
+        (tree / branch / "link").symlink_to(outside)
+    deep_trees.remove(tree)
+    assert not tree.exists()
+    assert (outside / "d" / "leaf.py").exists()
+    (tmp_path / "link").symlink_to(outside)
+    deep_trees.remove(tmp_path / "link")
+    assert (outside / "d" / "leaf.py").exists()
+
+
 async def test_data_may_lie_in_as_many_directories_as_a_path_has_room_for(tmp_path: Path) -> None:
     origin, work = tmp_path / "study", tmp_path / "work"
     dig(origin, TOO_DEEP)

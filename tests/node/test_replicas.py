@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -81,6 +82,22 @@ async def test_only_what_is_referred_to_is_kept(
     head.send(DropCopies(TRIAL, IDENTITY))
     assert await head.hears(Dropped, count=2) == Dropped("n1", TRIAL)
     assert names(folder) == []
+
+
+async def test_a_folder_that_its_program_has_closed_costs_nothing_but_what_is_in_it(
+    head: Head, node: Node, folder: TrialFolder
+) -> None:
+    folder.belong_to(IDENTITY)
+    folder.checkpoints.mkdir(mode=0)
+    if os.geteuid() == 0:  # to whom nothing is closed that is its own
+        os.chown(folder.path, 4711, 4711)
+    head.send(DropCopies(TRIAL, IDENTITY))
+    head.send(DropCopies("another/1", ""))
+    assert await head.hears(Dropped) == Dropped("n1", "another/1")
+    folder.checkpoints.chmod(0o700)
+    os.chown(folder.path, os.geteuid(), os.getegid())
+    head.send(DropCopies(TRIAL, IDENTITY))
+    assert await head.hears(Dropped, count=2) == Dropped("n1", TRIAL)
 
 
 async def test_what_cannot_be_had_is_told_with_the_reason(

@@ -21,6 +21,7 @@ from hermesd.node.machine import processes
 from hermesd.node.machine import venvs as machine_venvs
 from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
 from hermesd.node.outbox import Outbox
+from tests.deep_trees import TOO_DEEP, dig
 from tests.node.conftest import CPU0, Head, Node, becomes, blob, looked
 
 OFFLINE = {"PIP_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CONFIG": "1"}
@@ -127,6 +128,7 @@ async def test_what_a_daemon_before_had_not_made_or_removed_to_its_end_goes(tmp_
         (tmp_path / "venvs" / name).mkdir(parents=True)
     for name in ("partial-half-gone", "whole"):
         (tmp_path / "venvs" / name / ".whole").touch()
+    dig(tmp_path / "venvs" / "half-made" / "lib", TOO_DEEP)  # whatever was being installed
     async with asyncio.TaskGroup() as tasks:
         making = tasks.create_task(made.run())
         await becomes(lambda: len(list((tmp_path / "venvs").iterdir())) == 1)

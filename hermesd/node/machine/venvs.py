@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, Venv
 from hermesd.logs import get_logger
+from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import processes
@@ -27,6 +28,7 @@ from hermesd.node.machine.accounts import PASSABLE, UnixAccount, as_owner, own, 
 from hermesd.node.machine.detached import STAY, launch
 from hermesd.node.machine.environment import OWNER, as_if, passed
 from hermesd.node.outbox import Outbox
+from hermesd.node.reasons import words_of
 
 AGAIN_SECONDS = 300.0
 MAKE_SECONDS = 1800.0
@@ -118,28 +120,34 @@ class Venvs:
 
     async def _clear_away(self) -> None:
         """Remove what a daemon before this one had not made to its end."""
-        there = [(place, path) for place in places(self._root) for path in _below(place)]
-        for place, folder in there:
-            if folder.name.isdigit():
-                continue  # a place of others
-            async with self._locks.setdefault(str(folder), asyncio.Lock()):
-                if not is_whole(folder):
-                    await self._end_others(folder, owner_of(place))
-                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            for place, folder in [(p, path) for p in places(self._root) for path in _below(p)]:
+                if not folder.name.isdigit():  # else a place of others
+                    await self._clear(place, folder)
+        except OSError as error:
+            log.warning("what is left of environments is not removed", why=words_of(error))
+
+    async def _clear(self, place: Path, folder: Path) -> None:
+        async with self._locks.setdefault(str(folder), asyncio.Lock()):
+            if not is_whole(folder):
+                await self._end_others(folder, owner_of(place))
+                await asyncio.to_thread(deep_trees.remove, folder)
 
     def _is_due(self, name: str) -> bool:
         waits = name in self._under_way or boottime() < self._again.get(name, 0.0)
         return not waits and self._said.get(name) != ""
 
     async def _see_to(self, venv: Venv) -> None:
-        if self._are_shared and not is_whole(self._root / venv.name):
-            self._say(venv, BEING_MADE)
         try:
             if self._are_shared:
+                if not is_whole(self._root / venv.name):
+                    self._say(venv, BEING_MADE)
                 await self.interpreter(venv)
             self._say(venv, "")
         except NotMade as error:
             self._say(venv, str(error))
+        except OSError as error:
+            self._say(venv, words_of(error))
         finally:
             self._under_way.discard(venv.name)
 
@@ -190,7 +198,7 @@ class Venvs:
         try:
             await self._make(venv, folder, account)
         except (NotMade, OSError) as error:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(deep_trees.remove, folder)
             if isinstance(error, NotMade):
                 raise
             raise NotMade(f"{error.filename or folder}: {error.strerror}") from None
@@ -202,7 +210,7 @@ class Venvs:
     async def _make(self, venv: Venv, folder: Path, account: UnixAccount) -> None:
         """Raises NotMade, OSError."""
         await self._end_others(folder, account.uid)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(deep_trees.remove, folder)
         wanted, python = folder / "requirements.txt", str(folder / "bin" / "python")
         with as_owner(folder.parent):
             folder.mkdir(parents=True)

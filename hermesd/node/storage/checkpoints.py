@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from hermesd.core.bounds import LARGEST_COUNT
 from hermesd.core.model import FORK_IN_NAME, CheckpointId
+from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine.accounts import owned, regular
 
@@ -152,7 +153,10 @@ def verified(path: Path) -> FoundCheckpoint:
 def lies_within(file: Path, folder: Path) -> bool:
     """Whether a path leads to a place below `folder`, its links followed; a circle of links is
     followed as far as it goes."""
-    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
+    try:
+        return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))
+    except RecursionError:  # a link to a link and so on, far more than the system follows
+        return False
 
 
 def promised(path: Path, sha256: str) -> dict[str, int]:
@@ -202,7 +206,7 @@ def prune(folder: Path, held: str = "", forks: Collection[int] = ()) -> None:
             continue
         is_fork = said.get("is_fork", FORK_IN_NAME in path.name) and said.get("step") in forks
         if not is_fork and path != folder / held and not (path / LENT).exists():
-            shutil.rmtree(path, ignore_errors=True)
+            deep_trees.remove(path)
 
 
 def lend(path: Path) -> None:
@@ -227,7 +231,7 @@ def fork(path: Path, target: Path) -> None:
         return
     verified(path)
     partial = target.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    deep_trees.remove(partial)
     shutil.copytree(path, partial, copy_function=os.link, ignore=lambda *_: MARKS)
     partial.rename(target)
 
@@ -257,14 +261,14 @@ def is_as_far(path: Path, other: Path) -> bool:
 def drop_further(folder: Path, path: Path) -> None:
     """Remove the checkpoints that are further than this one."""
     for further in itertools.takewhile(lambda each: each != path, _by_progress(folder)):
-        shutil.rmtree(further, ignore_errors=True)
+        deep_trees.remove(further)
 
 
 def retain(folder: Path, names: Collection[str]) -> None:
     """Remove all checkpoints in `folder`, and what is left of attempts to bring some, but these."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name not in names:
-            shutil.rmtree(path, ignore_errors=True)
+            deep_trees.remove(path)
 
 
 def refuse(folder: Path, name: str, last: bool = False) -> bool:
@@ -293,7 +297,7 @@ def set_aside(path: Path) -> None:
     """Take a checkpoint, if it is there, from those that trials may go on from."""
     if path.exists():
         aside = path.parent.parent / _SET_ASIDE
-        shutil.rmtree(aside, ignore_errors=True)
+        deep_trees.remove(aside)
         aside.mkdir()
         path.rename(aside / path.name)
 
@@ -344,14 +348,14 @@ def _manifest(path: Path) -> tuple[dict[str, Any], str]:
         with regular(path / MANIFEST) as file:
             body = file.read(MANIFEST_LIMIT_BYTES)
         manifest = json.loads(body)
+        if not isinstance(manifest, dict) or not _is_sound(manifest):
+            raise DamagedCheckpoint(f"{path}: its manifest names no step and files")
+        if SUM in manifest and manifest[SUM] != _sum_of(manifest):  # earlier ones have none
+            raise DamagedCheckpoint(f"{path}: its manifest is not what was written")
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and not _is_lasting(error):
             raise
         raise DamagedCheckpoint(f"{path}: no readable manifest: {error}") from None
-    if not isinstance(manifest, dict) or not _is_sound(manifest):
-        raise DamagedCheckpoint(f"{path}: its manifest names no step and files")
-    if SUM in manifest and manifest[SUM] != _sum_of(manifest):  # earlier ones have none
-        raise DamagedCheckpoint(f"{path}: its manifest is not what was written")
     return manifest, hashlib.sha256(body).hexdigest()
 
 

@@ -22,6 +22,7 @@ from hermesd.core.bounds import directory_of
 from hermesd.core.model import Checkpoint, NodeId
 from hermesd.core.node.messages import CheckpointSource
 from hermesd.logs import get_logger
+from hermesd.node import deep_trees
 from hermesd.node.clock import boottime
 from hermesd.node.machine.accounts import as_owner, owned
 from hermesd.node.storage import checkpoints
@@ -187,7 +188,7 @@ async def _from(
         except TimeoutError:
             raise TransferStalled(str(pace)) from None
         except DamagedCheckpoint:
-            owned(home, shutil.rmtree, partial)
+            owned(home, deep_trees.remove, partial)
             raise
     owned(home, os.rename, partial, target)
 

@@ -197,8 +197,12 @@ class Replicas:
         except BadTrial:
             return
         async with self._fetching.lock(folder.checkpoints):
-            if folder.identity == identity:
-                await self._retain(folder, ())
+            try:
+                if folder.identity == identity:
+                    await self._retain(folder, ())
+            except OSError as error:  # a program may have closed its folder
+                log.warning("checkpoints stay", trial=trial, reason=words_of(error))
+                return
         if self._driver.machine.forgot(trial):
             self._driver.outbox.tell(Dropped(self._node, trial), identity=identity)
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 
 from hermesd.core.model import Checkpoint, TrialId
+from hermesd.node import deep_trees
 from hermesd.node.machine.accounts import owned
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.checkpoints import DamagedCheckpoint
@@ -61,7 +61,7 @@ class Shared:
         folder, home = self._folder(trial, identity), path.parents[1]
         if not _is_whole(folder / path.name):
             partial = folder / f"{path.name}.{self._node}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
+            deep_trees.remove(partial)
             for above in (folder.parents[1], folder.parent, folder):
                 above.mkdir(mode=0o700, exist_ok=True)
             checkpoints.copy(path, home, partial, self._root)
@@ -79,15 +79,15 @@ class Shared:
         if not identity or not _is_whole(path):
             return False
         partial, home = folder / f"{name}.shared.partial", folder.parent
-        owned(home, shutil.rmtree, partial, ignore_errors=True)
+        owned(home, deep_trees.remove, partial)
         try:
             checkpoints.copy(path, self._root, partial, home)
             found = owned(home, checkpoints.verified, partial)
         except DamagedCheckpoint as error:
-            owned(home, shutil.rmtree, partial, ignore_errors=True)
+            owned(home, deep_trees.remove, partial)
             raise SharedAway(str(error)) from None
         if checkpoint.sha256 and found.sha256 != checkpoint.sha256:
-            owned(home, shutil.rmtree, partial)
+            owned(home, deep_trees.remove, partial)
             raise SharedAway(f"{path} is {found.sha256}, the head knows {checkpoint.sha256}")
         owned(home, os.rename, partial, folder / name)
         return True
@@ -103,7 +103,7 @@ class Shared:
         """Remove everything of the trial of this study, if the directory is there."""
         if identity:
             folder = self._folder(trial, identity)
-            shutil.rmtree(folder, ignore_errors=True)
+            deep_trees.remove(folder)
             for empty in (folder.parent, folder.parent.parent):
                 with contextlib.suppress(OSError):
                     empty.rmdir()

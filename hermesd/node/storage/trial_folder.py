@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,7 +113,7 @@ class TrialFolder:
         if self.as_owner((mine / checkpoints.MANIFEST).exists):
             return
         partial = mine.with_suffix(".partial")
-        self.as_owner(shutil.rmtree, partial, ignore_errors=True)
+        self.as_owner(deep_trees.remove, partial)
         if parent.as_owner(checkpoints.verified, theirs).is_image:
             raise checkpoints.DamagedCheckpoint(f"{theirs}: an image of one account alone")
         checkpoints.copy(theirs, parent.path, partial, self.path)
