@@ -193,6 +193,12 @@ async def test_a_process_is_found_whatever_bytes_it_has_named_itself(name: bytes
     await process.communicate()
 
 
+@pytest.mark.parametrize("said", [-1, 0, 1 << 40])
+def test_a_number_that_no_process_has_is_nobodys(said: int) -> None:
+    """A negative one would be told all at once to end; a large one fits into no message."""
+    assert processes.numbered(said, os.getpid(), os.geteuid()) == 0
+
+
 async def test_a_session_is_no_more_ours_once_another_process_has_its_number() -> None:
     leader = await asyncio.create_subprocess_exec(
         "sh", "-c", "sleep 600 & read line", stdin=asyncio.subprocess.PIPE, start_new_session=True

@@ -23,6 +23,7 @@ from hermesd.core.events import (
 )
 from hermesd.core.model import RunId, Tier
 from hermesd.core.trial import CODE
+from hermesd.node import frames
 from hermesd.node.machine import processes
 from hermesd.node.outbox import ROOM
 from hermesd.node.runner import host_link
@@ -219,6 +220,24 @@ async def test_a_damaged_journal_costs_its_run_alone(
         assert (journal_of(config) / "run.pb.damaged").read_bytes() == damage
         again = launch(attempt=lost.attempt + 1, checkpoint=kept)
         assert (await head.hears(RunStarted, again)).step == kept.step
+
+
+async def test_a_host_that_has_hung_up_is_still_known_by_its_number(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await frames.read(reader)
+        writer.write(frames.encode({"kind": "attached", "worker_pid": None}))
+        writer.close()
+
+    async with await asyncio.start_unix_server(hang_up, tmp_path / "sock"):
+        link = await host_link.attach(tmp_path / "sock", 0, os.geteuid())
+    assert link is not None
+
+    def has_noticed() -> bool:
+        link.send("ack", seq=1)
+        return bool(link.writer.get_extra_info("socket").fileno() < 0)
+
+    await becomes(has_noticed)
+    assert (link.host_pid, link.worker_pid) == (os.getpid(), 0)
 
 
 async def test_a_host_that_does_not_answer_costs_its_run_alone(

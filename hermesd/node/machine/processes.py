@@ -17,6 +17,8 @@ from pathlib import Path
 
 # What the system says of a process that has ended.
 _GONE = (FileNotFoundError, ProcessLookupError)
+# The system numbers no process beyond that (PID_MAX_LIMIT).
+_LARGEST = 1 << 22
 _OWN_MEMORY = ("RssAnon", "RssShmem")
 
 
@@ -118,14 +120,16 @@ def resident_bytes(pids: Iterable[int]) -> int:
 def numbered(inner: int, member: int, uid: int) -> int:
     """Which process of the user `uid` here is the one that has the number `inner` where process
     `member` is, that may have a world of its own; 0 if there is none of either."""
+    if not 0 < inner <= _LARGEST:
+        return 0
     try:
         world = os.readlink(f"/proc/{member}/ns/pid")
         if world == os.readlink("/proc/self/ns/pid"):
-            return inner if inner and runs_as(inner, uid) else 0
+            return inner if runs_as(inner, uid) else 0
     except OSError:
         return 0
     for pid in _table():
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError, LookupError):
             is_it = _inner(pid) == inner and os.readlink(f"/proc/{pid}/ns/pid") == world
             if is_it:
                 return pid if runs_as(pid, uid) else 0

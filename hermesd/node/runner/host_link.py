@@ -31,17 +31,15 @@ class HostLink:
     writer: asyncio.StreamWriter
     #: What the host said of itself when we attached.
     attached: Frame
-
-    @property
-    def host_pid(self) -> int:
-        """The number of the host here, which in its own world may be another."""
-        return accounts.peer(self.writer.get_extra_info("socket"))[0]
+    #: The number of the host here, which in its own world may be another.
+    host_pid: int
+    #: As whom it runs.
+    uid: int
 
     @property
     def worker_pid(self) -> int:
         """The number here of the process that the program was when we came; 0 for none."""
-        uid = accounts.peer(self.writer.get_extra_info("socket"))[1]
-        return processes.numbered(int(self.attached["worker_pid"] or 0), self.host_pid, uid)
+        return processes.numbered(int(self.attached["worker_pid"] or 0), self.host_pid, self.uid)
 
     def send(self, kind: str, **fields: object) -> None:
         """Ask the host for something; nothing happens if it is gone."""
@@ -63,6 +61,8 @@ async def attach(path: Path, after: int, uid: int) -> HostLink | None:
     stream = accounts.connected(path, uid)
     if stream is None:
         return None
+    # Now: once the other end has hung up, nobody tells.
+    who = accounts.peer(stream)
     reader, writer = await asyncio.open_unix_connection(sock=stream)
     attached = None
     try:
@@ -73,7 +73,7 @@ async def attach(path: Path, after: int, uid: int) -> HostLink | None:
     finally:
         if attached is None:
             writer.close()
-    return HostLink(reader, writer, attached) if attached is not None else None
+    return HostLink(reader, writer, attached, *who) if attached is not None else None
 
 
 async def start(
