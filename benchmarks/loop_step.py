@@ -30,6 +30,7 @@ from trainer_shim.adapters.torch import private as private_torch
 from trainer_shim.agent import Agent
 from trainer_shim.channel.frames import receive
 from trainer_shim.channel.page import ControlPage
+from trainer_shim.spec import Spec
 
 RESULTS = 8_192  # different ones, so that they are no more in the processor's caches than others
 LOSSES = 64  # few: at the end of a pass what the program's variables hold is copied
@@ -184,7 +185,8 @@ def per_step(kind: Callable[[Agent], Step], calls: int, rounds: int) -> list[Row
     reader = threading.Thread(target=drain)
     reader.start()
     page = ControlPage.create()
-    agent = Agent(ours, page, trial="bench/0", attempt=1, checkpoints=os.devnull, seed=1)
+    spec = Spec("bench/0", [], "", {}, os.devnull, "", "", "", seed=1)
+    agent = Agent(ours, page, spec, attempt=1)
     step = kind(agent)
     found = []
     for _ in range(rounds):

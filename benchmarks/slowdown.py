@@ -32,6 +32,7 @@ from tests.trainer_shim.driving import Trial, ending, environment
 from trainer_shim.agent import Agent
 from trainer_shim.channel.frames import receive
 from trainer_shim.channel.page import ControlPage
+from trainer_shim.spec import Spec
 
 CALLS = 200_000
 RESAMPLES = 10_000
@@ -246,7 +247,7 @@ def per_step() -> tuple[float, float]:
     reader = threading.Thread(target=drain)
     reader.start()
     page = ControlPage.create()
-    agent = Agent(ours, page, trial="bench/0", attempt=1, checkpoints=os.devnull)
+    agent = Agent(ours, page, Spec("bench/0", [], "", {}, os.devnull, "", "", ""), attempt=1)
     agent.loop(True)
     wall, cpu = time.perf_counter(), time.thread_time()
     for step in range(1, CALLS + 1):

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
 from trainer_shim.channel.agent_channel import AgentChannel
@@ -32,7 +32,7 @@ from trainer_shim.saver import (
     refused,
 )
 from trainer_shim.side_metrics import FOUND, SAMPLED, TOLD, Rounds
-from trainer_shim.spec import Stages
+from trainer_shim.spec import Spec, Stages
 
 __all__ = [
     "FORK",
@@ -117,39 +117,30 @@ class Agent:
         self,
         channel: ByteStream,
         page: ControlPage,
-        trial: str,
+        spec: Spec,
         attempt: int,
-        checkpoints: str,
-        signal: str = "loss",
-        parameters: Mapping[str, Any] | None = None,
-        lengths: Iterable[str] = (),
-        stages: Sequence[Sequence[Any]] = (),
-        checkpoint_steps: int = 0,
-        seed: int | None = None,
         restore: str | None = None,
-        patterns: Mapping[str, str] | None = None,
-        several: bool = False,
     ) -> None:
         self.page = page
-        self.trial = trial
+        self.trial = spec.trial
         self.attempt = attempt
-        self.signal = signal
-        self.parameters = dict(parameters or {})
-        self.patterns = dict(patterns or {})  # of metrics in what it prints, by name
-        self.several = several  # processes, which are saved together
-        self._lengths = frozenset(lengths)
+        self.signal = spec.signal
+        self.parameters = dict(spec.parameters)
+        self.patterns = spec.metrics  # in what it prints, by name
+        self.several = bool(spec.ranks)  # processes, which are saved together
+        self._lengths = frozenset(spec.lengths)
         # What has become of parameters since the checkpoint, and is not known to be in effect.
         self.changes: dict[str, Change] = {}
-        self._stages = Stages(stages, checkpoint_steps)
+        self._stages = Stages(spec.stages, spec.checkpoint_steps)
         # Where the next stage begins, or a checkpoint is due; 0: nothing is known to be in effect.
-        self._turn = 0 if stages or checkpoint_steps else NO_LIMIT
+        self._turn = 0 if spec.stages or spec.checkpoint_steps else NO_LIMIT
         self._in_force: Mapping[str, Any] | None = None
         self._nearest = self._turn  # of the two
         # Puts a value into effect from the next iteration on; whether it is. Raises CannotPut.
         self.put: Callable[[str, Any], bool] | None = None
         # The same by the program itself, by the name of the parameter.
         self.setters: dict[str, Callable[[Any], object]] = {}
-        self.seed = seed
+        self.seed = spec.seed
         self.restore = restore
         self.restore_step = 0  # of that checkpoint, once it has been verified
         self.capture: Callable[[], Capture] | None = None
@@ -183,10 +174,10 @@ class Agent:
         self._words32, self._words64 = page.words32, page.words64
         self.is_aside = False  # it is a process that the program has forked, and not the trial
         self._mailbox = AgentChannel(channel)
-        names = MetricNames(signal, functools.partial(self.lacks, TOO_MANY))
+        names = MetricNames(spec.signal, functools.partial(self.lacks, TOO_MANY))
         lacks_checkpoint = functools.partial(self.lacks, NOT_SAVED)
-        self.reporter = Reporter(self._mailbox.send, signal, names)
-        self._saver = Saver(self._mailbox, checkpoints, lacks_checkpoint)
+        self.reporter = Reporter(self._mailbox.send, spec.signal, names)
+        self._saver = Saver(self._mailbox, spec.checkpoints, lacks_checkpoint)
 
     # What adapters call.
 

@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 from trainer_shim import current_agent
 from trainer_shim.adapters import registry
@@ -31,41 +31,18 @@ ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
 UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
-_CHECKPOINTS, _FOLDER = "HERMES_CHECKPOINTS", "HERMES_FOLDER"
-_LENGTHS, _RESTORE, _METRICS = "HERMES_LENGTHS", "HERMES_RESTORE", "HERMES_METRICS"
-_STAGES, _SEVERAL = "HERMES_STAGES", "HERMES_SEVERAL"
-_CHECKPOINT_STEPS = "HERMES_CHECKPOINT_STEPS"
-_OURS = (
-    _CHANNEL,
-    _PAGE,
-    _CHECKPOINTS,
-    _FOLDER,
-    "HERMES_SIGNAL",
-    _LENGTHS,
-    _METRICS,
-    _STAGES,
-    _CHECKPOINT_STEPS,
-    _SEVERAL,
-    _RESTORE,
-)
+_SPEC, _RESTORE = "HERMES_SPEC", "HERMES_RESTORE"
+_OURS = (_CHANNEL, _PAGE, _SPEC, _RESTORE)
 
 
 def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
     """What a program is given so that a Python below it can be reached; see `_OURS`."""
-    values = (
-        f"{channel.reads},{channel.writes}",
-        page,
-        spec.checkpoints,
-        spec.files,
-        spec.signal,
-        json.dumps(spec.lengths),
-        json.dumps(spec.metrics),
-        json.dumps(spec.stages),
-        spec.checkpoint_steps,
-        "1" if spec.ranks else None,
-        restore,
-    )
-    return {name: str(value) for name, value in zip(_OURS, values) if value is not None}
+    given = {
+        _CHANNEL: f"{channel.reads},{channel.writes}",
+        _PAGE: str(page),
+        _SPEC: json.dumps(asdict(replace(spec, env={}))),  # which it has besides
+    }
+    return given if restore is None else {**given, _RESTORE: restore}
 
 
 def begin() -> None:
@@ -89,7 +66,9 @@ def claim() -> Agent | None:
         fcntl.lockf(page.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return None
-    agent = _agent(channel, page, os.environ)
+    spec = Spec.of(json.loads(os.environ[_SPEC]))
+    attempt, restore = int(os.environ["HERMES_ATTEMPT"]), os.environ.get(_RESTORE)
+    agent = Trainee(channel, page, spec, attempt, restore)
     for fd in (channel.reads, channel.writes, page.fd):
         os.set_inheritable(fd, False)
     _own_environment()
@@ -101,27 +80,6 @@ def claim() -> Agent | None:
     agent.begin()
     streams.watch(agent)
     return agent
-
-
-def _agent(channel: Pipes, page: ControlPage, environ: Mapping[str, str]) -> Trainee:
-    seed = environ.get(_SEED)
-    return Trainee(
-        channel,
-        page,
-        trial=environ["HERMES_TRIAL"],
-        attempt=int(environ["HERMES_ATTEMPT"]),
-        checkpoints=environ[_CHECKPOINTS],
-        folder=environ[_FOLDER],
-        signal=environ["HERMES_SIGNAL"],
-        parameters=json.loads(environ["HERMES_PARAMETERS"]),
-        lengths=json.loads(environ[_LENGTHS]),
-        stages=json.loads(environ[_STAGES]),
-        checkpoint_steps=int(environ[_CHECKPOINT_STEPS]),
-        seed=None if seed is None else int(seed),
-        restore=environ.get(_RESTORE),
-        patterns=json.loads(environ[_METRICS]),
-        several=_SEVERAL in environ,
-    )
 
 
 def _inherited() -> tuple[Pipes, int] | None:

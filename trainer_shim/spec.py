@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 # The variable that names the cores of the slot, with commas between them.
@@ -21,24 +21,25 @@ class Spec:
     argv: list[str]
     cwd: str
     env: dict[str, str]
-    signal: str
-    metrics: dict[str, str]  # patterns of output, by metric
-    seed: int | None
     checkpoints: str
     output: str
-    output_limit_bytes: int
-    lease_grace_seconds: float
-    orphan_seconds: float
-    hung_seconds: float
-    cgroup_work: str | None
-    cgroup_host: str | None
-    parameters: dict[str, Any]
-    lengths: list[str]  # those of the parameters that say how long to train
-    # Of those that change: until which step (None: the end), the values, whether a checkpoint is
-    # written as it ends.
-    stages: list[Any]
     socket: str
     directory: str
+    signal: str = "loss"
+    metrics: dict[str, str] = field(default_factory=dict)  # patterns of output, by metric
+    seed: int | None = None
+    output_limit_bytes: int = 64 << 20
+    lease_grace_seconds: float = 60.0
+    orphan_seconds: float = 900.0
+    hung_seconds: float = HUNG_SECONDS
+    cgroup_work: str | None = None
+    cgroup_host: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    # Those of the parameters that say how long to train.
+    lengths: list[str] = field(default_factory=list)
+    # Of those that change: until which step (None: the end), the values, whether a checkpoint is
+    # written as it ends.
+    stages: list[Any] = field(default_factory=list)
     # Each time that so many further steps are done a checkpoint is written; 0: at none.
     checkpoint_steps: int = 0
     criu: str = ""  # where CRIU is, if images are to be made of the program
@@ -87,37 +88,17 @@ class Spec:
 
     @classmethod
     def load(cls, path: str) -> Spec:
-        """Read spec.json. Raises KeyError naming a field that is missing."""
+        """Read spec.json. Raises TypeError naming a field that is missing."""
         with open(path) as file:
-            fields = json.load(file)
-        return cls(
-            trial=fields["trial"],
-            argv=list(fields["argv"]),
-            cwd=fields["cwd"],
-            env=dict(fields["env"]),
-            signal=fields["signal"],
-            metrics=dict(fields.get("metrics", {})),
-            seed=fields["seed"],
-            checkpoints=fields["checkpoints"],
-            output=fields["output"],
-            output_limit_bytes=fields["output_limit_bytes"],
-            lease_grace_seconds=fields["lease_grace_seconds"],
-            orphan_seconds=fields["orphan_seconds"],
-            hung_seconds=fields.get("hung_seconds", HUNG_SECONDS),
-            cgroup_work=fields["cgroup_work"],
-            cgroup_host=fields["cgroup_host"],
-            parameters=dict(fields["parameters"]),
-            lengths=list(fields.get("lengths", ())),
-            stages=list(fields.get("stages", ())),
-            socket=fields["socket"],
-            directory=os.path.dirname(os.path.abspath(path)),
-            checkpoint_steps=fields.get("checkpoint_steps", 0),
-            criu=fields.get("criu", ""),
-            moves_device_memory=fields.get("moves_device_memory", False),
-            images_hold_device_memory=fields.get("images_hold_device_memory", False),
-            ranks=list(fields.get("ranks", ())),
-            temporary=fields.get("temporary", ""),
-        )
+            said = json.load(file)
+        return cls.of({**said, "directory": os.path.dirname(os.path.abspath(path))})
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Spec:
+        """That of these fields, as far as they are known here. Raises TypeError naming a field that
+        is missing."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in said.items() if name in known})
 
 
 def named_cores(environment: Mapping[str, str]) -> list[int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from typing import Any, Callable
+from typing import Callable
 
 from trainer_shim import checkpoint_dir
 from trainer_shim.agent import NOT_SAVED, Agent
@@ -22,12 +22,13 @@ from trainer_shim.rerun import temporary_paths, wallclock_replay, workdir_rollba
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback
 from trainer_shim.saver import Capture, Saver
 from trainer_shim.side_metrics import SAMPLED
+from trainer_shim.spec import Spec
 
 _ANOTHER_FOLDER = "run again, the program has made another folder than at first: {}"
 
 
 class Trainee(Agent):
-    """An agent with the files of its program; `checkpoints` lies in the trial's directory.
+    """An agent with the files of its program.
 
     Adapters know the agent alone: what they tell it concerns the files too, before or after.
     """
@@ -36,17 +37,17 @@ class Trainee(Agent):
         self,
         channel: ByteStream,
         page: ControlPage,
-        *,
-        checkpoints: str,
-        folder: str,
-        **fields: Any,
+        spec: Spec,
+        attempt: int,
+        restore: str | None = None,
     ) -> None:
-        super().__init__(channel, page, checkpoints=checkpoints, **fields)
-        self.checkpoints = checkpoints
-        self.files = WorkdirRollback(folder, workdir_rollback.aside(checkpoints))
+        super().__init__(channel, page, spec, attempt, restore)
+        #: They lie in the trial's directory.
+        self.checkpoints = checkpoints = spec.checkpoints
+        self.files = WorkdirRollback(spec.files, workdir_rollback.aside(checkpoints))
         lacks = functools.partial(self.lacks, NOT_SAVED)
         self._saver = _Saver(self._mailbox, checkpoints, lacks, self.files)
-        self._growing = GrowingFiles(folder, self._note_row)
+        self._growing = GrowingFiles(spec.files, self._note_row)
         self._looks = threading.Lock()
 
     def begin(self) -> None:

@@ -14,17 +14,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hermesd.core.node.messages import Work
-from hermesd.core.tree import ending_at
 from hermesd.node import deep_trees
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
-from hermesd.node.machine.environment import names_temporary, program_environment
+from hermesd.node.machine.environment import program_environment
 from hermesd.node.runner import cleanup, host_link
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.runner.imports_ahead import imports_ahead
+from hermesd.node.runner.start import spec_of
 from hermesd.node.runner.zygotes import Zygotes
 from hermesd.node.storage import checkpoints, code
 from hermesd.node.storage.trial_folder import TrialFolder
@@ -213,7 +212,18 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
     folder.path.mkdir(parents=True)
     code.working_copy(bench.snapshot, folder.work, program.submit_directory, program.data)
     environment = program_environment(bench.environ, work, bench.gpus, (), folder.path)
-    folder.write_spec(_spec(bench, environment))
+    folder.write_spec(
+        {
+            **spec_of(folder, work, environment),
+            "output_limit_bytes": _OUTPUT_BYTES,
+            "lease_grace_seconds": _ORPHAN_SECONDS,
+            "orphan_seconds": _ORPHAN_SECONDS,
+            "criu": bench.criu,
+            "ranks": [dict(rank) for rank in bench.ranks],
+            "moves_device_memory": bench.gpu_is_moved,
+            "images_hold_device_memory": bench.gpu_is_imaged,
+        }
+    )
     (folder.path / "forms.json").write_text(json.dumps(_COSTLY_IMAGES))
     preload = imports_ahead(folder.work)
     try:
@@ -232,33 +242,3 @@ async def arm(bench: Bench, heard: Callable[[int], None]) -> AsyncIterator[Arm]:
         processes.kill([link.host_pid, *members])
         await asyncio.shield(processes.exited(link.host_pid))
         cleanup.forget_names(folder)
-
-
-def _spec(bench: Bench, environment: Mapping[str, str]) -> dict[str, Any]:
-    folder, work = bench.folder, bench.work
-    return {
-        "trial": folder.trial,
-        "argv": list(work.program.argv),
-        "cwd": str(folder.work),
-        "env": environment,
-        "signal": work.signal,
-        "seed": work.seed,
-        "criu": bench.criu,
-        "ranks": [dict(rank) for rank in bench.ranks],
-        "moves_device_memory": bench.gpu_is_moved,
-        "images_hold_device_memory": bench.gpu_is_imaged,
-        "checkpoints": str(folder.checkpoints),
-        "output": str(folder.output),
-        "output_limit_bytes": _OUTPUT_BYTES,
-        "lease_grace_seconds": _ORPHAN_SECONDS,
-        "orphan_seconds": _ORPHAN_SECONDS,
-        "cgroup_work": None,
-        "cgroup_host": None,
-        "parameters": dict(work.parameters),
-        "stages": [
-            [stage.until_step, dict(stage.values), stage.until_step in work.forks]
-            for stage in ending_at(work.stages, work.forks)
-        ],
-        "socket": str(folder.socket),
-        "temporary": "" if names_temporary(work, environment) else str(folder.temporary),
-    }

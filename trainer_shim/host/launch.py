@@ -122,24 +122,7 @@ def _out_of_reach(argv: list[str]) -> str | None:
 
 
 def _agent(launch: ProgramLaunch) -> Trainee:
-    spec = launch.spec
-    return Trainee(
-        launch.channel,
-        launch.page,
-        trial=spec.trial,
-        attempt=launch.attempt,
-        checkpoints=spec.checkpoints,
-        folder=spec.files,
-        signal=spec.signal,
-        parameters=spec.parameters,
-        lengths=spec.lengths,
-        stages=spec.stages,
-        checkpoint_steps=spec.checkpoint_steps,
-        seed=spec.seed,
-        restore=launch.restore,
-        patterns=spec.metrics,
-        several=bool(spec.ranks),
-    )
+    return Trainee(launch.channel, launch.page, launch.spec, launch.attempt, launch.restore)
 
 
 def _run_here(launch: ProgramLaunch, arguments: list[str]) -> None:

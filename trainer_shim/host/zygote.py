@@ -69,7 +69,7 @@ def _refusal(spec_path: str) -> Message | None:
     """The answer to a request that cannot be met; `unfit` if another zygote could meet it."""
     try:
         spec = Spec.load(spec_path)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, TypeError) as error:
         reason = f"cannot read {spec_path}: {type(error).__name__}: {error}"
         return {"kind": "refused", "reason": reason}
     arguments = python_arguments(spec.argv, spec.env.get("PATH"))

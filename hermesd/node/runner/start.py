@@ -16,7 +16,7 @@ from typing import Any
 from hermesd.core.lengths import is_length
 from hermesd.core.model import Checkpoint, Processes, Program
 from hermesd.core.node.actions import Rebuild, Spawn
-from hermesd.core.node.messages import Assignment, ProcessStarted
+from hermesd.core.node.messages import Assignment, ProcessStarted, Work
 from hermesd.core.tree import ending_at
 from hermesd.core.trial import NOT_FETCHED, RESTORE, UNMET
 from hermesd.logs import get_logger
@@ -177,42 +177,49 @@ def _see_that_it_goes_on(
         checkpoints.drop_further(folder.checkpoints, result)
 
 
-def _spec(
-    context: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
-) -> Frame:
-    """What the host is told."""
-    work, ranks = assignment.work, _ranks(context, assignment)
-    groups = context.provisions.cgroups.create(folder.cgroup, folder.uid)
+def spec_of(folder: TrialFolder, work: Work, env: Mapping[str, str]) -> Frame:
+    """What any host is told of a trial's program and files."""
     return {
         "trial": folder.trial,
         "argv": list(work.program.argv),
         "cwd": str(folder.work),
         "env": env,
         "signal": work.signal,
-        "metrics": dict(work.program.metrics),
         "seed": work.seed,
         "checkpoints": str(folder.checkpoints),
         "output": str(folder.output),
-        "output_limit_bytes": OUTPUT_LIMIT_BYTES,
-        "lease_grace_seconds": context.driver.lease_grace,
-        "orphan_seconds": ORPHAN_SECONDS,
-        "hung_seconds": assignment.terms.hung_seconds,
-        "cgroup_work": str(groups.work) if groups else None,
-        "cgroup_host": str(groups.host) if groups and folder.uid == os.geteuid() else None,
         "parameters": dict(work.parameters),
         "lengths": [name for name, _ in work.parameters if is_length(name)],
         "stages": [
             [stage.until_step, dict(stage.values), stage.until_step in work.forks]
             for stage in ending_at(work.stages, work.forks)
         ],
-        "checkpoint_steps": assignment.terms.checkpoint_steps,
         "socket": str(folder.socket),
+        "temporary": "" if names_temporary(work, env) else str(folder.temporary),
+    }
+
+
+def _spec(
+    context: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
+) -> Frame:
+    """What the host is told."""
+    devices, ranks = assignment.launch.devices, _ranks(context, assignment)
+    groups = context.provisions.cgroups.create(folder.cgroup, folder.uid)
+    return {
+        **spec_of(folder, assignment.work, env),
+        "metrics": dict(assignment.work.program.metrics),
+        "output_limit_bytes": OUTPUT_LIMIT_BYTES,
+        "lease_grace_seconds": context.driver.lease_grace,
+        "orphan_seconds": ORPHAN_SECONDS,
+        "hung_seconds": assignment.terms.hung_seconds,
+        "cgroup_work": str(groups.work) if groups else None,
+        "cgroup_host": str(groups.host) if groups and folder.uid == os.geteuid() else None,
+        "checkpoint_steps": assignment.terms.checkpoint_steps,
         # An image is of one program.
         "criu": context.provisions.images.criu if len(ranks) < 2 else "",
-        "moves_device_memory": context.rack.parks(assignment.launch.devices),
-        "images_hold_device_memory": context.rack.are_imaged(assignment.launch.devices),
+        "moves_device_memory": context.rack.parks(devices),
+        "images_hold_device_memory": context.rack.are_imaged(devices),
         "ranks": ranks,
-        "temporary": "" if names_temporary(work, env) else str(folder.temporary),
     }
 
 
