@@ -500,8 +500,8 @@ class RunFailed:
     run: RunId
     error_kind: str
     detail: str
-    signature: str
-    step: int
+    signature: str = ""
+    step: int = 0
     #: If not 0, nothing failed: the node has seen this attempt of the trial, or later ones, before.
     #: A head meets this when its state was restored from an older copy.
     newest_attempt: int = 0

@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from hermesd.core.commands import Launch, Suspend
-from hermesd.core.events import Reported
+from hermesd.core.events import FidelityKnown, Reported
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, Fidelity, Goal, Program, Quantum, RunId, RunTerms, Tier
 from hermesd.core.node.actions import Action, TellHead
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
     Assignment,
-    FidelityReported,
     Input,
     LeaseExtended,
     Parked,
@@ -55,8 +54,8 @@ def progress(run: RunId, step: int, *losses: float) -> Progress:
     return Progress(Reported(run, step, chunks))
 
 
-def exact(run: RunId) -> FidelityReported:
-    return FidelityReported(run, Fidelity.EXACT, "", "keras")
+def exact(run: RunId) -> FidelityKnown:
+    return FidelityKnown(run, Fidelity.EXACT, "", "keras")
 
 
 def suspend(run: RunId, tier: Tier | None = None) -> Suspend:

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermesd.core.commands import Kill, Release, Stop, WriteDown
-from hermesd.core.events import ParkLost, RunCompleted, RunEvent, RunFailed, RunSuspended
+from hermesd.core.events import (
+    Checkpointed,
+    ParkLost,
+    RunCompleted,
+    RunEvent,
+    RunFailed,
+    RunSuspended,
+)
 from hermesd.core.model import Quantum, RunId, Tier
 from hermesd.core.node.actions import (
     Action,
@@ -24,9 +31,6 @@ from hermesd.core.node.actions import (
 )
 from hermesd.core.node.machine import NodeMachine, NodeTerms
 from hermesd.core.node.messages import (
-    CheckpointWritten,
-    Completed,
-    Failed,
     HostLost,
     Input,
     LeaseExtended,
@@ -187,13 +191,13 @@ class AnyOrder(RuleBasedStateMachine):
             case "dies":
                 self.do(HostLost(self.leave(trial), "gone"))
             case "fails":
-                self.end(trial, RunFailed, Failed(run, "exit", "exit code 1"))
+                self.end(trial, RunFailed, RunFailed(run, "exit", "exit code 1"))
             case "completes":
-                self.end(trial, RunCompleted, Completed(run, 9))
+                self.end(trial, RunCompleted, RunCompleted(run, 9))
             case "obeys":
                 self.obey(trial, run, asked.pop(0))
 
-    def end(self, trial: str, kind: type, fact: Failed | Completed) -> None:
+    def end(self, trial: str, kind: type, fact: RunFailed | RunCompleted) -> None:
         """The program comes to its own end: on its device, parked or on its way to a checkpoint."""
         was_rebuilt = trial in self.rebuilt
         stands_for = self.node.table.stays[trial].rebuilding == fact.run
@@ -223,7 +227,7 @@ class AnyOrder(RuleBasedStateMachine):
             case KillUnresponsive():
                 self.do(HostLost(self.leave(trial), "fenced"))
             case WriteCheckpoint():
-                self.do(CheckpointWritten(run, checkpoint(run, 2)))
+                self.do(Checkpointed(run, checkpoint(run, 2)))
             case AskReport():
                 self.do(progress(run, 2, 0.5))
 

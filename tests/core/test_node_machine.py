@@ -35,10 +35,6 @@ from hermesd.core.node.actions import (
 from hermesd.core.node.machine import NodeTerms
 from hermesd.core.node.messages import (
     Attached,
-    CheckpointWritten,
-    Completed,
-    Failed,
-    FidelityReported,
     HostLost,
     LeaseExtended,
     LeftDevice,
@@ -81,7 +77,7 @@ def test_a_run_from_launch_to_its_end() -> None:
     assert isinstance(report, Reported)
     assert (report.step, report.planned_steps) == (3, 50)
     done = RunCompleted(ONE, 50, checkpoint(ONE, 50))
-    assert node.says(Completed(ONE, 50, checkpoint(ONE, 50))) == [TellHead(done)]
+    assert node.says(RunCompleted(ONE, 50, checkpoint(ONE, 50))) == [TellHead(done)]
     assert node.live() == [(ONE, "ended")]
     node.says(OutcomeAcknowledged(ONE))
     assert node.live() == []
@@ -93,7 +89,7 @@ def test_a_launch_said_twice_starts_once_and_is_answered_each_time() -> None:
     assert node.says(order(ONE)) == []
     node.says(Started(ONE, 0), after=1)
     assert node.says(order(ONE)) == [TellHead(RunStarted(ONE, 0, 1.0))]
-    node.says(Failed(ONE, "exit", "exit code 3"))
+    node.says(RunFailed(ONE, "exit", "exit code 3"))
     failed = RunFailed(ONE, "exit", "exit code 3", "", 0, devices=1)
     assert node.says(order(ONE)) == [TellHead(failed)]
     node.says(OutcomeAcknowledged(ONE))
@@ -154,7 +150,7 @@ def test_a_gpu_run_that_parked_at_its_limit_is_written_down() -> None:
 
 def test_what_can_only_be_parked_is_never_asked_for_a_checkpoint() -> None:
     node = Told()
-    node.all(order(ONE), Started(ONE, 0), FidelityReported(ONE, Fidelity.PARK_ONLY, "no agent", ""))
+    node.all(order(ONE), Started(ONE, 0), FidelityKnown(ONE, Fidelity.PARK_ONLY, "no agent", ""))
     assert node.later(1000) == []
     assert node.says(suspend(ONE, Tier.CHECKPOINT)) == [SuspendRun(ONE, Tier.PARK, 5.0)]
 
@@ -306,7 +302,7 @@ def test_a_limit_moved_before_the_start_is_the_one_that_is_started_with() -> Non
     node.running(RIVAL)
     node.says(order(ONE, quantum=Quantum(until_step=20, exact=True)))
     node.says(Renew(ONE, 1, Quantum(until_step=40, exact=True), "milestone", True))
-    spawn = node.says(Completed(RIVAL, 9))[-1]
+    spawn = node.says(RunCompleted(RIVAL, 9))[-1]
     assert isinstance(spawn, Spawn)
     assert spawn.limit_step == 40
 
@@ -350,7 +346,7 @@ def test_durable_checkpoints_follow_the_time_trained_not_the_time_parked() -> No
     assert save.run == TWO
     assert node.later(50) == [], "one at a time"
     saved = checkpoint(TWO, 9)
-    assert events(node.says(CheckpointWritten(TWO, saved))) == [Checkpointed(TWO, saved)]
+    assert events(node.says(Checkpointed(TWO, saved))) == [Checkpointed(TWO, saved)]
     assert node.later(59) == []
     assert len(node.later(2)) == 1
 
@@ -512,7 +508,7 @@ def test_what_cannot_be_written_down_stays_parked() -> None:
 
 def test_stop_of_what_can_only_be_parked_kills_it() -> None:
     node = Told()
-    node.all(order(ONE), Started(ONE, 0), FidelityReported(ONE, Fidelity.PARK_ONLY, "no agent", ""))
+    node.all(order(ONE), Started(ONE, 0), FidelityKnown(ONE, Fidelity.PARK_ONLY, "no agent", ""))
     assert node.says(Stop(ONE, 5.0, "cancelled")) == [SuspendRun(ONE, Tier.KILL, 5.0, final=True)]
 
 
@@ -529,7 +525,7 @@ def test_a_launch_that_crosses_a_demotion_is_restored_from_it() -> None:
 def test_a_parked_process_that_died_is_lost_and_never_failed() -> None:
     node = Told()
     node.parked()
-    assert events(node.says(Failed(ONE, "signal", "killed by signal 9"))) == [
+    assert events(node.says(RunFailed(ONE, "signal", "killed by signal 9"))) == [
         ParkLost(ONE, "killed by signal 9")
     ]
     assert events(node.says(order(TWO, parked=ONE))) == [
@@ -545,7 +541,7 @@ def test_a_parked_process_that_died_while_being_let_go() -> None:
     node = Told()
     node.parked()
     node.says(order(TWO, parked=ONE))
-    assert events(node.says(Failed(ONE, "signal", "killed"))) == [ParkLost(ONE, "killed")]
+    assert events(node.says(RunFailed(ONE, "signal", "killed"))) == [ParkLost(ONE, "killed")]
     assert node.says(order(RIVAL)) == [Spawn(order(RIVAL), None, None)], "the device is free"
 
 
@@ -660,14 +656,14 @@ def test_what_is_taken_over_is_saved_at_once() -> None:
     node = Told()
     node.says(RunFound(order(ONE), "running", 40))
     assert not any(isinstance(action, WriteCheckpoint) for action in node.later(1))
-    node.says(FidelityReported(ONE, Fidelity.EXACT, "", "keras"))
+    node.says(FidelityKnown(ONE, Fidelity.EXACT, "", "keras"))
     assert any(isinstance(action, WriteCheckpoint) for action in node.later(1))
 
 
 def test_what_ended_while_the_daemon_was_away_is_told() -> None:
     node = Told()
     node.says(RunFound(order(ONE), "ended", 40))
-    assert events(node.says(Completed(ONE, 50))) == [RunCompleted(ONE, 50)]
+    assert events(node.says(RunCompleted(ONE, 50))) == [RunCompleted(ONE, 50)]
 
 
 def test_what_the_kernel_ended_for_memory_is_told_so_unless_it_was_parked() -> None:
@@ -675,9 +671,9 @@ def test_what_the_kernel_ended_for_memory_is_told_so_unless_it_was_parked() -> N
     node.running()
     node.parked(RIVAL, OTHER)
     words = "killed by the kernel: out of memory"
-    assert events(node.says(Failed(ONE, "out_of_memory", words, words, 4))) == [
+    assert events(node.says(RunFailed(ONE, "out_of_memory", words, words, 4))) == [
         RunFailed(ONE, "out_of_memory", words, words, 4, devices=1)
     ]
-    assert events(node.says(Failed(RIVAL, "out_of_memory", words, words, 7))) == [
+    assert events(node.says(RunFailed(RIVAL, "out_of_memory", words, words, 7))) == [
         ParkLost(RIVAL, words)
     ]

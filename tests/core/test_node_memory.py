@@ -3,7 +3,7 @@
 import pytest
 
 from hermesd.core.commands import Kill, Release, Stop, Suspend
-from hermesd.core.events import RunStarted, RunSuspended
+from hermesd.core.events import FidelityKnown, RunFailed, RunStarted, RunSuspended
 from hermesd.core.model import Checkpoint, Fidelity, RunId, Tier
 from hermesd.core.node.actions import (
     Action,
@@ -18,8 +18,6 @@ from hermesd.core.node.actions import (
 from hermesd.core.node.machine import NodeTerms
 from hermesd.core.node.messages import (
     EvacuateNode,
-    Failed,
-    FidelityReported,
     HostFact,
     HostLost,
     LeaseExtended,
@@ -141,7 +139,9 @@ def test_it_is_rebuilt_again_when_it_is_next_again(node: Told) -> None:
     assert isinstance(again, Rebuild)
 
 
-@pytest.mark.parametrize("end", [HostLost(A, "killed"), Failed(A, "signal", "killed by SIGKILL")])
+@pytest.mark.parametrize(
+    "end", [HostLost(A, "killed"), RunFailed(A, "signal", "killed by SIGKILL")]
+)
 def test_its_death_costs_nothing(node: Told, end: HostFact) -> None:
     assert node.says(end) == [DiscardRebuilt("s/a")], "nobody is told"
     assert node.says(Upcoming(("s/a",), 1)) == [], "what failed is not tried again"
@@ -164,7 +164,7 @@ def test_its_death_as_it_is_let_go_sends_the_run_back_to_its_checkpoint(node: To
     node.all(suspend(B), Parked(B, 3, 100))
     kept = checkpoint(A, 7)
     node.says(order(A2, restore=kept))
-    (told,) = node.says(Failed(A, "signal", "killed by SIGKILL"))
+    (told,) = node.says(RunFailed(A, "signal", "killed by SIGKILL"))
     cause = "the process that was rebuilt for it ended"
     assert told == TellHead(RunSuspended(A2, Tier.KILL, 7, kept, 0.0, cause))
     assert node.machine.table.holders == {}, "the device is free"
@@ -233,9 +233,7 @@ def test_what_can_only_be_parked_is_kept_beyond_the_budget_and_named() -> None:
         node.parked(run, memory_bytes=150)
     assert node.machine.excess == (0, ())  # one of them is being written down
     for run in (A, B):
-        node.machine.table.stays[run.trial].judged = FidelityReported(
-            run, Fidelity.PARK_ONLY, "", ""
-        )
+        node.machine.table.stays[run.trial].judged = FidelityKnown(run, Fidelity.PARK_ONLY, "", "")
         node.machine.table.stays[run.trial].condition = Condition.PARKED
     node.running(C)
     node.says(suspend(C))

@@ -9,7 +9,6 @@ from hermesd.core.losses import chunked
 from hermesd.core.model import HUNG_SECONDS, OnStall, Phase, RunId, Tier
 from hermesd.core.node.actions import Action, EndProcess
 from hermesd.core.node.messages import (
-    Completed,
     LeftDevice,
     Parked,
     Planned,
@@ -183,7 +182,7 @@ def test_one_that_comes_to_its_end_before_it_is_ended_has_ended() -> None:
     node.steps(ONE, 10)
     node.steps(ONE, 20)
     node.silent(ONE, 20, STALL_SECONDS)
-    assert events(node.says(Completed(ONE, 21))) == [RunCompleted(ONE, 21)]
+    assert events(node.says(RunCompleted(ONE, 21))) == [RunCompleted(ONE, 21)]
 
 
 # At the head.

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermesd.core.events import Checkpointed, FidelityKnown, RunCompleted, RunFailed
 from hermesd.core.losses import REPORT_CHUNKS
 from hermesd.core.model import Checkpoint, Fidelity, Goal, RunId, Tier
 from hermesd.core.node.messages import (
-    CheckpointWritten,
-    Completed,
-    Failed,
-    FidelityReported,
     LeftDevice,
     Parked,
     Planned,
@@ -73,9 +70,9 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
         ({"kind": "parked", "step": 4, "at_boundary": False}, Parked(RUN, 4, midway=True)),
         (
             {"kind": "fidelity", "level": "park-only", "reason": "why", "framework": "jax"},
-            FidelityReported(RUN, Fidelity.PARK_ONLY, "why", "jax"),
+            FidelityKnown(RUN, Fidelity.PARK_ONLY, "why", "jax"),
         ),
-        ({"kind": "checkpointed", **KEPT}, CheckpointWritten(RUN, CHECKPOINT)),
+        ({"kind": "checkpointed", **KEPT}, Checkpointed(RUN, CHECKPOINT)),
         (
             {"kind": "suspended", "tier": "checkpoint", "step": 9, "checkpoint": KEPT},
             LeftDevice(RUN, Tier.CHECKPOINT, 9, CHECKPOINT),
@@ -84,10 +81,10 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
             {"kind": "suspended", "tier": "kill", "step": 9, "checkpoint": None, "cause": "late"},
             LeftDevice(RUN, Tier.KILL, 9, None, "late"),
         ),
-        ({"kind": "completed", "step": 9, "checkpoint": None}, Completed(RUN, 9)),
+        ({"kind": "completed", "step": 9, "checkpoint": None}, RunCompleted(RUN, 9)),
         (
             {"kind": "failed", "error_kind": "exit", "detail": "d", "error_signature": "s"},
-            Failed(RUN, "exit", "d", "s"),
+            RunFailed(RUN, "exit", "d", "s"),
         ),
         (
             {
@@ -97,7 +94,7 @@ def progress(frame: Frame, goal: Goal = Goal.MINIMIZE) -> Progress:
                 "error_signature": "killed by the kernel: out of memory",
                 "step": 7,
             },
-            Failed(
+            RunFailed(
                 RUN,
                 "out_of_memory",
                 "killed by the kernel: out of memory",

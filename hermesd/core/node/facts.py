@@ -18,10 +18,7 @@ from hermesd.core.model import OnStall, Tier, Time
 from hermesd.core.node.actions import ContinueRun
 from hermesd.core.node.messages import (
     Assignment,
-    CheckpointWritten,
-    Completed,
-    Failed,
-    FidelityReported,
+    Ended,
     HostFact,
     HostLost,
     LeftDevice,
@@ -91,17 +88,17 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
             stay.planned = steps
         case Progress():
             _progress(node, stay, fact, now)
-        case FidelityReported():
+        case FidelityKnown():
             fact = stay.judges(fact)
             if stay.judged != fact:
                 stay.judged = fact
-                node.tell(FidelityKnown(run, fact.fidelity, fact.reason, fact.framework))
+                node.tell(fact)
         case Parked():
             _parked(node, stay, fact, now)
-        case CheckpointWritten(_, checkpoint):
+        case Checkpointed():
             stay.saved, stay.trained, stay.saving = now, 0.0, None
-            node.tell(Checkpointed(run, checkpoint))
-        case LeftDevice() | Completed() | Failed() | HostLost():
+            node.tell(fact)
+        case LeftDevice() | RunCompleted() | RunFailed() | HostLost():
             _ended(node, stay, fact, now)
         case _:
             assert_never(fact)
@@ -109,7 +106,7 @@ def fact(node: NodeTable, fact: HostFact, now: Time) -> None:
 
 def _ended_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
     """The parked process ended before it was told to go on: as the run that it was parked as."""
-    if isinstance(fact, LeftDevice | Completed | Failed | HostLost):
+    if isinstance(fact, Ended):
         stay.process = fact.run
         stay.enter(Condition.PARKED, now)
         _ended(node, stay, fact, now)
@@ -118,15 +115,15 @@ def _ended_on_resume(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> 
 def _rebuilt(node: NodeTable, stay: Stay, fact: HostFact, now: Time) -> None:
     """What was rebuilt ahead of its turn says something before it is told to go on."""
     match fact:
-        case FidelityReported():
+        case FidelityKnown():
             stay.judged = stay.judges(fact)
         case Parked():
             stay.held, stay.memory_bytes = True, fact.memory_bytes or stay.memory_bytes
-        case LeftDevice() | Completed() | Failed() | HostLost() if (
+        case LeftDevice() | RunCompleted() | RunFailed() | HostLost() if (
             stay.condition is Condition.PROMOTED
         ):
             node.discard(stay, again=False)
-        case LeftDevice() | Completed() | Failed() | HostLost():
+        case LeftDevice() | RunCompleted() | RunFailed() | HostLost():
             _not_rebuilt(node, stay, now)
         case _:
             return  # it is no run: what it says of itself was said by the one before
@@ -235,9 +232,7 @@ def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
         node.tell(stay.unwritten())
 
 
-def _ended(
-    node: NodeTable, stay: Stay, fact: LeftDevice | Completed | Failed | HostLost, now: Time
-) -> None:
+def _ended(node: NodeTable, stay: Stay, fact: Ended, now: Time) -> None:
     run = fact.run
     match fact:
         case LeftDevice(_, tier, step, checkpoint, cause):
@@ -254,13 +249,13 @@ def _ended(
                 if isinstance(left, RunSuspended) and left.tier is Tier.CHECKPOINT and checkpoint:
                     node.shelve(stay, checkpoint)
                 node.process_gone(stay, left, cause or "it was ended", now)
-        case Completed(_, step, checkpoint):
-            node.process_gone(stay, RunCompleted(run, step, checkpoint), "it ended", now)
-        case Failed(_, kind, detail, signature, step, newest, rank):
+        case RunCompleted():
+            node.process_gone(stay, fact, "it ended", now)
+        case RunFailed():
             if stay.failing is not None:
                 kind, detail = stay.failing
-            failed = RunFailed(run, kind, detail, signature, step, newest, rank)
-            node.process_gone(stay, failed, detail, now)
+                fact = replace(fact, error_kind=kind, detail=detail)
+            node.process_gone(stay, fact, fact.detail, now)
         case HostLost(_, reason):
             if stay.ending is not None:
                 node.process_gone(

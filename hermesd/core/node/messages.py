@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from hermesd.core.commands import Kill, Launch, Look, Release, Renew, Stop, Suspend, WriteDown
-from hermesd.core.events import Reported
+from hermesd.core.events import Checkpointed, FidelityKnown, Reported, RunCompleted, RunFailed
 from hermesd.core.failures import kept_parked
 from hermesd.core.model import (
     Checkpoint,
     CheckpointId,
-    Fidelity,
     Goal,
     NodeId,
     Program,
@@ -178,7 +177,8 @@ class Series(NamedTuple):
     values: tuple[float, ...]
 
 
-# Facts from hosts.
+# Facts from hosts. Those that the head is to know just so are its own events: `Checkpointed`,
+# `FidelityKnown`, `RunCompleted` and `RunFailed`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +239,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class FidelityReported:
-    """The agent knows what a resume of this trial promises."""
-
-    run: RunId
-    fidelity: Fidelity
-    reason: str
-    framework: str
-
-
-@dataclass(frozen=True, slots=True)
 class Parked:
     """Every thread of the run is stopped."""
 
@@ -265,14 +255,6 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointWritten:
-    """A durable checkpoint was written and verified; the run goes on or stays parked."""
-
-    run: RunId
-    checkpoint: Checkpoint
-
-
-@dataclass(frozen=True, slots=True)
 class LeftDevice:
     """The run's process is gone and its device free."""
 
@@ -282,30 +264,6 @@ class LeftDevice:
     #: The newest that verifies.
     checkpoint: Checkpoint | None
     cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """The program ended well; its process is gone and its device free."""
-
-    run: RunId
-    step: int
-    checkpoint: Checkpoint | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The program ended badly or could not be started; nothing of it is left."""
-
-    run: RunId
-    error_kind: str
-    detail: str
-    signature: str = ""
-    step: int = 0
-    #: The trial's newest ever started here, if the failed one is older; else 0.
-    newest_attempt: int = 0
-    #: Which of its processes failed, where each has a device of its own.
-    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,16 +305,9 @@ class Attached:
     """A stream to the head begins; what was not acknowledged is said again, and is said first."""
 
 
-Ended: TypeAlias = LeftDevice | Completed | Failed | HostLost
+Ended: TypeAlias = LeftDevice | RunCompleted | RunFailed | HostLost
 HostFact: TypeAlias = (
-    ProcessStarted
-    | Started
-    | Planned
-    | Progress
-    | FidelityReported
-    | Parked
-    | CheckpointWritten
-    | Ended
+    ProcessStarted | Started | Planned | Progress | FidelityKnown | Parked | Checkpointed | Ended
 )
 Input: TypeAlias = (
     Order | LeaseExtended | RunFound | OutcomeAcknowledged | EvacuateNode | Attached | HostFact

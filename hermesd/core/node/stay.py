@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hermesd.core.events import (
+    FidelityKnown,
     MilestonePassed,
     ParkLost,
     QuantumEnded,
@@ -21,7 +22,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
-from hermesd.core.node.messages import Assignment, FidelityReported, Progress, StepPace
+from hermesd.core.node.messages import Assignment, Progress, StepPace
 from hermesd.core.trial import NOT_WRITTEN
 
 REPORT_SECONDS = 1.0
@@ -85,7 +86,7 @@ class Stay:
     step: int = 0
     planned: int | None = None
     start_seconds: float = 0.0
-    judged: FidelityReported | None = None
+    judged: FidelityKnown | None = None
     grant: int = 0
     quantum: Quantum = field(default_factory=Quantum)
     #: When the quantum began.
@@ -241,7 +242,7 @@ class Stay:
         """Whether this trial can go on from a checkpoint at all."""
         return self.judged is not None and self.judged.fidelity.restorable
 
-    def judges(self, judged: FidelityReported) -> FidelityReported:
+    def judges(self, judged: FidelityKnown) -> FidelityKnown:
         """What the agent promises of a resume, unless the trial's restores have shown otherwise."""
         if not (why := self.assignment.kept_parked):
             return judged

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from hermesd.core.events import ParkLost, RunEvent, RunFailed
+from hermesd.core.events import FidelityKnown, ParkLost, RunEvent, RunFailed
 from hermesd.core.failures import is_own_end
 from hermesd.core.model import Checkpoint, DeviceId, RunId, Tier, Time, TrialId
 from hermesd.core.node.actions import (
@@ -20,7 +20,7 @@ from hermesd.core.node.actions import (
     TellHead,
     WriteCheckpointAndExit,
 )
-from hermesd.core.node.messages import Assignment, FidelityReported, Series
+from hermesd.core.node.messages import Assignment, Series
 from hermesd.core.node.stay import Condition, Outcome, Stay
 
 
@@ -55,7 +55,7 @@ class Shelved:
 
     assignment: Assignment
     checkpoint: Checkpoint
-    judged: FidelityReported | None
+    judged: FidelityKnown | None
     planned: int | None
     memory_bytes: int
 

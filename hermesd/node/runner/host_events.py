@@ -16,15 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from hermesd.core.bounds import LARGEST_COUNT
-from hermesd.core.events import Reported
+from hermesd.core.events import Checkpointed, FidelityKnown, Reported, RunCompleted, RunFailed
 from hermesd.core.losses import Chunk, chunked_points
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, Goal, NodeId, RunId, Tier
 from hermesd.core.node.messages import (
     Assignment,
-    CheckpointWritten,
-    Completed,
-    Failed,
-    FidelityReported,
     HostFact,
     HostLost,
     LeftDevice,
@@ -73,7 +69,7 @@ def fact_of(
         case "planned":
             return Planned(run, _count(frame["steps"]))
         case "fidelity":
-            return FidelityReported(
+            return FidelityKnown(
                 run,
                 Fidelity(frame["level"]),
                 str(frame.get("reason") or ""),
@@ -88,7 +84,7 @@ def fact_of(
             demoting = bool(frame.get("is_being_written", False))
             return Parked(run, _count(frame["step"]), memory, cause, waited, midway, demoting)
         case "checkpointed":
-            return CheckpointWritten(run, checkpoint_of(frame, run, node, devices))
+            return Checkpointed(run, checkpoint_of(frame, run, node, devices))
         case "suspended":
             kept = frame.get("checkpoint")
             return LeftDevice(
@@ -101,9 +97,9 @@ def fact_of(
         case "completed":
             kept = frame.get("checkpoint")
             final = checkpoint_of(kept, run, node, devices) if kept else None
-            return Completed(run, _count(frame["step"]), final)
+            return RunCompleted(run, _count(frame["step"]), final)
         case "failed":
-            return Failed(
+            return RunFailed(
                 run,
                 str(frame["error_kind"]),
                 str(frame.get("detail") or ""),
@@ -365,7 +361,7 @@ class HostEvents:
         if kind == "started":
             told = await self._say_restored(frame) or told
         self._backpressure.heard(told, sequence)
-        if isinstance(fact, CheckpointWritten | LeftDevice):
+        if isinstance(fact, Checkpointed | LeftDevice):
             context.tasks.create_task(self._prune())
 
     def hear_standing(self, link: HostLink) -> None:
@@ -393,7 +389,7 @@ class HostEvents:
             await self._pass_on(outcome)
             return
         if newest is not None:
-            self._context.driver.say(CheckpointWritten(run, self._checkpoint(newest)))
+            self._context.driver.say(Checkpointed(run, self._checkpoint(newest)))
         await self._context.release(self.assignment.launch.devices, self.worker_pids)
         self._context.driver.say(HostLost(run, "the trial's host is gone"))
 
@@ -446,7 +442,7 @@ class HostEvents:
             log.warning("checkpoint damaged", error=str(error))
             return 0
         run = self.assignment.run
-        return self._context.driver.say(CheckpointWritten(run, self._checkpoint(found)))
+        return self._context.driver.say(Checkpointed(run, self._checkpoint(found)))
 
     def _remember_parked(self) -> None:
         try:

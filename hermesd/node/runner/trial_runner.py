@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hermesd.core.events import RunFailed
 from hermesd.core.model import RunId, Tier, Time
 from hermesd.core.node.actions import (
     AskReport,
@@ -27,7 +28,7 @@ from hermesd.core.node.actions import (
     WriteCheckpoint,
     WriteCheckpointAndExit,
 )
-from hermesd.core.node.messages import Assignment, Failed, HostLost, LeftDevice, RunFound
+from hermesd.core.node.messages import Assignment, HostLost, LeftDevice, RunFound
 from hermesd.logs import get_logger
 from hermesd.node.machine import processes
 from hermesd.node.reasons import is_foreseen, words_of
@@ -345,4 +346,4 @@ class TrialRunner:
         await self._heard_all()
         await self._context.release(devices, hearing.worker_pids)
         newest = error.newest if isinstance(error, RunSuperseded) else 0
-        self._context.driver.say(Failed(run, kind, words_of(error), newest_attempt=newest))
+        self._context.driver.say(RunFailed(run, kind, words_of(error), newest_attempt=newest))

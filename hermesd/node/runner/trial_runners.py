@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from hermesd.core.events import RunFailed
 from hermesd.core.model import Time, TrialId
 from hermesd.core.node.actions import (
     Action,
@@ -23,7 +24,7 @@ from hermesd.core.node.actions import (
     TellHead,
     WatchRequirements,
 )
-from hermesd.core.node.messages import Assignment, Failed
+from hermesd.core.node.messages import Assignment
 from hermesd.logs import get_logger
 from hermesd.node.machine import processes
 from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_strays
@@ -77,7 +78,7 @@ class TrialRunners:
                 try:
                     self._runner(assignment.run.trial).order(action)
                 except BadTrial as error:
-                    self._context.driver.say(Failed(assignment.run, "not_started", str(error)))
+                    self._context.driver.say(RunFailed(assignment.run, "not_started", str(error)))
             case DiscardRebuilt(trial):
                 self.settle(trial)
             case Rebuild(assignment):

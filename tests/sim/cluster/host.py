@@ -11,14 +11,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from hermesd.core.events import Reported
+from hermesd.core.events import Checkpointed, FidelityKnown, Reported, RunCompleted, RunFailed
 from hermesd.core.losses import chunked
 from hermesd.core.model import Checkpoint, DeviceId, Fidelity, RunId, Tier, Time
 from hermesd.core.node.messages import (
-    CheckpointWritten,
-    Completed,
-    Failed,
-    FidelityReported,
     HostFact,
     LeftDevice,
     Parked,
@@ -231,7 +227,7 @@ class SimulatedHost:
         """What was said once and for all of the program that there is now."""
         if not self._started or self.phase not in ("running", "parked"):
             return []
-        judged = FidelityReported(self.run, self._fidelity, "", "none")
+        judged = FidelityKnown(self.run, self._fidelity, "", "none")
         return [judged, Planned(self.run, self._training.recording.steps)]
 
     def extend(self, expires: Time) -> None:
@@ -337,7 +333,7 @@ class SimulatedHost:
             step = self.step
             self._report()
             self._gone("ended")
-            self._end(Failed(self.run, "exception", "it broke", signature, step))
+            self._end(RunFailed(self.run, "exception", "it broke", signature, step))
 
     def stall(self, seconds: float) -> None:
         """The present iteration takes that much longer."""
@@ -400,7 +396,7 @@ class SimulatedHost:
             self._due.remove(step)
             name = f"a{self.run.attempt}-fork-s{step}"
             saved = self.folder.save(self.run, name, step, self._forks)
-            self.voice.say(CheckpointWritten(self.run, replace(saved, is_fork=True)))
+            self.voice.say(Checkpointed(self.run, replace(saved, is_fork=True)))
 
     def _report(self) -> None:
         report = self._training.report(self.run, self._agenda.now)
@@ -451,7 +447,7 @@ class SimulatedHost:
         self.voice.say(Parked(self.run, self.step, PARKED_BYTES, cause))
 
     def _saved(self, run: RunId, name: str, step: int) -> None:
-        self.voice.say(CheckpointWritten(run, self.folder.save(run, name, step, self._forks)))
+        self.voice.say(Checkpointed(run, self.folder.save(run, name, step, self._forks)))
 
     def _leave(self) -> None:
         goal, step = self._goal, self.step
@@ -475,7 +471,7 @@ class SimulatedHost:
         name = f"a{self.run.attempt}-final"
         kept = self.folder.save(self.run, name, step) if self.can_be_rebuilt else None
         self._gone("ended")
-        self._end(Completed(self.run, step, kept))
+        self._end(RunCompleted(self.run, step, kept))
 
     def _gone(self, phase: str) -> None:
         """The program's process is no more."""

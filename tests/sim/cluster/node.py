@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hermesd.core.events import (
+    Checkpointed,
     Copied,
     CopyEvent,
     DeviceFailed,
@@ -51,8 +52,6 @@ from hermesd.core.node.messages import (
     Assignment,
     Attached,
     CheckpointSource,
-    CheckpointWritten,
-    Failed,
     Fetch,
     HostFact,
     HostLost,
@@ -282,11 +281,11 @@ class Trainers:
             raise AssertionError(f"{run} was started here before")
         folder.begin(order.assignment)
         if self._site.chance.happens(self._site.chance.faults.not_started):
-            self._say(Failed(run, "not_started", "the disk is full"))
+            self._say(RunFailed(run, "not_started", "the disk is full"))
             return
         wanted, sources = order.checkpoint, order.assignment.sources
         if wanted is not None and sources and not self._site.fetch(wanted, sources, folder):
-            self._say(Failed(run, NOT_FETCHED, f"{wanted.id} could not be had"))
+            self._say(RunFailed(run, NOT_FETCHED, f"{wanted.id} could not be had"))
             return
         host = self._new_host(folder)
         self._say(ProcessStarted(run))
@@ -313,7 +312,7 @@ class Trainers:
         run = order.assignment.run
         self.settle(run.trial)
         if self._site.chance.happens(self._site.chance.faults.not_started):
-            self._say(Failed(run, "not_started", "the disk is full"))
+            self._say(RunFailed(run, "not_started", "the disk is full"))
             return
         self._rebuilt[run.trial] = run
         folder = self._box.folder(run.trial)
@@ -382,7 +381,7 @@ class Trainers:
             self._say(outcome)
             return
         if folder.newest is not None:
-            self._say(CheckpointWritten(run, folder.newest))
+            self._say(Checkpointed(run, folder.newest))
         self._say(HostLost(run, "the trial's host is gone"))
 
     def _bury(self, trial: TrialId) -> None:
