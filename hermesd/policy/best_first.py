@@ -43,6 +43,8 @@ BAR = 1.0
 QUANTUM_SHARE = 0.1
 # No probe is longer than this share of the length only because switches are dear.
 PROBE_MOST = 0.03
+# What takes no more switches than these to train to its end is not suspended before.
+ENDS_SOON = 4.0
 # Fewer trials than these do not say whether a probe tells them apart.
 PROBED_ENOUGH = 8
 # Losses that rank as the first ones did are taken to show only how trials began.
@@ -155,6 +157,9 @@ class BestFirst:
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
+        planned = trial.planned_steps or facts.planned_steps
+        if planned and 0 < (planned - trial.step) * step <= ENDS_SOON * switch:
+            return Quantum(until_step=planned)
         steps = self._probe_steps(trial, facts)
         least = max(self.probe_seconds, 0 if step else self.probe_switches * switch)
         first = max(steps * step, least)

@@ -44,6 +44,16 @@ def test_a_dear_switch_makes_a_probe_longer_up_to_three_percent() -> None:
     assert POLICY.quantum(each, Facts(5.0, 5.0, 0.1)) == Quantum(until_step=30)
 
 
+def test_what_ends_within_four_switches_is_not_suspended_before() -> None:
+    # 100 steps of 1 s
+    each = trial(planned_steps=100)
+    assert POLICY.quantum(each, Facts(10.0, 15.0, 1.0)) == Quantum(until_step=100)
+    assert POLICY.quantum(each, Facts(10.0, 14.0, 1.0)) == Quantum(until_step=3)
+    # 120 of 1,000 steps of 0.1 s are left
+    far = trained(0, [1.0] * 880, planned_steps=1000, step_seconds={"cpu": 0.1})
+    assert POLICY.quantum(far, Facts(1.0, 2.0)) == Quantum(until_step=1000)
+
+
 def test_a_short_probe_is_half_a_second_at_the_typical_speed() -> None:
     # 25 steps of 1 ms
     each = trial(planned_steps=1000)
