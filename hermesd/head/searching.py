@@ -186,12 +186,17 @@ class Searching:
         return answer.proposals
 
     async def _there(self) -> asyncio.subprocess.Process:
+        """The process, which is started if it is not there. Raises TooMuch."""
         if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *PROCESS,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                limit=LINE_LIMIT_BYTES, start_new_session=True,
-            )  # fmt: skip
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, *PROCESS,
+                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                    limit=LINE_LIMIT_BYTES, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:  # for want of memory, say: that is no fault of the study's
+                log.warning("no searcher can be started now", error=str(error))
+                raise TooMuch(f"no searcher can be started now: {error.strerror}") from None
         return self._process
 
     async def _end(self) -> None:

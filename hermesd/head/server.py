@@ -360,7 +360,10 @@ async def _keep_forgetting(whole: Running) -> None:
     head = whole.head
     while not head.fault:
         await asyncio.sleep(SWEEP_SECONDS)
-        _forget_code(whole.blobs, head.state, head.clock() - ORPHAN_SECONDS)
+        try:
+            _forget_code(whole.blobs, head.state, head.clock() - ORPHAN_SECONDS)
+        except OSError as error:  # it is tried again
+            log.warning("code that nobody needs was not removed", reason=str(error))
 
 
 async def _keep_rotating(authority: Authority | None) -> None:

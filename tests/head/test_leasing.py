@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from hermesd.core.decide.scheduler import LeaseTerms
 from hermesd.core.events import NodeLost
 from hermesd.head import server
 from hermesd.head.clock import Clock
+from hermesd.head.fleet import sessions
 from hermesd.head.fleet.sessions import Leasing, terms
 from tests.head.heads import Node, world
 
@@ -78,3 +80,21 @@ def test_heads_without_the_setting_allowed_the_usual_time(tmp_path: Path) -> Non
     path = tmp_path / "longest-silence"
     assert Leasing(path, terms(10), known=True).patience_seconds == 780.0
     assert Leasing(path, terms(10), known=False).patience_seconds == 0.0
+
+
+async def test_a_disk_that_is_full_for_a_moment_ends_no_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is just patient for longer than it need be."""
+    path, contents = tmp_path / "longest-silence", list[bytes]()
+    path.write_text("0.05")
+
+    def fill(path: Path, content: bytes) -> None:
+        contents.append(content)
+        if len(contents) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sessions, "write_private", fill)
+    lease = terms(0.01)
+    await Leasing(path, lease, known=True).keep()
+    assert contents == [b"0.05", str(lease.silence_seconds).encode()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from pathlib import Path
 from typing import Any, cast
@@ -108,6 +109,31 @@ async def test_a_sampler_that_fails_is_told_and_the_study_goes_on(
         assert len(head.state.members["digits"]) == 6
         added = (await events(head, pb.PUBLIC_EVENT_KIND_ADDED))[-1]
         assert added.reason.endswith(" · proposed by random draws")
+        node.call.cancel()
+
+
+async def test_a_sampler_that_cannot_be_started_now_is_asked_once_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of memory, for example: the head goes on, and the study's search is what it was."""
+    start, tries = asyncio.create_subprocess_exec, itertools.count()
+
+    async def third_time_lucky(*words: Any, **how: Any) -> asyncio.subprocess.Process:
+        if next(tries) < 2:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return await start(*words, **how)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", third_time_lucky)
+    async with world(tmp_path) as head:
+        node = Node(head)
+        await node.hello()
+        await head.submit(search("random_walk", search=types.Search(startup=2)))
+        for _ in range(6):
+            await train(head, node)
+        lines = await head.running.head.journal.read(0, 1000)
+        proposals = [line.entry for line in lines if isinstance(line.entry, Added)]
+        assert {each.searcher for each in proposals} == {"random_walk"}
+        assert next(tries) > 2
         node.call.cancel()
 
 

@@ -43,6 +43,7 @@ from hermesd.head.fleet.rate_limit import RateLimit
 from hermesd.head.fleet.session import NODES_WITHOUT_DELAY, REPORT_SECONDS, NodeSession
 from hermesd.head.loop import Head
 from hermesd.head.statedir import expecting, seconds
+from hermesd.logs import get_logger
 from hermesd.pb.hermes.v1 import node_pb2 as pb
 from hermesd.security.enrollment import write_private
 from hermesd.security.ticket import TICKET_SECONDS, ticket
@@ -54,6 +55,8 @@ from hermesd.security.ticket import TICKET_SECONDS, ticket
 
 # Parts of a lease: to end what runs when it is out, with a last checkpoint; for the two clocks.
 GRACE, MARGIN = 0.2, 0.1
+
+log = get_logger()
 
 
 def terms(lease_seconds: float) -> LeaseTerms:
@@ -94,7 +97,10 @@ class Leasing:
         self._write(longest)
         if longest > self.lease.silence_seconds:
             await asyncio.sleep(longest)
-            self._write(self.lease.silence_seconds)
+            try:
+                self._write(self.lease.silence_seconds)
+            except OSError as error:  # the next head is patient for longer than it need be
+                log.warning("not written down how long nodes may be silent", reason=str(error))
 
     def _write(self, seconds: float) -> None:
         write_private(self.path, str(seconds).encode())
