@@ -15,10 +15,12 @@ import pytest
 from hermesd.config.schema import NodeConfig
 from hermesd.core.events import NodeJoined, RunFailed
 from hermesd.core.model import RunId
+from hermesd.node import deep_trees
 from hermesd.node.machine import cgroups, processes
 from hermesd.node.machine.availability import described
 from hermesd.node.machine.cgroups import NoCgroups
 from hermesd.node.machine.environment import OWNER
+from hermesd.node.runner.cleanup import end_strays
 from trainer_shim.host.freeze import WorkGroup
 
 from .conftest import DAEMON, Head, Node, becomes, daemon_process, host_of
@@ -156,6 +158,41 @@ async def test_the_mark_is_read_of_the_process_as_it_was_started(
     assert processes.started_with(pid, "HERMES") is None
     assert processes.kill_those(lambda each: each == pid) == {pid}
     await becomes(lambda: processes.kill_those(lambda each: each == pid) == set())
+
+
+DIVING = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    os.mkdir(sys.argv[2])
+    os.chdir(sys.argv[2])
+print("there", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("depth", "name"), [(2500, "d"), (20, "d" * 250)])
+async def test_a_process_is_found_however_deep_it_works(
+    tmp_path: Path, depth: int, name: str
+) -> None:
+    """Where the system does not tell: else one that does would keep all others from being ended."""
+    pipe, work = asyncio.subprocess.PIPE, tmp_path / "trials" / "digits" / "1" / "work"
+    work.mkdir(parents=True)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", DIVING, str(depth), name),
+        cwd=work,
+        env={**os.environ, OWNER: str(tmp_path)},
+        stdin=pipe,
+        stdout=pipe,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"there\n"
+    with pytest.raises(OSError, match="name too long"):
+        os.readlink(f"/proc/{process.pid}/cwd")
+    assert processes.folder(process.pid).is_relative_to(work / name)
+    assert end_strays(tmp_path / "trials", tmp_path, {"digits/1"}) == set()
+    assert end_strays(tmp_path / "trials", tmp_path, ()) == {process.pid}
+    await process.communicate()
+    deep_trees.remove(work)
 
 
 # What the system leaves of a longer name, cut off in a letter; and ends of lines, after one of

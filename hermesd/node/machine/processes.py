@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -19,6 +20,8 @@ from pathlib import Path
 _GONE = (FileNotFoundError, ProcessLookupError)
 # The system numbers no process beyond that (PID_MAX_LIMIT).
 _LARGEST = 1 << 22
+# Stands for a folder whose path is too long; so many levels above it are looked at first.
+_PLACE, _LEVELS = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 64
 _OWN_MEMORY = ("RssAnon", "RssShmem")
 
 
@@ -104,6 +107,39 @@ def started_with(pid: int, variable: str) -> str | None:
     for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
         if item.startswith(begin):
             return os.fsdecode(item[len(begin) :])
+    return None
+
+
+def folder(pid: int) -> Path:
+    """Where a process works; of a place whose path is longer than the system tells, the first one
+    above it that is not. Raises OSError."""
+    place = f"/proc/{pid}/cwd"
+    if (path := _path(place)) is not None:
+        return path
+    here, levels = os.open(place, _PLACE), _LEVELS
+    while True:
+        try:
+            above = os.open("../" * levels, _PLACE, dir_fd=here)
+        except OSError:
+            os.close(here)
+            raise
+        path = _path(f"/proc/self/fd/{above}")
+        if path is None:
+            here, above = above, here
+        os.close(above)
+        if path is not None and levels == 1:
+            os.close(here)
+            return path
+        if path is not None:
+            levels = 1  # that may have been too far
+
+
+def _path(link: str) -> Path | None:
+    try:
+        return Path(os.readlink(link))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
     return None
 
 

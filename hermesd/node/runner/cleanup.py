@@ -87,7 +87,7 @@ def _trial_of(pid: int, trials: Path, node: Path) -> TrialId | None:
     """Whose trial's process it is; None if it is of none of this node. Raises OSError."""
     owner = processes.started_with(pid, OWNER)
     if owner == str(node):  # forked from a warm interpreter, as any trial's may be
-        place, trials = Path(f"/proc/{pid}/cwd").readlink(), trials.resolve()
+        place, trials = processes.folder(pid), trials.resolve()
     elif owner is not None:
         place = Path(owner)
     else:
