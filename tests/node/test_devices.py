@@ -204,6 +204,41 @@ async def test_cores_beside_a_gpu_are_lent_only_where_they_are_named(
     assert list(rack.devices) == devices
 
 
+async def test_a_gpu_that_is_lost_takes_none_of_the_others_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, lost = MachineDriver([{7}]), {1}
+
+    def handle(key: int | str) -> str:
+        number = int(str(key).removeprefix("GPU-"))
+        if number in lost:
+            raise RuntimeError("GPU is lost")
+        return f"GPU-{number}"
+
+    driver.__dict__.update(
+        nvmlDeviceGetCount=lambda: 3,
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetHandleByUUID=handle,
+        nvmlDeviceGetUUID=lambda gpu: gpu,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    gpus = Gpus()
+    assert [device.id for device in await gpus.find("n1")] == ["n1/gpu0", "n1/gpu2"]
+    assert gpus.environment("n1/gpu2")["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+    never = "n1/gpu1 is not lent, since the driver does not answer for it: GPU is lost"
+    assert gpus.warnings() == (never,)
+    lost.add(0)
+    assert dict(await gpus.holders()) == {"n1/gpu2": frozenset({7})}
+    assert gpus.warnings()[1].startswith(
+        "nobody knows who uses the GPUs, since the driver does not answer: n1/gpu0: GPU is lost"
+    )
+    monkeypatch.setattr(nvml, "are_there", lambda has_library: True)
+    for visible in (["1"], None):
+        with pytest.raises(StateAway, match="GPUs: GPU is lost; expected"):
+            await Gpus(visible).find("n1")
+        lost.add(2)
+
+
 async def test_without_a_gpu_each_core_is_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Mutes("pynvml"))
     slots, _, rack = await find_devices(NodeConfig.model_validate({"name": "n1"}))
@@ -355,9 +390,10 @@ async def test_what_the_driver_does_not_answer_is_said_once(
             assert dict(await rack.holders()) == {}
             assert dict(await rack.use()) == {}
         assert rack.warnings() == (
-            "nobody knows who uses the GPUs, since the driver does not answer: GPU is lost; none is"
-            " left to others meanwhile",
-            "nobody knows how busy the GPUs are, since the driver does not answer: GPU is lost",
+            "nobody knows who uses the GPUs, since the driver does not answer: n1/gpu0: GPU is lost"
+            "; none of these is left to others meanwhile",
+            "nobody knows how busy the GPUs are, since the driver does not answer: n1/gpu0: GPU is"
+            " lost",
         )
         monkeypatch.setitem(sys.modules, "pynvml", driver)
         assert await rack.holders()

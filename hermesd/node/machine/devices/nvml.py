@@ -2,8 +2,9 @@
 
 All calls are made in one thread of its own, for which nobody waits forever, since a hung driver
 must neither stop the daemon nor keep it from ending. A machine without GPUs simply has none, and
-says so; one that has some whose driver does not answer is no machine without. A GPU counts as
-released when the driver lists none of our processes on it any more.
+says so; one that has some whose driver does not answer is no machine without. If it answers for
+some of them, as when one has fallen off its bus, those are lent. A GPU counts as released when the
+driver lists none of our processes on it any more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _NO_LIBRARY = 12
 
 WHO, HOW_BUSY = "who uses the GPUs", "how busy the GPUs are"
 
+# The UUID, kind, bytes and place on the bus of one; or why the driver does not answer for it.
+Gpu = tuple[str, str, int, str] | str
 Answer = TypeVar("Answer")
 
 log = get_logger()
@@ -52,6 +55,7 @@ class Gpus:
         self.are_imaged = False
         self._uuids: dict[DeviceId, str] = {}
         self._words, self._ends = "0 GPUs", ""
+        self._lost: tuple[str, ...] = ()
         self._unknown: dict[str, str] = {}
 
     async def _ask(self, question: Callable[[Any], Answer]) -> Answer:
@@ -67,6 +71,8 @@ class Gpus:
         try:
             found, driver = await self._ask(_inventory)
             found = chosen(found, self._visible)
+            if found and all(isinstance(gpu, str) for gpu in found):
+                raise LookupError(found[0])
         except Exception as error:  # the library's own errors have no common type we may name
             if self._visible or are_there(getattr(error, "value", None) != _NO_LIBRARY):
                 raise StateAway(
@@ -75,13 +81,17 @@ class Gpus:
                 ) from None
             self._words = f"0 GPUs ({error})"
             return ()
-        devices = [
-            Device(f"{node}/gpu{index}", node, kind, memory, seat=seat_of(bus))
-            for index, (_, kind, memory, bus) in enumerate(found)
-        ]
-        self._uuids = {device.id: gpu[0] for device, gpu in zip(devices, found, strict=True)}
-        count = len(found)
-        self._words = f"{count} GPU{'' if count == 1 else 's'} (driver {driver})"
+        devices, lost, self._uuids = [], [], {}
+        for index, gpu in enumerate(found):
+            device = f"{node}/gpu{index}"
+            if isinstance(gpu, str):
+                lost.append(f"{device} is not lent, since the driver does not answer for it: {gpu}")
+                continue
+            uuid, kind, memory, bus = gpu
+            self._uuids[device] = uuid
+            devices.append(Device(device, node, kind, memory, seat=seat_of(bus)))
+        self._lost = tuple(lost)
+        self._words = f"{len(devices)} GPU{'' if len(devices) == 1 else 's'} (driver {driver})"
         return tuple(devices)
 
     async def try_out(
@@ -137,26 +147,31 @@ class Gpus:
         return await self._of_each(HOW_BUSY, _use)
 
     def warnings(self) -> tuple[str, ...]:
-        lost = {WHO: "; none is left to others meanwhile", HOW_BUSY: ""}
-        return tuple(
-            f"nobody knows {what}, since the driver does not answer: {why}{lost[what]}"
+        costs = {WHO: "; none of these is left to others meanwhile", HOW_BUSY: ""}
+        return self._lost + tuple(
+            f"nobody knows {what}, since the driver does not answer: {why}{costs[what]}"
             for what, why in self._unknown.items()
         )
 
     async def _of_each(
         self, what: str, question: Callable[[Any, str], Answer]
     ) -> Mapping[DeviceId, Answer]:
-        """The driver's answer about each GPU; nothing, and a warning, if there is none."""
-        found = {}
-        try:
-            for name, uuid in self._uuids.items():
+        """The driver's answer about each GPU for which it has one; a warning for the others."""
+        found, failed = {}, []
+        for name, uuid in self._uuids.items():
+            try:
                 found[name] = await self._ask(lambda nvml, uuid=uuid: question(nvml, uuid))  # type: ignore[misc]
-        except Exception as error:  # the library's own errors have no common type we may name
+            except TimeoutError as error:  # it would be as silent about the others
+                failed = [str(error)]
+                break
+            except Exception as error:  # the library's own errors have no common type we may name
+                failed.append(f"{name}: {error}")
+        if failed:
+            unknown = ", ".join(failed)
             if what not in self._unknown:
-                log.warning("the driver does not answer", unknown=what, error=str(error))
-            self._unknown[what] = str(error)
-            return {}
-        if self._unknown.pop(what, None) is not None:
+                log.warning("the driver does not answer", unknown=what, error=unknown)
+            self._unknown[what] = unknown
+        elif self._unknown.pop(what, None) is not None:
             log.info("the driver answers again", known=what)
         return found
 
@@ -202,9 +217,7 @@ def _is_well(said: str) -> bool:
     return True
 
 
-def chosen(
-    found: Sequence[tuple[str, str, int, str]], visible: Sequence[str] | None
-) -> list[tuple[str, str, int, str]]:
+def chosen(found: Sequence[Gpu], visible: Sequence[str] | None) -> list[Gpu]:
     """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said.
 
     Raises LookupError for one that is not there.
@@ -213,7 +226,9 @@ def chosen(
         return list(found)
     there = {}
     for name in visible:
-        named = [i for i, (uuid, *_) in enumerate(found) if uuid.startswith(name)]
+        named = [
+            i for i, gpu in enumerate(found) if not isinstance(gpu, str) and gpu[0].startswith(name)
+        ]
         if name.isdigit():
             named = [int(name)] if int(name) < len(found) else []
         if len(named) != 1:
@@ -263,14 +278,18 @@ def _bus(nvml: Any, gpu: Any) -> str:
     return said.decode() if isinstance(said, bytes) else str(said)
 
 
-def _inventory(nvml: Any) -> tuple[list[tuple[str, str, int, str]], str]:
+def _inventory(nvml: Any) -> tuple[list[Gpu], str]:
+    """All GPUs, in the driver's order, and its version."""
     nvml.nvmlInit()
-    found = []
+    found: list[Gpu] = []
     for index in range(nvml.nvmlDeviceGetCount()):
-        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-        memory = nvml.nvmlDeviceGetMemoryInfo(gpu).total
-        name = nvml.nvmlDeviceGetName(gpu)
-        found.append((nvml.nvmlDeviceGetUUID(gpu), name, memory, _bus(nvml, gpu)))
+        try:
+            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = nvml.nvmlDeviceGetMemoryInfo(gpu).total
+            name = nvml.nvmlDeviceGetName(gpu)
+            found.append((nvml.nvmlDeviceGetUUID(gpu), name, memory, _bus(nvml, gpu)))
+        except Exception as error:  # the library's own errors have no common type we may name
+            found.append(str(error))
     return found, nvml.nvmlSystemGetDriverVersion()
 
 
