@@ -15,6 +15,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from hermesd.head.api import files
+from hermesd.head.fleet import relay
 from hermesd.head.security.access import FAILED_THERE
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import (
@@ -201,7 +203,11 @@ async def test_to_others_a_study_is_what_never_was(people: People) -> None:
 
 
 @pytest.mark.parametrize("name", ["alice", "olga", "root"])
-async def test_the_owner_and_those_who_see_to_the_head_find_it(people: People, name: str) -> None:
+async def test_the_owner_and_those_who_see_to_the_head_find_it(
+    people: People, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "TAIL_SECONDS", 0.1)  # the node answers nothing that it is asked
+    monkeypatch.setattr(relay, "PATIENCE_SECONDS", 0.1)
     for method in methods():
         if "request_id" in method.input_type.fields_by_name:
             continue  # they would find it changed

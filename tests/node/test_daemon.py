@@ -38,7 +38,15 @@ Running = Callable[..., Awaitable[RunId]]
 Suspended = Callable[..., Awaitable[RunSuspended]]
 
 
-async def test_hello_says_what_this_machine_has(head: Head, node: Node, config: NodeConfig) -> None:
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node begins to tell at once what is in use, and does so again and again."""
+    monkeypatch.setattr(loop, "USAGE_SECONDS", 0.1)
+
+
+async def test_hello_says_what_this_machine_has(
+    often: None, head: Head, node: Node, config: NodeConfig
+) -> None:
     joined = await head.hears(NodeJoined)
     assert [device.id for device in joined.devices] == [CPU0, CPU1]
     assert joined.live == ()
@@ -299,9 +307,8 @@ async def test_a_program_that_prints_a_lot(head: Head, node: Node, launch: Launc
 
 
 async def test_the_head_is_told_which_processes_are_a_trial_s(
-    head: Head, node: Node, running: Running, monkeypatch: pytest.MonkeyPatch
+    often: None, head: Head, node: Node, running: Running
 ) -> None:
-    monkeypatch.setattr(loop, "USAGE_SECONDS", 0.1)
     run = await running()
     pid = worker_of(node)[1]
 

@@ -13,8 +13,8 @@ from hermesd.core.model import OnStall, RunId
 from hermesd.core.node import stay
 from tests.node.conftest import PROGRAM, Head, Node
 
-ARGV = ("python", "train.py", "400", "0.01")
-HANGS_AT = 300
+ARGV = ("python", "train.py", "150", "0.01")
+HANGS_AT = 100
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ async def test_a_program_that_hangs_in_a_step_is_told_and_may_go_on(
     assert 0 < stalled.step <= HANGS_AT, "as far as it was reported"
     assert stalled.seconds >= 8.0
     (tmp_path / "go").touch()
-    assert (await head.hears(RunCompleted, run)).step == 400
+    assert (await head.hears(RunCompleted, run)).step == 150
     assert sum(isinstance(event, RunStalled) for event in head.events) == 1
-    assert max(e.step for e in head.events if isinstance(e, Reported)) == 400
+    assert max(e.step for e in head.events if isinstance(e, Reported)) == 150
 
 
 async def test_a_program_that_hangs_in_a_step_is_ended_if_its_study_wants_that(

@@ -365,8 +365,9 @@ def test_a_node_a_trial_and_a_person_outlive_the_change_and_a_killed_head(tmp_pa
             step = trial()["step"]
             until(lambda: trial()["step"] != step, ASK_SECONDS)
             assert trial()["attempt"] == 1, "the run that began before"
-            with pytest.raises(AssertionError, match="no head answers"):
-                place.ctl("--head", "idle", "study", "ls")
+            idle = Membership(login.folder.with_name("idle"))
+            assert asyncio.run(status(works(idle)))[0] is CODE.UNAVAILABLE
+            assert asyncio.run(works(login))
             place.ctl("--head", "lab", "study", "stop", "endless", "-y")
             until(lambda: trial()["state"] == "cancelled", ASK_SECONDS)
 

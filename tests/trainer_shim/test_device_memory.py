@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer_shim.driving import Trial, ending, environment
 from tests.trainer_shim.test_host import FOREVER, LOOP, expected
+from tests.waiting import until
 from trainer_shim.host import cuda
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no cc here")
@@ -23,7 +24,8 @@ USES = """
 import os, pathlib
 pathlib.Path(os.environ["LD_LIBRARY_PATH"], str(os.getpid())).write_text("0")
 """
-BLIND = USES + "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.01)\n"
+# It names nothing that Hermes can see into, so that nobody waits for a boundary.
+BLIND = USES + "import time\nwhile True: time.sleep(0.01)\n"
 
 
 class Gpu:
@@ -67,8 +69,15 @@ def trial(tmp_path: Path, gpu: Gpu) -> Iterator[Trial]:
 def launched(folder: Path, gpu: Gpu, program: str, moves: bool = True) -> Trial:
     env = environment(CUDA_VISIBLE_DEVICES="GPU-1", LD_LIBRARY_PATH=str(gpu.folder))
     env["PYTHONPATH"] = os.getcwd()
-    argv = [sys.executable, "-c", program, FOREVER]
-    return Trial(folder / "t", argv, env=env, moves_device_memory=moves).launch()
+    argv = [sys.executable, "train.py", FOREVER]
+    trial = Trial(folder / "t", argv, env=env, moves_device_memory=moves)
+    (trial.directory / "work" / "train.py").write_text(program)
+    return trial.launch()
+
+
+def uses(gpu: Gpu) -> bool:
+    """Whether a program has begun to use it."""
+    return any(each.name.isdecimal() for each in gpu.folder.iterdir())
 
 
 def test_a_parked_program_has_nothing_on_its_gpu_and_goes_on(trial: Trial, gpu: Gpu) -> None:
@@ -93,7 +102,7 @@ def test_a_program_that_uses_no_gpu_is_parked_as_any(tmp_path: Path, gpu: Gpu) -
 def test_a_program_without_boundaries_is_parked_too(tmp_path: Path, gpu: Gpu) -> None:
     with ending(launched(tmp_path, gpu, BLIND)) as trial:
         trial.start()
-        trial.until("started")
+        until(lambda: uses(gpu))
         trial.suspend("park")
         trial.until("parked")
         trial.resume()
@@ -170,7 +179,7 @@ def test_what_can_only_be_parked_does_not_keep_a_gpu(tmp_path: Path, gpu: Gpu) -
     """Where the driver moves nothing, nobody waits for a checkpoint that cannot be."""
     with ending(launched(tmp_path, gpu, BLIND, moves=False)) as trial:
         trial.start()
-        trial.until("started")
+        until(lambda: uses(gpu))
         trial.suspend("checkpoint")
         trial.until("parked")
         trial.send("demote", id="last", deadline_seconds=60)
