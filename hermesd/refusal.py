@@ -14,6 +14,13 @@ from pydantic import ValidationError
 from hermesd.core.policy import nearest as nearest
 
 VALUE_LIMIT = 80
+# How pydantic and we say what a number may be.
+_BOUNDS = (
+    (r"^greater than or equal to (\S+)", r"\1 or more"),
+    (r"^less than or equal to (\S+)", r"\1 or less"),
+    (r"^greater than ", "above "),
+    (r"^less than ", "below "),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,8 @@ def _field_error(
     )
     expected = re.sub(r" after validation, not \d+$", "", expected)
     expected = expected.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    for theirs, ours in _BOUNDS:
+        expected = re.sub(theirs, ours, expected)
     choices = re.findall(r"'([^']+)'", expected) if kind in ("enum", "literal_error") else []
     near = nearest(value, choices) if isinstance(value, str) else ""
     # A table that contradicts itself: what it expects says which of its values, and how.

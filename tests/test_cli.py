@@ -102,14 +102,14 @@ def test_what_is_wrong_with_the_command_line_is_one_line(words: str, said: str) 
 def test_a_head_that_was_never_joined_is_refused_with_the_way_in(tmp_path: Path) -> None:
     code, output = run("node", "--state", str(tmp_path), "--head", "10.1.2.3:7411")
     assert code == REFUSED
-    assert "only once it is joined (`hermesd node join`)" in output
+    assert "or a node that has joined it (`hermesd node join`)" in output
     code, output = run("node", "join", "10.1.2.3:7411", "no-token", "--state", str(tmp_path))
     assert code == REFUSED
-    assert "the token is not whole" in output
+    assert "the token is incomplete" in output
     assert not (tmp_path / "membership").exists()
     join = ("node", "join", "10.1.2.3:7411", "--state", str(tmp_path))
     assert "either as TOKEN or in --token-file" in run(*join)[1]
-    assert "the token is not whole" in run(*join, "--token-file", "-")[1]
+    assert "the token is incomplete" in run(*join, "--token-file", "-")[1]
 
 
 @pytest.mark.root

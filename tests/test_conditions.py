@@ -55,7 +55,7 @@ def test_a_condition_means_what_python_means(text: str, holds: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lr *", "no meaning in Python"),
+        ("lr *", "that Python cannot read"),
         ("1 < 2", "it names no parameter"),
         ("lrr < 1", "did you mean lr?"),
         ("__import__('os').system('true')", "not `__import__('os').system('true')`"),
@@ -67,7 +67,7 @@ def test_a_condition_means_what_python_means(text: str, holds: bool) -> None:
         ("lr == None", "not `None`"),
         ("min(lr, key=abs) < 1", "not `min("),
         ("lr.__class__ == 1", "not lr.__class__"),
-        ("(" * 249 + "lr", "no meaning in Python"),
+        ("(" * 249 + "lr", "that Python cannot read"),
         ("lr < 1" + " " * 500, "506 characters"),
     ],
 )

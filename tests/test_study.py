@@ -434,7 +434,7 @@ def test_an_extension_needs_something_to_change() -> None:
     made, trials = draft(spec()).accepted("d", "me", 0.0)
     with pytest.raises(Refused, match="a limit to raise, or a parameter to set"):
         study.extension(made, trials, pb.Stop(), [])
-    with pytest.raises(Refused, match=r"stop\.max_steps = 0: expected greater than"):
+    with pytest.raises(Refused, match=r"stop\.max_steps = 0: expected 1 or more"):
         study.extension(made, trials, pb.Stop(max_steps=0), [])
     with pytest.raises(Refused, match=r"parameters\.x\.value = None: expected text"):
         study.extension(made, trials, pb.Stop(), [pb.NamedValue(name="x")])
@@ -512,7 +512,7 @@ BAD = [
     (spec(program="../up.py"), r"^program = \.\./up\.py: expected a path below"),
     (spec(name="a\x1b[2Jb"), r"^name = a\\x1b\[2Jb: expected text without control"),
     (spec(name="x" * 300), r"^name = x+…: expected at most 200"),
-    (spec(run_cap=0), r"^run_cap = 0: expected greater than or equal to 1"),
+    (spec(run_cap=0), r"^run_cap = 0: expected 1 or more"),
     (spec(seed=-1), r"^seed = -1"),
     (spec(pool="a\nb"), r"^pool = a.nb: expected text without control characters"),
     (spec(data=["../x"]), r"^data\.0 = \.\./x"),
@@ -555,10 +555,10 @@ BAD = [
         spec({"x": {"values": list(range(10_001))}}),
         r"^parameters\.x\.values = .*: expected at most 10000 items$",
     ),
-    (spec({"x": {"min": 1, "max": 2, "q": 0.0}}), r"^parameters\.x\.q = 0\.0: expected greater"),
+    (spec({"x": {"min": 1, "max": 2, "q": 0.0}}), r"^parameters\.x\.q = 0\.0: expected above 0"),
     (
         spec({"x": {"min": 0.0, "max": 1.0, "distribution": "log_uniform_values"}}),
-        r"^parameters\.x\.min = 0\.0: expected greater than 0",
+        r"^parameters\.x\.min = 0\.0: expected above 0",
     ),
     (
         spec({"x": {"values": [1], "min": 3, "distribution": "categorical"}}),
@@ -655,7 +655,7 @@ BAD = [
         for pattern in (r"(a+)+$", r"acc=(?:\d+\.?)*(x)", r"(?:ab|a)*(b)", r"((?:x{1,99})*)y")
     ),
     (spec(metrics=[pb.MetricPattern(name="acc")]), r"^metrics\.acc: expected a regular"),
-    (spec(priority=101), r"^priority = 101: expected less than or equal to 100"),
+    (spec(priority=101), r"^priority = 101: expected 100 or less"),
     (spec(priority=-101), r"^priority = -101"),
     (spec(resources=pb.Resources(memory_bytes=-5)), r"^resources\.memory_bytes = -5"),
     (spec(early_terminate=pb.EarlyTerminate(type="envelope")), r"^early_terminate\.type = env"),

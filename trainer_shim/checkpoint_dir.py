@@ -264,7 +264,7 @@ class Builder:
         found = os.path.realpath(path)
         if name == MANIFEST:
             raise CheckpointError(
-                f"the program saves a file {MANIFEST}, which the checkpoint's own is"
+                f"the program saves a file {MANIFEST}, a name that the checkpoint itself needs"
             )
         if not os.path.isfile(found):
             raise CheckpointError(f"the program saves {name}, which is no file")

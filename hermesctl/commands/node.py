@@ -166,8 +166,8 @@ def lost(
 
     Example: hermesctl node lost gpu2
     """
-    asked = "off for good, with its disk" if for_good else "off, with all that ran there"
-    confirm(f"Is the machine of {printable(node)} {asked}?", yes=yes)
+    asked = "gone for good, with its disk" if for_good else "off, with everything that ran on it"
+    confirm(f"Is the machine of node {printable(node)} {asked}?", yes=yes)
 
     async def body(client: AsyncClient) -> None:
         _emit_state(await client.lose(node, for_good), output)
@@ -278,5 +278,5 @@ def _named(nodes: list[Node], name: str) -> Node:
         shown = ", ".join(printable(n.id) for n in matches)
         raise UsageError(f"{printable(name)} is the beginning of several nodes: {shown}")
     near = nearest(name, names)
-    hint = f"; did you mean {printable(near)}?" if near else ""
-    raise NotFound(f"there is no node {printable(name)}{hint}")
+    hint = f" (did you mean {printable(near)}?)" if near else ""
+    raise NotFound(f"no node {printable(name)}{hint}")

@@ -277,6 +277,6 @@ def context(
         table.add_row(cell("*" if one["current"] else ""), *map(cell, cells))
     if not rows and output.for_people:
         logs_in = command("login HOST:PORT TOKEN")
-        say(f"note: you are logged in to no head; {logs_in} logs in to one")
+        say(f"note: you are not logged in to any head; {logs_in} logs in to one")
         return
     emit(stdout(), output, {"contexts": rows}, rows, lambda _: table)

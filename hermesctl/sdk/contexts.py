@@ -70,7 +70,8 @@ def context(environment: Mapping[str, str], name: str) -> Context:
     if found is None:
         known = [one.name for one in contexts(environment)]
         near = nearest(name, known)
-        hint = f"; did you mean {near}?" if near else ""
+        there = f"; those that you are logged in to: {', '.join(known)}" if known else ""
+        hint = f"; did you mean {near}?" if near else there
         raise NotFound(f"there is no context {printable(name)}{hint}")
     return found
 

@@ -93,9 +93,9 @@ async def start(
             return None
         if await _answers(state / "head" / "head.sock"):
             raise Refused(
-                f"your own hermesd head runs, and keeps what it knows in {state / 'head'} as the"
-                " embedded one would: without --local, this command finds it; "
-                f"{command('node ls')} shows its nodes, and hermesd node adds this machine"
+                f"a hermesd head of yours runs already, with its state in {state / 'head'}, where"
+                " --local would start one. Leave out --local, and this command finds it;"
+                f" {command('node ls')} shows its nodes, and hermesd node adds this machine"
             )
         if (free := shutil.disk_usage(state).free) < ROOM_BYTES:
             raise Refused(

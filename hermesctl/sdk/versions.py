@@ -25,5 +25,5 @@ def check_skew(client: str, head: str) -> None:
         return
     raise Refused(
         f"the head runs version {printable(head)}, this is version {client}: more than one minor "
-        "version apart; install the head's version (stopping and looking work with this one)"
+        "version apart; install the head's version (this one can still show and stop trials)"
     )

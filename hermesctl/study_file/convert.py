@@ -226,7 +226,9 @@ def finished(draft: StudyDraft) -> StudyDraft:
         data["run_cap"] = _RUN_CAP
         draft.note(f"run_cap: the file doesn't say how many trials; {_RUN_CAP} in its place")
     if not draft.parameters:
-        raise UsageError(f"{printable(str(draft.file))}: no hyper-parameters were found in it")
+        raise UsageError(
+            f"{printable(str(draft.file))}: no hyper-parameters were found in it; is --from right?"
+        )
     order = ("name", "description", "program", "command", "method", "run_cap", "metric")
     first = {key: data[key] for key in order if key in data}
     draft.data = {**first, **{key: value for key, value in data.items() if key not in first}}

@@ -700,7 +700,7 @@ def _ray_resources(source: PythonSource, draft: StudyDraft, node: ast.expr | Non
         draft.data["resources"] = {"devices": count, "processes": "one"}
     elif count not in (0, 1) or (said is not None and found is None):
         what = printable(cut(ast.unparse(said))) if said is not None else ""
-        draft.note(f"left out: the resources {what}; a trial has one device")
+        draft.note(f"left out: the resources {what}; a trial then has one device")
     draft.note("a device is one GPU, or one slot of a node's cores (docs/study-file.md, resources)")
 
 

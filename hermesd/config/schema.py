@@ -204,7 +204,7 @@ class HeadConfig(_Daemon, Pools):
     def _tcp_asks_for_tokens(self) -> HeadConfig:
         if self.embedded and self.listen:
             raise ValueError(
-                "not embedded and listen together: an embedded head asks nobody for a token, so"
+                "either embedded or listen, not both: an embedded head asks nobody for a token, so"
                 " it may serve nothing but its own user's Unix socket"
             )
         return self
@@ -213,7 +213,7 @@ class HeadConfig(_Daemon, Pools):
     def _one_authority(self) -> HeadConfig:
         if self.enroll and (self.tls or not self.listen):
             raise ValueError(
-                "enroll only with listen and without tls_ files: one authority at most"
+                "enroll only beside listen, and not beside tls_ files: there is one authority"
             )
         return self
 
@@ -298,9 +298,9 @@ class NodeConfig(_Daemon):
             return self
         if not (self.tls or self.head.startswith("unix:") or _names_loopback(self.head)):
             raise ValueError(
-                f"head = {self.head} only once it is joined (`hermesd node join`), or with"
-                " tls_certificate, tls_key and tls_ca, since the token and the studies' code would"
-                " cross the network in the clear; or a Unix socket, or a loopback address"
+                "a Unix socket or a loopback address, or tls_certificate, tls_key and tls_ca beside"
+                f" head = {self.head}, or a node that has joined it (`hermesd node join`):"
+                " otherwise the token and the studies' code would cross the network in the clear"
             )
         return self
 

@@ -224,8 +224,8 @@ def enroll(
         (folder / _NEXT_KEY).unlink(missing_ok=True)
     except OSError as error:
         raise NotEnrolled(
-            f"{folder / file}: {error.strerror}; the head has said yes: once the file can be"
-            " written, the same command asks again"
+            f"{folder / file}: {error.strerror}; the head has let it in: once the file can be"
+            " written, run the same command again"
         ) from None
     return membership
 
@@ -320,8 +320,8 @@ def _ask(address: str, authority: bytes, request: pb.EnrollRequest) -> pb.Enroll
                 if not left:
                     raise _Unanswered(
                         f"{address}: no answer, or not of the head that the token is from:"
-                        f" {error.details()}; the same command asks again: if the head has said"
-                        " yes, the token is good for it"
+                        f" {error.details()}; run the same command again: even if the head had"
+                        " answered, the token still works for it"
                     ) from None
 
 

@@ -106,7 +106,9 @@ class Invitation:
             whole = b""
         check, content = whole[:_CHECK_BYTES], whole[_CHECK_BYTES:]
         if not content or hashlib.sha256(content).digest()[:_CHECK_BYTES] != check:
-            raise NotEnrolled("the token is not whole: copy the command that printed it again")
+            raise NotEnrolled(
+                "the token is incomplete: copy the printed command once more, as a whole"
+            )
         secret = content[2 : 2 + SECRET_BYTES]
         return cls(secret, int.from_bytes(content[:2], "big"), content[2 + SECRET_BYTES :])
 

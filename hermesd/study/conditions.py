@@ -122,11 +122,11 @@ def conditions(texts: Iterable[str], known: Iterable[str]) -> tuple[PointConditi
 
 def _parsed(text: str) -> ast.expr:
     if len(text) > LENGTH_LIMIT:
-        raise _NotOfTheLanguage(f"{len(text)} characters, of which {LENGTH_LIMIT} are allowed")
+        raise _NotOfTheLanguage(f"{len(text)} characters, more than {LENGTH_LIMIT}")
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise _NotOfTheLanguage("what has no meaning in Python") from None
+        raise _NotOfTheLanguage("anything that Python cannot read") from None
 
 
 def _names(node: ast.expr) -> Iterable[str]:

@@ -85,7 +85,7 @@ def _program(text: str) -> str:
 
 def _conda(name: str) -> str:
     if any(character in "/:#" or character.isspace() for character in name):
-        raise ValueError("the name of an environment, as `conda env list` has it; of one without")
+        raise ValueError("the name of an environment, as in the first column of `conda env list`")
     return _printable(name)
 
 

@@ -144,7 +144,7 @@ def test_what_nothing_can_begin_from_is_refused_with_the_reason() -> None:
         api.forked(book.state, "s/1", pb.ForkTrialRequest(step=5), "asked")
     assert refused.value.errors[0].expected == "a step at which it has a checkpoint: 9"
     book.tell(NodeSilent("n", "cut")).at(LOST)
-    with pytest.raises(NotNow, match=r"at step 9 lies on n alone, which is silent"):
+    with pytest.raises(NotNow, match=r"at step 9 is on no connected node: only on n"):
         api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
 
 

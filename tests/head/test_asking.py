@@ -112,8 +112,8 @@ async def test_what_cannot_be_asked_or_told_is_refused(tmp_path: Path) -> None:
         await head.submit(spec({"lr": {"value": 1.0}}, name="ours"))
         await ask(head)
         for call, words in (
-            (ask(head, "ours"), "only those of a study with `search: {asked: true}`"),
-            (head.control.TellTrial(told("ours/1", loss=1.0)), "runs here and reports"),
+            (ask(head, "ours"), "Hermes runs the trials of ours itself"),
+            (head.control.TellTrial(told("ours/1", loss=1.0)), "you can report only results of"),
             (head.control.TellTrial(told("digits/1")), "at least one, such as loss=0.31"),
             (head.control.TellTrial(told("digits/1", **{"a\n": 1.0})), "printable characters"),
             (head.control.TellTrial(told("digits/7", loss=1.0)), "no trial digits/7"),

@@ -140,7 +140,7 @@ async def test_calls_under_way_are_bounded_too(
         await begun.wait()
         code, words = await status(stub(hers).ServerInfo(control.ServerInfoRequest()))
         assert code is CODE.RESOURCE_EXHAUSTED
-        assert words.startswith("alice has 1 calls under way, as many as one user may: wait")
+        assert words.startswith("alice has 1 calls in progress, as many as one user may: wait")
         gate.set()
         await submitting
         assert (await stub(hers).ServerInfo(control.ServerInfoRequest())).version
@@ -193,7 +193,9 @@ async def test_what_one_may_change_in_a_minute_comes_at_once_and_more_at_its_pac
     await calls.turn(ALICE, 1)
     assert slept[-1] == pytest.approx(1 / guard.CHANGES_A_SECOND)
     for _ in range(3):  # what is refused is not counted
-        with pytest.raises(TooMuch, match=r"alice has changed as much as one user.*again in 20 s"):
+        with pytest.raises(
+            TooMuch, match=r"alice makes changes faster than one user.*again in 20 s"
+        ):
             await calls.turn(ALICE, 20 * guard.CHANGES_A_SECOND)
     slept.clear()
     await calls.turn(bob, 1)
@@ -235,7 +237,7 @@ async def test_a_user_who_changes_too_much_waits_and_nobody_else_does(
         async with connected(node) as channel:
             renewing: Any = enroll_pb2_grpc.EnrollServiceStub(channel)
             code, words = await status(renewing.Renew(pb.RenewRequest(signing_request=b"none")))
-        assert (code, "alice has changed" in words) == (CODE.RESOURCE_EXHAUSTED, True)
+        assert (code, "alice makes changes" in words) == (CODE.RESOURCE_EXHAUSTED, True)
         monkeypatch.setattr(guard, "PATIENCE_SECONDS", 1e9)
         monkeypatch.setattr(guard, "PIECE_BYTES", 4096)
         await stub(his).MarkTrials(marking("his"))

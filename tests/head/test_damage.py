@@ -28,7 +28,7 @@ LIVED: list[tuple[object, ...]] = []
 NOT_MENDED = {"next version", "directory", "gone", "foreign"}
 MENDED = {"row gone", "first gone", "far row", "body", "no UTF-8", "kind", "empty"}
 # Words of the one next step, where a repair is not it.
-NEXT_STEP = "restore a backup|of a backup|use the version that wrote it"
+NEXT_STEP = "restore a backup|from a backup|use the version that wrote it"
 
 
 async def lived(directory: Path) -> None:

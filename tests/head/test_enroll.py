@@ -195,10 +195,10 @@ async def test_nobody_takes_the_name_of_another_by_an_open_invitation(
 
 
 async def test_a_token_leads_to_its_own_head_alone(head: Open, tmp_path: Path) -> None:
-    with pytest.raises(NotEnrolled, match="not whole"):
+    with pytest.raises(NotEnrolled, match="the token is incomplete"):
         enroll(head.address, "nonsense", "box", tmp_path / "a")
     token = await head.invite(pb.IDENTITY_ROLE_NODE)
-    with pytest.raises(NotEnrolled, match="not whole"):
+    with pytest.raises(NotEnrolled, match="the token is incomplete"):
         enroll(head.address, token[:-3], "box", tmp_path / "a")
     read = Invitation.of(token)
     stranger = Authority(tmp_path / "stranger").roots_pem
@@ -324,7 +324,7 @@ async def test_a_token_can_be_taken_back(head: Open, tmp_path: Path) -> None:
     with pytest.raises(NotEnrolled, match="was used, or is too old"):
         await asyncio.to_thread(enroll, head.address, token, "box", tmp_path / "box")
     again = await status(stub.Revoke(pb.RevokeRequest(token=token), metadata=head.admin))
-    assert again == (CODE.NOT_FOUND, "no such token is open")
+    assert again == (CODE.NOT_FOUND, "no such token is open: it was used up, or has ended")
     code, words = await status(stub.Revoke(pb.RevokeRequest(token="x"), metadata=head.admin))
     assert (code, words[:5]) == (CODE.INVALID_ARGUMENT, "token")
     await asyncio.to_thread(enroll, head.address, other, "box", tmp_path / "box")

@@ -78,7 +78,7 @@ async def test_who_joins_again_after_a_lost_answer_is_who_was_invited(
 ) -> None:
     token = await head.invite(NODE)
     losing(2)
-    with pytest.raises(NotEnrolled, match="the same command asks again"):
+    with pytest.raises(NotEnrolled, match="run the same command again"):
         await joined(head, token, "box", tmp_path / "box")
     (left,) = (tmp_path / "box").iterdir()
     assert left.stat().st_mode & 0o077 == 0
@@ -98,7 +98,7 @@ async def test_a_person_logs_in_again_after_a_lost_answer(
 ) -> None:
     token = await head.invite(pb.IDENTITY_ROLE_USER, "alice")
     losing(2)
-    with pytest.raises(NotEnrolled, match="the same command asks again"):
+    with pytest.raises(NotEnrolled, match="run the same command again"):
         await joined(head, token, "alice", tmp_path / "alice")
     alice = await joined(head, token, "alice", tmp_path / "alice")
     async with connected(alice) as channel:

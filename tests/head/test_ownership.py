@@ -389,10 +389,10 @@ async def test_an_operator_drains_and_invites_nobody(people: People) -> None:
     invitation = enroll_pb2.InviteRequest(role=IDENTITY_ROLE_USER, name="eve")
     code, words = await status(stub.Invite(invitation))
     assert code is CODE.PERMISSION_DENIED
-    assert words.endswith("nodes for their own trials only: the rest takes an admin")
+    assert words.endswith("only nodes for their own trials: anything else takes an admin")
     revoking = enroll_pb2.RevokeRequest(role=IDENTITY_ROLE_USER, name="bob")
     code, words = await status(stub.Revoke(revoking))
-    assert (code, words.endswith("the rest takes an admin")) == (CODE.PERMISSION_DENIED, True)
+    assert (code, words.endswith("anything else takes an admin")) == (CODE.PERMISSION_DENIED, True)
 
 
 async def test_an_open_invitation_gives_nobody_the_studies_of_another(

@@ -544,7 +544,7 @@ def test_without_words_there_is_help_and_no_error(state: Path, words: list[str])
         (["node", "ls"], "there is no node yet; hermesd node adds this machine"),
         (["study"], "there is no study yet; submit one: hermesctl submit study.yaml"),
         (["checkpoint", "ls"], "no trial of digits has a checkpoint"),
-        (["context"], "you are logged in to no head; hermesctl login HOST:PORT TOKEN logs in"),
+        (["context"], "you are not logged in to any head; hermesctl login HOST:PORT TOKEN logs in"),
     ],
 )
 def test_an_empty_list_says_what_fills_it(

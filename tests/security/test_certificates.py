@@ -129,7 +129,9 @@ async def test_two_who_renew_one_certificate_are_both_stopped(head: Open, tmp_pa
     await renew(thief)
     async with connected(thief) as channel:
         node = await attached(channel, "box")
-        with pytest.raises(grpc.aio.AioRpcError, match="two have the certificate of node box"):
+        with pytest.raises(
+            grpc.aio.AioRpcError, match="somebody else has a copy of the key of node box"
+        ):
             await renew(box)
         await node.call.write(node_pb2.AttachRequest(heartbeat=node_pb2.Heartbeat()))
         code, words = await status(node.ended())
@@ -148,7 +150,7 @@ async def test_a_thief_who_renews_twice_is_found_by_the_owners_next_call(
     await renew(thief)
     await renew(thief)
     assert await works(thief)
-    assert "two have the certificate of user alice" in await refused(alice)
+    assert "somebody else has a copy of the key of user alice" in await refused(alice)
     assert "is no longer valid" in await refused(thief)
 
 

@@ -107,7 +107,7 @@ async def test_a_user_invites_nothing_else(
     code, words = await status(people[0].invite(**wish))
     assert code is CODE.PERMISSION_DENIED
     assert words == (
-        "user alice may invite nodes for their own trials only: the rest takes an admin"
+        "user alice may invite only nodes for their own trials: anything else takes an admin"
     )
 
 
@@ -143,7 +143,11 @@ async def test_nobody_keeps_the_others_from_inviting(people: tuple[Person, Perso
     for _ in range(100):
         await alice.invite()
     code, words = await status(alice.invite())
-    assert (code, words) == (CODE.RESOURCE_EXHAUSTED, "100 invitations of alice are open")
+    assert (code, words) == (
+        CODE.RESOURCE_EXHAUSTED,
+        "alice has 100 open tokens for nodes, as many as one user may: wait until some have been"
+        " used or have ended",
+    )
     assert (await status(bob.invite(uses=257)))[0] is CODE.INVALID_ARGUMENT
     assert await bob.invite(uses=256)
 

@@ -44,8 +44,8 @@ class AskingService:
             study = state.studies[names.study_id(state, request.study, who)]
             if not study.outside:
                 raise NotNow(
-                    f"the trials of {study.id} run here: only those of a study with"
-                    " `search: {asked: true}` are asked for"
+                    f"Hermes runs the trials of {study.id} itself: you can ask only for those of a"
+                    " study with `search: {asked: true}`"
                 )
             trial = to_give(state, study.id)
             if trial is not None:
@@ -54,7 +54,8 @@ class AskingService:
                 raise _NoneYet
             count = len(state.members[study.id])
             raise NotNow(
-                f"all {count} trials of {study.id} have been asked for (study add adds more)"
+                f"all {count} trials of {study.id} have been asked for;"
+                f" `hermesctl study add {study.id} --trials N` adds more"
             )
 
         while True:
@@ -73,7 +74,10 @@ class AskingService:
         def compose(state: State, now: Time) -> Event:
             trial = state.trials[names.trial_id(state, request.trial, who)]
             if not state.studies[trial.spec.study].outside:
-                raise NotNow(f"{trial.id} runs here and reports its results by itself")
+                raise NotNow(
+                    f"Hermes runs {trial.id} itself: you can report only results of trials that you"
+                    " asked for (`search: {asked: true}`)"
+                )
             if trial.phase.final:
                 raise NotNow(f"{trial.id} is {trial.phase} already")
             return OutcomeTold(trial.id, _metrics(request), request.failure, key)

@@ -88,9 +88,12 @@ class Invitations:
         self._forget_ended()
         still = [each for each in self._open.values() if each.uses > 0]
         if len(still) >= OPEN_LIMIT:
-            raise OverflowError(f"{OPEN_LIMIT} invitations are open")
+            raise OverflowError(f"{OPEN_LIMIT} tokens are open, as many as there may be")
         if grant.owner and sum(each.owner == grant.owner for each in still) >= OPEN_LIMIT_OF_ONE:
-            raise OverflowError(f"{OPEN_LIMIT_OF_ONE} invitations of {grant.owner} are open")
+            raise OverflowError(
+                f"{grant.owner} has {OPEN_LIMIT_OF_ONE} open tokens for nodes, as many as one user"
+                " may: wait until some have been used or have ended"
+            )
         if grant.owner:
             self._forget_used_up(grant.owner)
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -240,8 +243,8 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
         assert who is not None
         if who.role is not Role.ADMIN and (role is not Role.NODE or request.pool):
             raise Forbidden(
-                f"{who.role} {who.name} may invite nodes for their own trials only: the rest takes"
-                " an admin"
+                f"{who.role} {who.name} may invite only nodes for their own trials: anything else"
+                " takes an admin"
             )
         owner = who.name if request.own or who.role is not Role.ADMIN else ""
         if owner and request.uses > MOST_USES_OF_ONE:
@@ -252,7 +255,7 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
         }  # fmt: skip
         for field, value in wishes.items():
             if value and role is not Role.NODE:
-                raise Refused(FieldError(field, f"{value}", "it for nodes only"))
+                raise Refused(FieldError(field, f"{value}", "none, since only nodes have one"))
         if request.most_devices < 0:
             expected = "1 or more, or 0 for any number"
             raise Refused(FieldError("most_devices", f"{request.most_devices}", expected))
@@ -358,7 +361,7 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
             return pb.RevokeResponse()
         identity = Identity(_role(request.role), request.name)
         if not request.name:
-            raise Refused(FieldError("name", "", "whose certificate is to end"))
+            raise Refused(FieldError("name", "", "the name whose certificate is to end"))
         self._see_that_may_end(identity)
         known = self._authority is not None and self._authority.revoke(identity)
         # Who has not come yet is not to come tomorrow, nor who comes another way.
@@ -381,7 +384,8 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
         owner = known.grant.owner if known is not None and identity.role is Role.NODE else ""
         if who.role is not Role.ADMIN and owner != who.name:
             raise Forbidden(
-                f"{who.role} {who.name} may revoke their own nodes only: the rest takes an admin"
+                f"{who.role} {who.name} may revoke only their own nodes: anything else takes an"
+                " admin"
             )
 
     def _take_back(self, token: str) -> None:
@@ -391,7 +395,7 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
             raise Refused(FieldError("token", "", str(error))) from None
         about.set(_mark(secret))
         if not self._invitations.take_back(secret):
-            raise NotFound("no such token is open")
+            raise NotFound("no such token is open: it was used up, or has ended")
         log.info("invitation taken back")
 
     async def ListIdentities(

@@ -300,7 +300,7 @@ def extensible(study: Study, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     if study.stop.on_nan:
         trials = [trial for trial in trials if not trial.not_finite]
     if not trials:
-        raise NotNow("the losses of these trials are not finite (stop.on_nan)")
+        raise NotNow("these trials have losses that are not finite, which ends them (stop.on_nan)")
     if endless := [trial for trial in trials if _has_no_end(trial)]:
         first, others = endless[0], len(trials) - len(endless)
         raise NotNow(

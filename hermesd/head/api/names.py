@@ -13,6 +13,8 @@ from hermesd.refusal import FieldError, Refused, nearest, shown
 
 # So many trials are named one by one: each costs time in which nothing else is done.
 NAMED_LIMIT = 10_000
+# So few are all named to whoever asked for one that is not there.
+_FEW = 8
 
 
 def study_id(state: State, text: str, asker: Asker) -> StudyId:
@@ -98,4 +100,7 @@ def _one(noun: str, text: str, known: Iterable[str]) -> str:
         some = ", ".join(sorted(fitting)[:5])
         raise Refused(FieldError(noun, shown(text), f"the beginning of one id only, not of {some}"))
     near = nearest(text, names, 0.7)  # of few short names, one is always somewhat near
-    raise NotFound(f"no {noun} {shown(text)}" + (f" (did you mean {near}?)" if near else ""))
+    hint = f" (did you mean {near}?)" if near else ""
+    if not near and noun != "study" and 0 < len(names) <= _FEW:
+        hint = f" ({noun}s: {', '.join(names)})"
+    raise NotFound(f"no {noun} {shown(text)}{hint}")

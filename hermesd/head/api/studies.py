@@ -191,7 +191,7 @@ class StudiesService:
         def begin(state: State) -> Pieces[bytes]:
             known = [state.trials[trial] for trial in trials if trial in state.trials]
             if not known:
-                raise NotNow("the study of this request was removed since")
+                raise NotNow("the study that this request made has been removed since")
             rest.study = known[0].spec.study
             yield
             return (yield from _unranked(state, known, of, rest))

@@ -207,7 +207,7 @@ class TrialsService:
         def compose(state: State, now: Time) -> Event:
             study, _ = names.selected(state, request.selection, who)
             if study not in state.searching:
-                raise NotNow(f"{study} has all its trials")
+                raise NotNow(f"no more trials are being proposed for {study}")
             return SearchLimited(study, None, key)
 
         if not request.selection.trials:
@@ -458,7 +458,7 @@ def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Ch
     nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
     if all(node.lost for node in nodes):
         raise NotNow(
-            f"the checkpoint of {trial.id} at step {found.step} lies on {', '.join(found.nodes)}"
-            " alone, which is silent"
+            f"the checkpoint of {trial.id} at step {found.step} is on no connected node: only on"
+            f" {', '.join(found.nodes)}"
         )
     return found

@@ -89,7 +89,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
     if not compatible(hermesd.__version__, first.hello.version):
         raise NotNow(
             f"the head has version {hermesd.__version__}, the node {first.hello.version}:"
-            " they may be one minor version apart"
+            " they may be at most one minor version apart"
         )
     try:
         joined = wire.event_from_proto(first)

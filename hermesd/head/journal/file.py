@@ -63,7 +63,7 @@ def prepare(path: Path) -> None:
     """
     if repaired(path).exists():
         raise StateRefused(
-            f"a repair of {path} was cut short: run `hermesd head --repair` again, which ends it"
+            f"a repair of {path} was cut short: run `hermesd head --repair` again, to complete it"
         )
     if os.path.lexists(path):
         return verify(path)
@@ -86,7 +86,7 @@ def verify(path: Path, check: str = "quick_check") -> None:
     if not path.is_file():
         raise StateRefused(
             f"{path} is not a file: the journal was expected there; move away what is there, and"
-            " put the journal back, of a backup if need be"
+            " put the journal back, from a backup if need be"
         )
     if path.stat().st_size == 0:
         raise DamagedState(path, "is empty", ADVICE)
@@ -102,7 +102,7 @@ def verify(path: Path, check: str = "quick_check") -> None:
     if application != schema.APPLICATION_ID:
         if not {"journal", "points", "snapshot"} <= tables:
             raise StateRefused(
-                f"{path} is not a journal of Hermes: put the journal back, of a backup if need be"
+                f"{path} is not a journal of Hermes: put the journal back, from a backup if need be"
             )
         what = f"is damaged (application id {application}, expected {schema.APPLICATION_ID})"
         raise DamagedState(path, what, ADVICE)

@@ -79,7 +79,7 @@ def repair(directory: Path, now: datetime | None = None) -> Repaired:
     _put_in_place(path)
     if not os.path.lexists(path):
         raise FileNotFoundError(
-            f"{path}: there is no journal to repair: put it back, of a backup if need be"
+            f"{path}: there is no journal to repair: put it back, from a backup if need be"
         )
     if not path.is_file():
         journal_file.verify(path)  # says what to do

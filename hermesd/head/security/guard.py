@@ -173,8 +173,8 @@ class Calls:
         if wait > PATIENCE_SECONDS:
             self.charge(payer, -count)
             raise TooMuch(
-                f"{payer.name} has changed as much as one user may, {CHANGES_A_SECOND:g} things a"
-                f" second: ask again in {wait:.0f} s"
+                f"{payer.name} makes changes faster than one user may ({CHANGES_A_SECOND:g} a"
+                f" second): try again in {wait:.0f} s"
             )
         if wait > 0:
             await asyncio.sleep(wait)
@@ -196,8 +196,8 @@ class Calls:
             )
         if not lasts and self._open[key] >= CALLS_LIMIT:
             raise TooMuch(
-                f"{who.name} has {CALLS_LIMIT} calls under way, as many as one user may: wait for"
-                " their answers before you ask more"
+                f"{who.name} has {CALLS_LIMIT} calls in progress, as many as one user may: wait for"
+                " some of them to be answered"
             )
         self._open[key] += 1
         try:
@@ -245,8 +245,8 @@ class Certified:
             raise Denied(f"the certificate of {who} is no longer valid")
         if not self.authority.trusts(self.issuer):
             raise Denied(
-                f"the certificate of {who} is of an authority that was replaced: it takes a new"
-                " token"
+                f"the certificate of {who} was signed by an authority's key that was replaced:"
+                " enroll again with a new token"
             )
         if self.ends <= datetime.datetime.now(datetime.UTC):
             raise Denied(f"the certificate of {who} ended {self.ends:%Y-%m-%d %H:%M:%SZ}")
@@ -256,8 +256,9 @@ class Certified:
         who = f"{self.identity.role} {self.identity.name}"
         log.error("a certificate has two holders: it was revoked", who=who)
         return Denied(
-            f"two have the certificate of {who}, or it was restored from an old backup: it was"
-            " revoked. Find out who else had its key, and enroll again with a new token"
+            f"somebody else has a copy of the key of {who}, or it was restored from an old backup:"
+            " its certificate was revoked. Find out who had the key, and enroll again with a new"
+            " token"
         )
 
     @property

@@ -109,7 +109,7 @@ async def make_server(
     if config.listen and tokens is None:
         raise StateRefused(
             f"{config.told('listen')}: an embedded head asks nobody for a token, and any"
-            " user of this machine could reach it there: do without listen, or without embedded"
+            " user of this machine could reach it there: leave out listen, or embedded"
         )
     # Certificates are for other machines; on this one, a token will do.
     members = authority if config.enroll_address else None
