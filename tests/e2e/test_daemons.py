@@ -152,7 +152,7 @@ async def test_a_head_without_a_node_says_how_to_add_one(home: Home) -> None:
         await until(head, "READY=1")
         code, said = await home.hermesctl(*submit, "--local")
         assert code == 4
-        assert "your own hermesd head runs" in " ".join(said.split())
+        assert "a hermesd head of yours runs already" in " ".join(said.split())
         for words in (submit, ("status",)):
             code, said = await home.hermesctl(*words)
             assert code == 0, said

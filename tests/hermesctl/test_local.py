@@ -172,7 +172,7 @@ async def test_a_head_of_ones_own_is_left_alone(
     with socket.socket(socket.AF_UNIX) as own:
         own.bind(str(state / "head" / "head.sock"))
         own.listen()
-        with pytest.raises(Refused, match=r"your own hermesd head runs.* without --local"):
+        with pytest.raises(Refused, match=r"a hermesd head of yours runs.* Leave out --local"):
             await local.start(os.environ)
     assert spawned == []
 
