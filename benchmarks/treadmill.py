@@ -82,7 +82,7 @@ class Treadmill:
 
     `sort_seconds` is what the first decision took, over all trials and without a device;
     `fill_seconds` that of the next, in which all devices are free at once. With `trained`, every
-    trial has had its first quantum before. `earlier` trials of a study before it have ended.
+    trial has had its first quantum before. `earlier` trials of two studies before it have ended.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Treadmill:
     ) -> None:
         self.scheduler = Scheduler(State(), make_policy, make_placement)
         self.now = 0.0
-        if earlier:
-            self.scheduler.observe(study(policy, earlier, "before", -1.0), self.now)
-            self._train("before", Phase.COMPLETED)
+        for name in ("before", "earlier") if earlier else ():
+            self.scheduler.observe(study(policy, earlier // 2, name, -1.0), self.now)
+            self._train(name, Phase.COMPLETED)
         self.scheduler.observe(study(policy, trials), self.now)
         if trained:
             self._train("bench", Phase.WAITING)

@@ -8,10 +8,11 @@ small share of the time. No trial is bound to a device, and none is given up.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from statistics import correlation, median
+from statistics import median
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ from hermesd.policy.curve import (
 from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
 from hermesd.policy.memory import TOLD_APART, Memory, Outlook
 from hermesd.policy.pace import settled
+from hermesd.policy.reliability import Reliability, rank_correlation, reliability_of
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # After all of these and of `good_soon`'s.
@@ -128,7 +130,7 @@ class BestFirst:
         if not memory.studies:
             return self
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Recalling(**settings, memory=memory)
+        return Recalling(**settings, memory=memory, reliability=reliability_of(tuple(earlier)))
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -235,11 +237,13 @@ class Recalling(BestFirst):
     """Best first that probes in the order that earlier studies foretell, and no more than promise.
 
     Nothing is known of whether the order holds before some were probed. While it does, a trial is
-    probed only if it may be faster than the fastest that was probed and is not good yet.
+    probed only if it may be faster than the fastest that was probed and is not good yet; and those
+    that were probed are ranked by it as well as by their losses, as far as each is reliable.
     """
 
     foresees: ClassVar[bool] = True
     memory: Memory = field(kw_only=True)
+    reliability: Reliability = field(kw_only=True)
 
     def score(self, trial: Trial) -> Score:
         if self.probed(trial):
@@ -298,7 +302,7 @@ class Promising:
     def _outlook(self) -> Outlook | None:
         """What is expected of the others; None while earlier studies are not believed."""
         numbers = [trial.spec.number for trial in self._seen]
-        if not self._order.memory.agrees(numbers, self._slowness):
+        if not self._order.memory.agrees(numbers, self._slowness, self._order.reliability.agrees):
             return None
         return self._order.memory.outlook(numbers, self._slowness)
 
@@ -308,9 +312,43 @@ class Promising:
         return kind in (SOON, LATER) if isinstance(self._ranking, GoodSoon) else kind == PROBED
 
     def score(self, trial: Trial) -> Score:
+        if self._weighs(trial):
+            return (PROBED, self._merit(trial))
         if self._order.probed(trial) or self._outlook is None or self.promises(trial):
             return self._ranking.score(trial)
         return (UNPROMISING, self._outlook.least(trial.spec.number))
+
+    def _weighs(self, trial: Trial) -> bool:
+        """Whether what was foretold of a trial that was probed counts beside its loss."""
+        if not self._order.reliability.history or self._ranking is not self._order:
+            return False
+        kind, level = self._order.score(trial)
+        return kind == PROBED and level < math.inf and self._outlook is not None
+
+    def _merit(self, trial: Trial) -> float:
+        """Its place among the probed, from 0 to 1: by its loss and by what was foretold of it."""
+        weight = self._order.reliability.of_loss(self._share(trial))
+        levels, foretold = self._ranks
+        by_loss = bisect_left(levels, self._order.level(trial)) / len(levels)
+        by_history = bisect_left(foretold, self._foretold(trial)) / len(foretold)
+        return weight * by_loss + (1 - weight) * by_history
+
+    def _share(self, trial: Trial) -> float:
+        """How far it is."""
+        length = trial.planned_steps or self._field.leader.planned_steps
+        return trial.step / length if length else 0.0
+
+    def _foretold(self, trial: Trial) -> float:
+        memory = self._order.memory
+        return float(memory.foretold[memory.row[trial.spec.number]])
+
+    @cached_property
+    def _ranks(self) -> tuple[list[float], list[float]]:
+        """The losses of the probed, and what was foretold of them, from the best one on."""
+        return (
+            sorted(map(self._order.level, self._seen)),
+            sorted(map(self._foretold, self._seen)),
+        )
 
     def promises(self, trial: Trial) -> bool:
         """Whether a trial that was not probed is to be."""
@@ -323,7 +361,12 @@ class Promising:
 
     def words(self, trial: Trial) -> str:
         if self._order.probed(trial):
-            return self._ranking.words(trial)
+            said = self._ranking.words(trial)
+            if not self._weighs(trial):
+                return said
+            count = 1 - self._order.reliability.of_loss(self._share(trial))
+            place = self._order.memory.words(trial.spec.number)
+            return f"{said}; {place} counts {count:.0%}"
         said = self._order.words(trial)
         if self._outlook is None:
             return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here"
@@ -381,7 +424,7 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
     ranked, quarter = np.sort(end_losses), len(seen) // 4
     if median(halfway_losses - end_losses) > ranked[-1 - quarter] - ranked[quarter]:
         return True
-    if len({*first.tolist()}) > 1 and _rank_correlation(first, end_losses) > INHERITED:
+    if len({*first.tolist()}) > 1 and rank_correlation(first, end_losses) > INHERITED:
         return True
     return len(seen) >= STEADY_ENOUGH and _unsteady(halfway_losses, end_losses)
 
@@ -395,9 +438,3 @@ def _unsteady(halfway: NDArray[np.float64], end: NDArray[np.float64]) -> bool:
     lowest, others = halfway[order[: count // 4], None], halfway[order[count // 4 :]]
     below = float((np.sign(others - lowest).mean() + 1) / 2)
     return below < STEADY - math.sqrt((count + 1) / (12 * lowest.size * others.size))
-
-
-def _rank_correlation(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Spearman's, with equals in the order that they are given in."""
-    order = (np.argsort(np.argsort(each, kind="stable")).tolist() for each in (left, right))
-    return correlation(*order)

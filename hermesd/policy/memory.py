@@ -165,12 +165,12 @@ class Memory:
         told = ", ".join(self.studies)
         return f"place {rank} of {len(self.row)} by what {told} came to"
 
-    def agrees(self, probed: Sequence[int], slowness: Floats) -> bool:
+    def agrees(self, probed: Sequence[int], slowness: Floats, correlation: float = AGREES) -> bool:
         """Whether the probed are slow where they were foretold to be."""
         foretold = self.foretold[[self.row[number] for number in probed]]
         if len(probed) < TOLD_APART or foretold.std() == 0 or slowness.std() == 0:
             return False
-        return bool(np.corrcoef(foretold, slowness)[0, 1] >= AGREES)
+        return bool(np.corrcoef(foretold, slowness)[0, 1] >= correlation)
 
     def outlook(self, probed: Sequence[int], slowness: Floats) -> Outlook:
         """What is expected of the others after what these showed."""

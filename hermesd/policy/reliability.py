@@ -1,0 +1,111 @@
+"""How far losses so far, and earlier studies, foretell where trials of the same parameters end.
+
+Both are read off earlier studies, where the ends are known: losses told so much of the ends of the
+trials that showed them, and each study is foretold from the others as the new one is from all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from statistics import correlation
+
+import numpy as np
+
+from hermesd.core.policy import Earlier
+from hermesd.core.trial import Trial
+from hermesd.policy.memory import AGREES, ends, learned
+from hermesd.policy.pace import settled
+from hermesd.policy.process import Floats, positions
+
+# The shares of their lengths at which trials are ranked by loss: between them in proportion.
+SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
+# Of one study no more trials than these are looked at.
+MOST = 128
+# No rank correlation counts as more.
+SURE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Rank correlations with the ends of trials, in the mean over earlier studies."""
+
+    #: Of their losses at each of `SHARES`.
+    losses: tuple[float, ...] = (SURE,) * len(SHARES)
+    #: Of what the other studies foretold; 0 where there is no other, or they foretold little.
+    history: float = 0.0
+
+    @property
+    def agrees(self) -> float:
+        """How far what is foretold has to agree with what probed trials show, to be believed.
+
+        Half as well as it would if both told as much as before: losses that say little can't
+        contradict anything.
+        """
+        return min(AGREES, max(0.0, self.losses[0] * self.history / 2)) if self.history else AGREES
+
+    def of_loss(self, share: float) -> float:
+        """What a loss at this share of a trial's length counts, beside what was foretold: 0 to 1.
+
+        Two signs that err independently of each other count as r / (1 - r^2).
+        """
+        loss, foretold = _counts(_between(self.losses, share)), _counts(self.history)
+        return loss / (loss + foretold) if foretold else 1.0
+
+
+def _between(values: Sequence[float], share: float) -> float:
+    for (left, low), (right, high) in pairwise(zip(SHARES, values, strict=True)):
+        if share < right:
+            return low + max(0.0, share - left) / (right - left) * (high - low)
+    return values[-1]
+
+
+def _counts(correlation: float) -> float:
+    known = min(max(correlation, 0.0), SURE)
+    return known / (1 - known**2)
+
+
+@lru_cache(maxsize=16)
+def reliability_of(earlier: tuple[Earlier, ...]) -> Reliability:
+    """How reliable both are where these are the earlier studies.
+
+    A single one says nothing of whether its order holds for another.
+    """
+    kernel = learned(earlier)[2]
+    known = [(study.trials, found) for study in earlier if (found := ends(study))]
+    if kernel is None or len(known) < 2:
+        return Reliability()
+    thin = [slice(None, None, 1 + (len(found) - 1) // MOST) for _, found in known]
+    seen = [found[part] for (_, found), part in zip(known, thin, strict=True)]
+    rows = positions([spec for found in seen for spec, _ in found])
+    values = np.array([value for found in seen for _, value in found])
+    studies = np.repeat(np.arange(len(seen)), [len(found) for found in seen])
+    foretold, losses = [], []
+    for place, ((trials, _), part) in enumerate(zip(known, thin, strict=True)):
+        own = studies == place
+        guesses = kernel.regression(rows[~own], values[~own], rows[own])
+        foretold.append(rank_correlation(guesses, values[own]))
+        losses.append(
+            [rank_correlation(_losses_at(trials[part], share), values[own]) for share in SHARES]
+        )
+    history = float(np.mean(foretold))
+    told = tuple(np.mean(losses, axis=0).tolist())
+    return Reliability(told, history if history >= AGREES else 0.0)
+
+
+def _losses_at(trials: Sequence[Trial], share: float) -> Floats:
+    """Each trial's loss then; a curve that is kept coarsely tells it a little later."""
+    found = []
+    for trial in trials:
+        end = bisect_left(trial.curve, share * trial.step, key=lambda chunk: chunk.last_step)
+        found.append(settled(trial.curve[: end + 1]))
+    return np.array(found)
+
+
+def rank_correlation(left: Floats, right: Floats) -> float:
+    """Spearman's, with equals in the order that they are given in."""
+    order = (np.argsort(np.argsort(each, kind="stable")).tolist() for each in (left, right))
+    return correlation(*order)

@@ -1,0 +1,129 @@
+"""How far losses and earlier studies are relied on, by what they foretold among earlier studies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermesd.core.policy import Earlier, Field, Ranking
+from hermesd.core.trial import Trial
+from hermesd.policy.best_first import BestFirst, Recalling
+from hermesd.policy.memory import AGREES
+from hermesd.policy.reliability import SHARES, Reliability, reliability_of
+from hermesd.sim.curves import Job
+from hermesd.sim.drive import SimulatedOutcome, earlier_study
+from tests.policy.test_memory import STEPS, begins, by_rate, simulated
+from tests.policy.trials import trained
+
+
+def late(shown: Sequence[int], end: Sequence[int]) -> list[Job]:
+    """Trainings that rank as `shown` for a tenth of their steps, and as `end` from then on."""
+    jobs = []
+    for n, (begun, rate) in enumerate(zip(shown, end, strict=True)):
+        early = [2 - 0.002 * step * (1 + 0.05 * begun) for step in range(STEPS // 10)]
+        then = [early[-1] * math.exp(-0.4 * rate * k / STEPS) for k in range(STEPS - len(early))]
+        jobs.append(Job(tuple(early + then), 0.1, STEPS, 1, (("lr", 10.0**-n),)))
+    return jobs
+
+
+END = [1, 2, 3, 4, 5, 12, 11, 10, 9, 8, 7, 6]
+# At first the best trials show about as much as the others: a rank correlation of .22 with END.
+SHOWN = [6, 2, 9, 4, 11, 8, 3, 12, 1, 10, 5, 7]
+LATE = late(SHOWN, END)
+
+
+def study(jobs: Sequence[Job], name: str = "before") -> Earlier:
+    return earlier_study(name, jobs)
+
+
+def first_finished(outcome: SimulatedOutcome, count: int) -> list[int]:
+    ends = outcome.finished
+    return sorted(range(len(ends)), key=ends.__getitem__)[:count]
+
+
+def test_a_single_study_is_not_weighed_against_losses() -> None:
+    signs = reliability_of((study(LATE),))
+    assert signs == Reliability()
+    assert signs.of_loss(0.0) == 1
+    assert signs.agrees == AGREES
+
+
+def test_studies_that_foretell_each_other_count_until_losses_tell_more() -> None:
+    signs = reliability_of((study(LATE), study(LATE, "again")))
+    assert signs.history > 0.9
+    assert signs.losses[0] < 0.5 < 0.9 < signs.losses[-1]
+    assert signs.of_loss(0.025) < 0.2 < 0.4 < signs.of_loss(0.8) < 1
+    assert signs.agrees < AGREES
+
+
+def test_studies_that_contradict_each_other_do_not_count() -> None:
+    reversed_ends = late(SHOWN, END[::-1])
+    assert reliability_of((study(LATE), study(reversed_ends, "again"))).history == 0
+
+
+def test_one_that_says_nothing_is_no_second_study() -> None:
+    assert reliability_of((study(LATE), study(LATE[:3], "again"))) == Reliability()
+
+
+@given(
+    st.lists(st.floats(-1, 1), min_size=len(SHARES), max_size=len(SHARES)),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
+def test_what_a_loss_counts_is_a_share_and_never_less_later(
+    told: list[float], history: float, early: float, later: float
+) -> None:
+    signs = Reliability(tuple(sorted(told)), history)
+    shares = sorted([early, later])
+    assert 0 <= signs.of_loss(shares[0]) <= signs.of_loss(shares[1]) + 1e-12 <= 1 + 1e-12
+    assert 0 <= signs.agrees <= AGREES
+
+
+def test_two_studies_overrule_early_losses_that_said_little_there() -> None:
+    one, two = (
+        simulated(LATE, *(study(LATE, name) for name in names)) for names in (["a"], ["a", "b"])
+    )
+    assert set(first_finished(two, 2)) == {END.index(12), END.index(11)}
+    assert set(first_finished(one, 2)) != {END.index(12), END.index(11)}
+
+
+def ranked(diverged: int | None = None) -> tuple[Ranking, list[Trial]]:
+    """How the trials of `LATE` are ranked once each was probed, after two studies of them."""
+    earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
+    specs = [each.spec for each in earlier[0].trials]
+    policy = BestFirst().remembering(earlier, specs)
+    assert isinstance(policy, Recalling)
+    probed = []
+    for spec, job in zip(specs, LATE, strict=True):
+        losses = [math.nan] * 20 if spec.number == diverged else job.losses[:20]
+        probed.append(replace(trained(spec.number, losses, planned_steps=STEPS), spec=spec))
+    leader = min(probed, key=policy.level)
+    first = min(probed, key=policy.score)
+    return policy.adapted(Field(leader, probed)).facing(first), probed
+
+
+def test_why_says_how_much_earlier_studies_count_beside_a_loss() -> None:
+    ranking, probed = ranked()
+    assert min(probed, key=ranking.score).spec.number == 6
+    assert ranking.words(probed[6]).startswith("loss 1.9")
+    assert ranking.words(probed[6]).endswith(
+        "; place 1 of 12 by what monday, tuesday came to counts 100%"
+    )
+
+
+def test_a_loss_that_is_no_number_is_not_made_up_for_by_what_was_foretold() -> None:
+    ranking, probed = ranked(diverged=6)
+    assert "counts 100%" in ranking.words(probed[5])
+    assert max(probed, key=ranking.score).spec.number == 6
+
+
+def test_an_order_that_does_not_hold_here_is_ignored_however_many_studies_agree() -> None:
+    peak = by_rate(lambda n: 6.0 - abs(n - 7))
+    here = by_rate(lambda n: 1.0 + abs(n - 7))
+    outcome = simulated(here, study(peak), study(peak, "again"))
+    assert max(begins(outcome).values()) < min(outcome.finished)
