@@ -196,6 +196,14 @@ def test_what_cannot_be_seen_into_says_why(
     assert trial.output == "done\n"
 
 
+def test_a_command_may_be_longer_than_a_variable(make_trial: MakeTrial) -> None:
+    words = ["x" * 100_000] * 3
+    trial = make_trial("", argv=["/bin/sh", "-c", 'echo "$# words"', "sh", *words])
+    trial.launch().start()
+    trial.until("completed")
+    assert trial.output == "3 words\n"
+
+
 def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> None:
     """Once the program is reached, nothing of ours is left for what it starts."""
     check = "\nimport os; print('LEFT', [n for n in os.environ if n.endswith('_FD')])"
