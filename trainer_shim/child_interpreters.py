@@ -40,7 +40,8 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
     given = {
         _CHANNEL: f"{channel.reads},{channel.writes}",
         _PAGE: str(page),
-        _SPEC: json.dumps(asdict(replace(spec, env={}))),  # which it has besides
+        # Less what it has besides: one variable may be far shorter than a command line.
+        _SPEC: json.dumps(asdict(replace(spec, argv=[], env={}))),
     }
     return given if restore is None else {**given, _RESTORE: restore}
 
