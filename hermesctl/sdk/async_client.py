@@ -88,7 +88,7 @@ from hermesctl.study_file.submission import (
     program_sha256,
 )
 from hermesctl.study_file.trees import keys_on, tree_of, with_value
-from hermesctl.study_file.write import plugin_label, study_data
+from hermesctl.study_file.write import study_data
 from hermesctl.text import count, nearest, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import Goal, NamedValue, Signal, StudySpec, Value
@@ -670,7 +670,7 @@ class AsyncClient:
             f"{str(why).splitlines()[0]}; checked without one, so not whether a node or pool can"
             " take its trials, nor whether it was submitted before"
         )
-        submission = _submission(response)
+        submission = record(Submission, response)
         return replace(submission, notes=(note, *prepared.notes, *submission.notes))
 
     def _request(
@@ -1277,7 +1277,7 @@ class AsyncClient:
             if not error.problems:
                 raise
             raise StudyFileError(prepared.located(error.problems)) from None
-        submission = _submission(response)
+        submission = record(Submission, response)
         if response.identical_to and not submission.trials:
             trials = (await self.study(response.identical_to)).trials
             submission = replace(submission, trials=trials)
@@ -1294,18 +1294,6 @@ def _person(role: str) -> Role:
     if role in PERSON_ROLES:
         return Role(role)
     raise refused("role", role, f"one of {', '.join(PERSON_ROLES)}")
-
-
-def _submission(response: pb.SubmitStudyResponse) -> Submission:
-    return Submission(
-        study=response.study or response.identical_to,
-        trials=tuple(record(Trial, each) for each in response.trials),
-        identical_to=response.identical_to,
-        notes=tuple(response.notes),
-        policy=plugin_label(response.policy, response.placement),
-        fitting_devices=response.fitting_devices,
-        misfits=tuple(response.misfits),
-    )
 
 
 def _changed(original: Study, changes: Mapping[str, object]) -> Prepared:

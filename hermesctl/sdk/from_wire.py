@@ -130,6 +130,13 @@ FORMS: Mapping[type, MessageForm] = {
             "pool": lambda study: study.pool or study.spec.pool or records.DEFAULT_POOL,
         },
     ),
+    records.Submission: MessageForm(
+        pb.SubmitStudyResponse,
+        derived={
+            "study": lambda response: response.study or response.identical_to,
+            "policy": lambda response: plugin_label(response.policy, response.placement),
+        },
+    ),
     records.StudyDetail: MessageForm(pb.GetStudyResponse, derived={"trials": _by_number}),
     records.MetricChoice: MessageForm(
         pb.SetMetricResponse,
