@@ -37,7 +37,7 @@ def create(path: Path) -> None:
     with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(schema.TABLES)
+        connection.executescript(f"BEGIN; {schema.TABLES} COMMIT;")  # one sync of the disk
     fresh.rename(path)
     sync(path.parent)
 

@@ -178,8 +178,7 @@ def _rebuild(damaged: Path, fresh: Path, behind_gap: str = "") -> Repaired:
     with closing(sqlite3.connect(fresh, isolation_level=None)) as target:
         target.execute("PRAGMA auto_vacuum = INCREMENTAL")
         target.execute("PRAGMA synchronous = FULL")
-        target.executescript(schema.TABLES)
-        target.execute("BEGIN")
+        target.executescript(f"BEGIN; {schema.TABLES}")
         with closing(sqlite3.connect(damaged, isolation_level=None)) as source:
             # Makes SQLite read a file that is shorter than its header says.
             source.execute("PRAGMA writable_schema = ON")
