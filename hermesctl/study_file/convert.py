@@ -588,7 +588,11 @@ def from_determined(path: Path) -> StudyDraft:
     is_grid = draft.data["method"] == "grid"
     _determined_space(draft, whole.get("hyperparameters") or {}, "", is_grid)
     if (slots := number((whole.get("resources") or {}).get("slots_per_trial"))) and slots > 1:
-        draft.note(f"resources.slots_per_trial is {slots}: see `resources` in docs/study-file.md")
+        draft.data["resources"] = {"devices": int(slots)}
+        draft.note(
+            f"resources.slots_per_trial became {slots} devices of one node for each trial, with a"
+            " process on each (docs/several-devices.md)"
+        )
     if (restarts := number(whole.get("max_restarts"))) is not None:
         draft.data["retry"] = {"max_failures": int(restarts) + 1}
     _determined_command(draft, whole.get("entrypoint"))
@@ -596,10 +600,18 @@ def from_determined(path: Path) -> StudyDraft:
     return draft
 
 
+_LAUNCHERS = "determined.launch."
+
+
 def _determined_command(draft: StudyDraft, entry: Any) -> None:
     words = shlex.split(entry) if isinstance(entry, str) else entry
     if not words:
         return
+    launcher = next((word for word in words if str(word).startswith(_LAUNCHERS)), None)
+    if launcher is not None:  # what follows it is what each process runs
+        after = words[words.index(launcher) + 1 :]
+        words = [word for word in after if word not in ("--", "--trial")]
+        draft.note(f"left out: {launcher}; a process for each device is started as torchrun does")
     if len(words) == 1 and ":" in words[0]:
         module = words[0].partition(":")[0]
         draft.data["program"] = f"{module.replace('.', '/')}.py"

@@ -591,6 +591,21 @@ def determined(space: str, searcher: str = "random") -> str:
     return f"hyperparameters:\n  x: {space}\nsearcher: {{name: {searcher}}}\n"
 
 
+@pytest.mark.parametrize("entry", [
+    "python3 -m determined.launch.torch_distributed python3 train.py --epochs 3",
+    "[python3, -m, determined.launch.deepspeed, --, python3, train.py, --epochs, 3]",
+])  # fmt: skip
+def test_a_launcher_of_determineds_is_left_out_and_its_slots_become_devices(
+    tmp_path: Path, entry: str
+) -> None:
+    text = determined("{type: double, minval: 0, maxval: 1}")
+    text += f"entrypoint: {entry}\nresources: {{slots_per_trial: 2}}\n"
+    data, said = converted(tmp_path, "determined", text)
+    assert data["resources"] == {"devices": 2}
+    assert data["command"] == ["python3", "train.py", "--epochs", "3", "${args}"]
+    assert "left out: determined.launch." in said
+
+
 LAUGHS = "".join(f"x{i}: &x{i} [{f'*x{i - 1}, ' * 10}]\n" for i in range(1, 10))
 MERGES = "".join(f"x{i}: &x{i} {{<<: [{f'*x{i - 1}, ' * 10}]}}\n" for i in range(1, 10))
 LONG = f"x0: &x0 {'a' * 10_000}\nparameters: {{x: {{values: [{'*x0, ' * 1_000}]}}}}\n"
