@@ -74,6 +74,16 @@ def proposed(number: int) -> Any:
     return replace(trial(number).spec, proposal="pbt")
 
 
+@pytest.mark.parametrize("exploit", ["truncation", "tournament"])
+def test_a_round_that_ends_the_training_replaces_nobody(exploit: Any) -> None:
+    """A fork would have nothing left to train."""
+    policy = Pbt(ready=10, exploit=exploit)
+    for steps, replaces in ((10, False), (11, True)):
+        study = view(*(replace(each, planned_steps=steps) for each in population()))
+        assert bool(policy.exploits(study)) is replaces
+        assert "s/0" in planned(policy, study), "all go on to their ends"
+
+
 def test_a_fork_whose_checkpoint_is_away_keeps_nobody_waiting() -> None:
     away = replace(trial(10), forked=saved(0, 10), spec=proposed(10))
     assert away.awaits_fork

@@ -178,10 +178,12 @@ def _is_lost(trial: Trial) -> bool:
 
 
 def _can_be_forked(trial: Trial, step: int) -> bool:
-    """Whether another can go on from where a trial was at a step, or after that."""
-    saved = trial.checkpoint
+    """Whether another can go on from where a trial was at a step, or after that, and has more to
+    train."""
+    saved, planned = trial.checkpoint, trial.planned_steps
     is_there = saved is not None and not saved.image_of and saved.step >= step
-    return is_there and trial.fidelity.restorable and not trial.phase.final
+    has_more = planned is None or step < planned
+    return is_there and has_more and trial.fidelity.restorable and not trial.phase.final
 
 
 def _last(trial: Trial, step: int) -> list[float]:
