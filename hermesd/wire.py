@@ -130,6 +130,7 @@ FORMS: Mapping[type, MessageForm] = {
     commands.Release: MessageForm(pb.ReleaseTrial, here="node"),
     commands.Look: MessageForm(pb.LookAt, here="node"),
     messages.Upcoming: MessageForm(pb.Upcoming),
+    messages.Save: MessageForm(pb.SaveRun),
     messages.Fetch: MessageForm(pb.CopyCheckpoint, here="node"),
     messages.DropCopies: MessageForm(pb.DropCheckpoints),
 }

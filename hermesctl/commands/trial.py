@@ -273,7 +273,7 @@ def fork(
         typer.Option(
             min=0,
             max=INT32_MAX,
-            help="Start from its checkpoint of this step, not from its newest.",
+            help="Start from its checkpoint of this step, not from where it is now.",
             show_default=False,
         ),
     ] = None,
@@ -282,10 +282,10 @@ def fork(
 ) -> None:
     """Add a trial that goes on from where another one is, with other parameters.
 
-    The other trial may be running, waiting or over, and isn't changed. The new one starts from its
-    newest checkpoint. Lengths (`epochs`) can be raised and settings of the optimizer
-    (`learning_rate`) changed, within the study's bounds, or beyond them with --new. If the program
-    can't go on with a value, the new trial fails and says so.
+    The other trial may be running, parked, waiting or over, and isn't changed. If it runs or is
+    parked, a checkpoint of where it is now is written first. Lengths (`epochs`) can be raised and
+    settings of the optimizer (`learning_rate`) changed, within the study's bounds, or beyond them
+    with --new. If the program can't go on with a value, the new trial fails and says so.
 
     Example: hermesctl trial fork digits/3 --set learning_rate=1e-4
     """
@@ -297,7 +297,7 @@ def fork(
             at = f"step {made.forked_at_step}"
             parent = (await client.trial(made.forked_from)).trial
             if step is None and parent.step > made.forked_at_step:
-                at += f", its newest checkpoint (it has come to step {parent.step})"
+                at += f", its newest checkpoint; that has come to step {parent.step} by now"
             say(f"{printable(made.id)} goes on from {printable(made.forked_from)} at {at}")
         metric = (await client.study(made.study)).study.ranked_by
         document: dict[str, Data] = {"trial": row(made)}

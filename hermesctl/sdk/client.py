@@ -715,7 +715,8 @@ class Client:
             parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
             new: the same beyond the bounds of the study, or of arguments that it has no parameter
                 for.
-            step: of the checkpoint to go on from, if not of the newest.
+            step: of the checkpoint to go on from; if not given, of the newest. Of a trial that
+                runs or is parked one is written first, as it is now.
 
         Returns:
             The new trial, which waits for its turn.

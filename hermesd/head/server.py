@@ -304,7 +304,7 @@ async def _put_together(config: HeadConfig, journal: Journal) -> Running:
         HeadService(head, cluster_id, started=clock()),
         AuditService(journal, clock),
         StudiesService(head, blobs, sessions, setback, taken, owners),
-        TrialsService(head, setback),
+        TrialsService(head, sessions, setback),
         AskingService(head, searching.propose),
         UsersService(head),
         NodesService(head, sessions, revoke),

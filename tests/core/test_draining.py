@@ -8,6 +8,7 @@ from hermesd.core.commands import Release, WriteDown
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
     Cancelled,
+    Checkpointed,
     FidelityKnown,
     NodeDrained,
     NodeLost,
@@ -20,8 +21,15 @@ from hermesd.core.events import (
     Unpaused,
 )
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
-from hermesd.core.node.actions import EndProcess, TellHead, WriteCheckpointAndExit
-from hermesd.core.node.messages import LeftDevice, OutcomeAcknowledged, Parked, Started
+from hermesd.core.node.actions import EndProcess, TellHead, WriteCheckpoint, WriteCheckpointAndExit
+from hermesd.core.node.messages import (
+    CheckpointWritten,
+    LeftDevice,
+    OutcomeAcknowledged,
+    Parked,
+    Save,
+    Started,
+)
 from hermesd.core.placement import make_placement
 from hermesd.core.trial import NOT_WRITTEN
 from hermesd.policy import make_policy
@@ -193,6 +201,17 @@ def test_a_node_writes_down_what_is_parked_and_ends_it() -> None:
     assert node.says(write_down()) == [TellHead(told)], "the answer may be lost"
     node.says(OutcomeAcknowledged(ONE))
     assert node.says(write_down()) == []
+
+
+def test_what_is_to_be_saved_stays_parked() -> None:
+    node = Told()
+    node.parked()
+    (asked,) = node.says(Save(ONE))
+    assert isinstance(asked, WriteCheckpoint)
+    kept = saved(ONE, 7)
+    assert events(node.says(CheckpointWritten(ONE, kept))) == [Checkpointed(ONE, kept)]
+    assert node.live() == [(ONE, "parked")]
+    assert node.says(Save(run("digits/1#9"))) == [], "of what is not here, none can be"
 
 
 def test_a_demotion_that_failed_is_tried_again() -> None:

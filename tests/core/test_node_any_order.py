@@ -37,6 +37,7 @@ from hermesd.core.node.messages import (
     LeftDevice,
     OutcomeAcknowledged,
     Parked,
+    Save,
     Started,
     Upcoming,
 )
@@ -157,7 +158,7 @@ class AnyOrder(RuleBasedStateMachine):
         trial=st.sampled_from(TRIALS),
         age=st.integers(0, 2),
         tier=st.none() | st.sampled_from(Tier),
-        which=st.integers(0, 5),
+        which=st.integers(0, 6),
     )
     def order(self, trial: str, age: int, tier: Tier | None, which: int) -> None:
         attempt = self.attempts[trial] - age
@@ -171,6 +172,7 @@ class AnyOrder(RuleBasedStateMachine):
             order(run, CPU),
             Release(trial, "n1", forget=False),
             WriteDown(run, "n1"),
+            Save(run),
         )
         self.do(messages[which])
 

@@ -12,6 +12,7 @@ import pytest
 from hermesctl.errors import ExitCode
 from hermesd.pb.hermes.v1 import types_pb2
 from tests.e2e.cluster import Cluster, multiplying, running
+from tests.e2e.test_gangs import TURNS
 from tests.e2e.test_try_out import hermesctl
 
 RATE, OTHER = 0.001, 0.002
@@ -84,6 +85,68 @@ async def test_a_running_trial_and_one_that_is_over_are_forked(
             assert said in err
         code, out, _ = await hermesctl(cluster, "trial", "show", "s/2")
         assert f"s/1 at step {begin}" in out
+
+
+@pytest.mark.timeout(180)
+async def test_where_a_trial_is_now_is_written_first(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """One that runs, and then one that is parked: neither has a checkpoint, and none is due."""
+    ends = tmp_path / "ends"
+    program = multiplying(f"not pathlib.Path({str(ends)!r}).exists()")
+    async with running(tmp_path_factory.mktemp("h"), slots=1, kind=Cluster) as cluster:
+        turns = types_pb2.Schedule(policy=TURNS)
+        await cluster.submit("s", {"train.py": program}, {"rate": [RATE]}, schedule=turns)
+
+        async def trains() -> bool:
+            return bool((await cluster.study("s")).trials[0].step)
+
+        await cluster.until(trains)
+        fork = await forked(cluster)
+        begin = fork["forked_at_step"]
+        assert begin > 0
+        code, _, err = await hermesctl(cluster, "trial", "pause", "s/1", "s/2")
+        assert code == 0, err
+
+        async def rests() -> bool:
+            return (await shown(cluster, "s/1"))["kept_tier"] == "park"
+
+        await cluster.until(rests)
+        parked = await shown(cluster, "s/1")
+        assert parked["step"] > begin
+        later = await forked(cluster)
+        assert later["forked_at_step"] == parked["step"]
+        assert (await shown(cluster, "s/1"))["kept_tier"] == "park", "it is as it was"
+        code, _, err = await hermesctl(cluster, "trial", "resume", "s/1", "s/2")
+        assert code == 0, err
+
+        async def further() -> bool:
+            steps = [each.step for each in (await cluster.study("s")).trials]
+            return len(steps) == 3 and min(steps) > parked["step"]
+
+        await cluster.until(further)
+        ends.touch()
+        await cluster.finished("s")
+        one, *forks = (await cluster.study("s")).trials
+        assert "restored" not in await printed(cluster, "s/1"), "its process went on"
+        assert math.isclose(one.metric, curve(one.step, {0: RATE}), rel_tol=1e-9)
+        for trial, at in zip(forks, (begin, parked["step"]), strict=True):
+            expected = curve(trial.step, {0: RATE, at: OTHER})
+            assert math.isclose(trial.metric, expected, rel_tol=1e-9)
+
+
+async def forked(cluster: Cluster) -> dict[str, Any]:
+    code, out, err = await hermesctl(
+        cluster, "trial", "fork", "s/1", "--set", f"rate={OTHER}", "-o", "json"
+    )
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)["trial"]
+    return found
+
+
+async def printed(cluster: Cluster, trial: str) -> str:
+    _, out, _ = await hermesctl(cluster, "logs", trial)
+    return out
 
 
 async def written(cluster: Cluster) -> bool:

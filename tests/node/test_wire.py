@@ -28,7 +28,7 @@ from hermesd.core.model import (
     Tier,
     TrialSpec,
 )
-from hermesd.core.node.messages import Assignment, Order, Series, Upcoming, Work
+from hermesd.core.node.messages import Assignment, Order, Save, Series, Upcoming, Work
 from hermesd.core.progress import reported
 from hermesd.core.trial import Run, Trial
 from hermesd.pb.hermes.v1 import node_pb2 as pb
@@ -213,6 +213,7 @@ orders = st.one_of(
     st.builds(Kill, runs, st.just("n1"), text),
     st.builds(WriteDown, runs, st.just("n1")),
     st.builds(Release, name, st.just("n1"), st.booleans()),
+    st.builds(Save, runs),
     st.builds(Upcoming, st.lists(name).map(tuple), st.integers(0, 99)),
 )
 

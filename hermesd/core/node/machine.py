@@ -22,7 +22,6 @@ from hermesd.core.node.actions import (
     ResumeRun,
     Spawn,
     WatchRequirements,
-    WriteCheckpoint,
 )
 from hermesd.core.node.messages import (
     Assignment,
@@ -34,10 +33,11 @@ from hermesd.core.node.messages import (
     LeaseExtended,
     OutcomeAcknowledged,
     RunFound,
+    Save,
     Upcoming,
 )
 from hermesd.core.node.stay import Condition, Stay
-from hermesd.core.node.table import NodeTable, NodeTerms, checkpoint_name
+from hermesd.core.node.table import NodeTable, NodeTerms
 
 __all__ = ["NodeMachine", "NodeTerms"]
 
@@ -73,6 +73,8 @@ class NodeMachine:
                 orders.copies(self.table, message)
             case Look(_, paths, venvs, condas, briefly):
                 self.table.out.append(WatchRequirements(paths, venvs, condas, briefly))
+            case Save(run):
+                orders.save(self.table, run, now)
             case Upcoming(trials, turns):
                 self.table.upcoming, self.table.turns = trials, turns
             case LeaseExtended(expires):
@@ -177,8 +179,7 @@ class NodeMachine:
             if stay.quantum_due <= now:
                 self._quantum_over(stay, now)
             if stay.save_due <= now:
-                stay.saving = now
-                table.out.append(WriteCheckpoint(stay.run, checkpoint_name(stay.run, now)))
+                table.save(stay, now)
         else:
             table.kill_process(stay, now)
 

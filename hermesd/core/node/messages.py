@@ -123,6 +123,14 @@ class Upcoming:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """A wish: a checkpoint of where a run is now. The run goes on, or stays parked; nothing answers
+    it but the checkpoint, if one comes of it."""
+
+    run: RunId
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """A Copy for its node: fetch the checkpoint from a source, then keep no others but these."""
 
@@ -163,6 +171,7 @@ Order: TypeAlias = (
     | WriteDown
     | Release
     | Upcoming
+    | Save
     | Fetch
     | DropCopies
     | Look

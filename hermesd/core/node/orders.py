@@ -174,6 +174,17 @@ def write_down(node: NodeTable, order: WriteDown, now: Time) -> None:
         node.tell(stay.outcome)
 
 
+def save(node: NodeTable, run: RunId, now: Time) -> None:
+    """Write a checkpoint of a run as it is now, if it has come to rest or runs, and one can be."""
+    stay = node.stays.get(run.trial)
+    if stay is None or stay.run != run or stay.ending is not None or not stay.restorable:
+        return
+    if stay.condition is Condition.RUNNING or (
+        stay.condition is Condition.PARKED and not stay.midway
+    ):
+        node.save(stay, now)
+
+
 def demote(node: NodeTable, stay: Stay, now: Time) -> None:
     """Write down what is parked, though that may have failed before."""
     stay.unwritable = False

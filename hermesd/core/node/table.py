@@ -18,6 +18,7 @@ from hermesd.core.node.actions import (
     EndProcess,
     SuspendRun,
     TellHead,
+    WriteCheckpoint,
     WriteCheckpointAndExit,
 )
 from hermesd.core.node.messages import Assignment, Series
@@ -185,6 +186,11 @@ class NodeTable:
         stay.enter(Condition.HALTING, now)
         stay.asked, stay.limit = now, now + seconds + self.terms.end_seconds
         self.out.append(SuspendRun(stay.run, tier, seconds, stay.final))
+
+    def save(self, stay: Stay, now: Time) -> None:
+        """Ask for a durable checkpoint of what runs or is parked, and stays so."""
+        stay.saving = now
+        self.out.append(WriteCheckpoint(stay.run, checkpoint_name(stay.run, now)))
 
     def demote(self, stay: Stay, now: Time) -> None:
         """Ask for what is parked to be written down."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from hermesd import study as studies
+from hermesd import wire
 from hermesd.core.events import (
     Added,
     Cancelled,
@@ -20,7 +22,20 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.model import Checkpoint, Fidelity, Phase, Study, StudyId, Time, TrialId, study_of
+from hermesd.core.model import (
+    Checkpoint,
+    Fidelity,
+    NodeId,
+    Phase,
+    RunId,
+    Study,
+    StudyId,
+    Time,
+    TrialId,
+    TrialSpec,
+    study_of,
+)
+from hermesd.core.node.messages import Save
 from hermesd.core.state import State
 from hermesd.core.trial import Trial, remembered
 from hermesd.head.api import names, views
@@ -37,6 +52,7 @@ from hermesd.head.api.requests import (
     part_key,
 )
 from hermesd.head.api.users import within_quota
+from hermesd.head.fleet.sessions import NodeSessions
 from hermesd.head.fleet.stale_state import StaleState
 from hermesd.head.journal import points
 from hermesd.head.loop import Head
@@ -51,6 +67,8 @@ from hermesd.wire import GOALS
 BEST_COUNT = 10
 LOST_NAMED = 3
 TAGS_LIMIT = 32
+# So long a fork waits at most for a checkpoint of where its parent is now.
+SAVED_SECONDS = 20.0
 # That part of a stop which ends the study's search; the parts with trials count from 0.
 SEARCH_PART = -1
 TAG_LENGTH = 64
@@ -67,6 +85,7 @@ class TrialsService:
     """What is asked of trials, and done with them."""
 
     head: Head
+    sessions: NodeSessions
     setback: StaleState
 
     async def ListTrials(
@@ -260,10 +279,32 @@ class TrialsService:
             within_quota(state, owner, who.user, 1)
             return forked(state, parent, request, key)
 
+        if key not in self.head.state.requests and not request.HasField("step"):
+            parent = names.trial_id(self.head.state, request.trial, who)
+            _fork(self.head.state, parent, request)  # what won't do is refused before
+            await self._saved(parent)
         (made,) = await carry_out(self.head, key, compose)
         count = len(self.head.state.members.get(study_of(made), ()))
         shown = partial(views.among_its_study, trial_id=made)
         return pb.ForkTrialResponse(trial=await self.head.read(who.user, count, shown))
+
+    async def _saved(self, trial_id: TrialId) -> None:
+        """Have written down what a trial has come to while it runs or is parked, and goes on so;
+        wait for that as long as people like to wait."""
+        head, asked = self.head, None
+        wanted = head.state.trials[trial_id].step
+        sequence = head.committed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SAVED_SECONDS):
+                while trial := head.state.trials.get(trial_id):
+                    if not _is_behind(head.state, trial, wanted):
+                        break
+                    stay = _stay(head.state, trial)
+                    session = self.sessions.find(stay[0]) if stay else None
+                    if session is not None and stay and stay != asked:
+                        session.send(wire.command_to_proto(Save(stay[1])))
+                        asked = stay
+                    sequence = await head.beyond(sequence)
 
     async def _change(
         self,
@@ -415,13 +456,36 @@ def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[
 
 def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str) -> Added:
     """A fork of a trial, as an event. Raises Refused, and NotNow if it can go on from nothing."""
-    trial = state.trials[parent]
-    study = state.studies[trial.spec.study]
-    number = len(state.members[study.id]) + 1
-    spec = studies.fork(study, trial.spec, number, request.parameters, request.new_parameters)
+    trial, spec = state.trials[parent], _fork(state, parent, request)
     step = request.step if request.HasField("step") else None
     begin = _begin(state, trial, step, is_changed=spec.parameters != trial.spec.parameters)
-    return Added(study.id, (spec,), key, (begin,), counts_on=True)
+    return Added(trial.spec.study, (spec,), key, (begin,), counts_on=True)
+
+
+def _fork(state: State, parent: TrialId, request: pb.ForkTrialRequest) -> TrialSpec:
+    spec = state.trials[parent].spec
+    number = len(state.members[spec.study]) + 1
+    changed, new = request.parameters, request.new_parameters
+    return studies.fork(state.studies[spec.study], spec, number, changed, new)
+
+
+def _is_behind(state: State, trial: Trial, wanted: int) -> bool:
+    """Whether a checkpoint of the trial at this step may still come: it has come to it, and is on a
+    device, on its way to or from one, or parked."""
+    node = state.node_of(trial)
+    there = node is not None and state.nodes[node].connected
+    if trial.run is None and trial.kept is not None and trial.kept.midway:
+        return False
+    saved = trial.checkpoint.step if trial.checkpoint else 0
+    return there and trial.fidelity.restorable and saved < min(wanted, trial.step)
+
+
+def _stay(state: State, trial: Trial) -> tuple[NodeId, RunId, Phase] | None:
+    """Where a trial can be asked for a checkpoint, and as which run: it runs there or is parked."""
+    if trial.run is not None and trial.phase is Phase.RUNNING:
+        return state.place(trial.run).node, trial.run.id, trial.phase
+    node = state.parked_on(trial) if trial.run is None else None
+    return (node, trial.kept.run, trial.phase) if node and trial.kept else None
 
 
 def _nothing_to_fork(state: State, trial: Trial) -> str:
