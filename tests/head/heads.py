@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 import hermesd
 from hermesd import wire
 from hermesd.config.schema import HeadConfig
 from hermesd.core.node.messages import Series
+from hermesd.head.fleet import session as session_module
 from hermesd.head.fleet.session import NodeSession
 from hermesd.head.server import Running, running
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -66,9 +68,20 @@ class World:
 
 
 @asynccontextmanager
-async def world(directory: Path, **settings: Any) -> AsyncIterator[World]:
-    """A head with its state in `directory`, embedded unless told otherwise."""
+async def world(
+    directory: Path, silence_seconds: float = 600.0, **settings: Any
+) -> AsyncIterator[World]:
+    """A head with its state in `directory`, embedded unless told otherwise. It takes no node for
+    silent: those of tests say no heartbeats, and a busy machine takes long for what is between."""
     config = HeadConfig(**{"state_dir": directory, "embedded": True, **settings})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_module, "SILENCE_SECONDS", silence_seconds)
+        async with _serving(config, directory) as up:
+            yield up
+
+
+@asynccontextmanager
+async def _serving(config: HeadConfig, directory: Path) -> AsyncIterator[World]:
     async with running(config) as up, grpc.aio.insecure_channel(f"unix:{config.socket_path}") as c:
         control: Any = control_pb2_grpc.ControlServiceStub(c)
         nodes: Any = node_pb2_grpc.NodeServiceStub(c)

@@ -333,7 +333,7 @@ async def test_a_second_session_takes_the_place_of_a_silent_one(head: World) -> 
     await first.hello()
     session = head.running.sessions.find("box")
     assert session is not None
-    session.heard -= 100
+    session.heard -= 1000
     await second.hello()
     await first.ended()
     await second.beat()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,6 +15,7 @@ from hermesd.head.fleet.rate_limit import RateLimit
 from tests.head.heads import Node, World, world
 from tests.study_specs import spec
 
+Answer = TypeVar("Answer")
 ONE = {"lr": {"value": 1.0}}
 
 
@@ -41,25 +44,36 @@ def test_a_node_that_claims_many_devices_may_say_no_more_than_a_large_one() -> N
     assert account.per_second == most
 
 
+async def heard(node: Node, what: Coroutine[Any, Any, Answer]) -> Answer:
+    """What this comes to, while the node says now and then that it is there."""
+    async with asyncio.TaskGroup() as tasks:
+        coming = tasks.create_task(what)
+        while not coming.done():
+            await node.beat()
+            await asyncio.wait({coming}, timeout=0.2)
+    return coming.result()
+
+
 async def test_who_says_too_much_is_heard_later_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is it silent: it was not read."""
-    monkeypatch.setattr(session, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(session, "WATCH_SECONDS", 0.05)
     monkeypatch.setattr(rate_limit, "_STEP_SECONDS", 0.1)
     monkeypatch.setattr(rate_limit, "BURST_SECONDS", 0.5)
     monkeypatch.setattr(rate_limit, "PER_SECOND", 20.0)
     monkeypatch.setattr(rate_limit, "PER_DEVICE_AND_SECOND", 0.0)
-    async with world(tmp_path) as head:
+    async with world(tmp_path, silence_seconds=1.0) as head:
         node = Node(head)
         with capture_logs() as said:
             await node.hello()
-            await head.submit(spec(ONE))
+            await heard(node, head.submit(spec(ONE)))
+            node.unread.append(await heard(node, node.expect("launch")))
             launch = await node.start()
             for step in range(1, 61):
                 await node.report(launch, step, [1 / step])
-            await node.settle()
+            while node.acknowledged < node.sequence:
+                await heard(node, node.next())
         assert head.state.trials["digits/1"].step == 60
         assert head.state.nodes["box"].connected
         assert head.running.sessions.held_up() == ["box"]

@@ -14,7 +14,6 @@ import pytest
 from hermesd.core.events import Added
 from hermesd.head import searching
 from hermesd.head.api import submission_checks
-from hermesd.head.fleet import session
 from hermesd.head.searching import Searching
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -26,12 +25,6 @@ from tests.study_specs import parameter, spec
 CODE = grpc.StatusCode
 SPACE = {"lr": {"min": 0.0, "max": 1.0}, "units": {"min": 1, "max": 64}}
 NAMES = list(SPACE)
-
-
-@pytest.fixture(autouse=True)
-def nobody_is_taken_for_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nodes here say no heartbeats, and a busy machine takes long to import Optuna."""
-    monkeypatch.setattr(session, "SILENCE_SECONDS", 600.0)
 
 
 def search(method: str = "genetic", **fields: Any) -> types.StudySpec:
