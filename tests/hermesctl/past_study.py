@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from hermesd.head.api import submission_checks
 from tests.forked import Forked
 from tests.head.heads import Node, World, world
 from tests.study_specs import spec
@@ -29,7 +32,18 @@ def falling(floor: float) -> list[float]:
 async def trained(
     directory: Path, curves: Sequence[Sequence[float]], program_sha256: str = "", **fields: Any
 ) -> AsyncIterator[World]:
-    """A head with the study `digits`, under fifo, of one completed trial a curve."""
+    """A head with the study `digits`, under fifo, of one completed trial a curve. It does not wait
+    for its node, which answers nothing that it is asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission_checks, "ANSWER_SECONDS", 0.1)
+        async with _trained(directory, curves, program_sha256, **fields) as head:
+            yield head
+
+
+@asynccontextmanager
+async def _trained(
+    directory: Path, curves: Sequence[Sequence[float]], program_sha256: str, **fields: Any
+) -> AsyncIterator[World]:
     async with world(directory / "head") as head:
         node = Node(head)
         await node.hello()

@@ -8,7 +8,10 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
 from hermesctl.errors import ExitCode
+from hermesctl.render import live
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.client import Client
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -98,7 +101,10 @@ def test_a_study_that_was_over_is_not_offered_to_be_ended(head: FakeHead, projec
     assert "study stop digits" in hermesctl("submit", file).stdout
 
 
-def test_going_back_to_a_study_says_first_how_far_it_is(head: FakeHead, project: Path) -> None:
+def test_going_back_to_a_study_says_first_how_far_it_is(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEED_SECONDS", 0.0)
     head.add_study("digits", trial(1, state=RUNNING, step=20, planned_steps=40))
     head.identical_to = "digits"
     head.asked_before = 4
