@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import random
 import socket
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,13 @@ from tests.study_specs import spec
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens at, and that the system gives to nobody who asks for any: those begin
+    at 32768. Any that is free may be another's by the time that it is used."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_768)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def pem(key: ec.EllipticCurvePrivateKey) -> bytes:

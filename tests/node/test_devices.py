@@ -342,7 +342,7 @@ async def test_a_gpu_is_free_when_its_driver_lists_none_of_ours(
     monkeypatch: pytest.MonkeyPatch, holding: list[set[int]], reason: str | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", MachineDriver(holding))
-    gpus = Gpus(release_seconds=0.2)
+    gpus = Gpus(release_seconds=60.0 if reason is None else 0.0)
     (gpu,) = await gpus.find("n1")
     assert (gpu.id, gpu.kind, gpu.cores) == ("n1/gpu0", "NVIDIA H200", ())
     assert gpus.fact().startswith("1 GPU (driver 570)")

@@ -78,7 +78,7 @@ async def test_what_changes_is_said_and_what_does_not_is_not(
 async def test_a_path_that_hangs_delays_no_other(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requirement_watch, "HANGS_SECONDS", 0.05)
+    monkeypatch.setattr(requirement_watch, "HANGS_SECONDS", 3.0)  # what a busy machine may take
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
     answer = requirement_watch.reason_against

@@ -44,7 +44,8 @@ class Mute(Liar):
 async def test_who_does_not_begin_is_given_up_for_the_next_who_has_it(
     giver: Giver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "BEGIN_SECONDS", 2.0)
+    # Both have so long: the other one does begin by then, on a busy machine, too.
+    monkeypatch.setattr(fetching, "BEGIN_SECONDS", 5.0)
     mute, taker = Mute(), Fetching(None)
     async with mute.at(tmp_path / "mute.sock") as source:
         sources = (source, giver.source())
@@ -52,7 +53,7 @@ async def test_who_does_not_begin_is_given_up_for_the_next_who_has_it(
             await taker.bring(giver.checkpoint, sources, tmp_path / "b")
         assert (tmp_path / "b" / "s5").is_dir()
         assert [(each["event"], each.get("reason")) for each in said] == [
-            ("a node stalls", "nothing came in 2 s"),
+            ("a node stalls", "nothing came in 5 s"),
             ("checkpoint fetched", None),
         ]
         await taker.bring(giver.checkpoint, sources, tmp_path / "c")
