@@ -244,7 +244,7 @@ def _table() -> dict[int, tuple[int, int]]:
 
 def _stat(pid: int) -> list[str]:
     """The fields of /proc's stat from the state on. Raises OSError."""
-    text = Path(f"/proc/{pid}/stat").read_text("latin-1")
+    text = Path(f"/proc/{pid}/stat").read_bytes().decode("latin-1")
     return text[text.rindex(")") + 2 :].split()
 
 
