@@ -195,14 +195,14 @@ def join(
     Example: hermesd node join gpu1.example.org:7411 --token-file - --run-as self
     """
     from hermesd.commands import join as joining
-    from hermesd.node.daemon import see_told
+    from hermesd.node.daemon import require_run_as
 
     stop = "part" if guest else None
     try:
         with joining.guest_folder(state, serve) if guest else nullcontext(state) as folder:
             settings = _node_settings(config, folder, name, slots, at_stop=stop, run_as=run_as)
             if serve:  # before the token is used up
-                see_told(settings.model_copy(update={"head": head}))
+                require_run_as(settings.model_copy(update={"head": head}))
             typer.echo(joining.join(head, token, token_file, settings), err=True)
             if serve:
                 joined = _node_settings(

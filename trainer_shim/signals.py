@@ -14,7 +14,7 @@ import signal
 PYTHONS_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 
-def heed() -> None:
+def unblock() -> None:
     """Block no signal, and ignore only what every Python does."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - PYTHONS_OWN:
@@ -23,7 +23,7 @@ def heed() -> None:
             signal.signal(number, signal.default_int_handler if interrupt else signal.SIG_DFL)
 
 
-def heed_all() -> None:
+def stop_ignoring() -> None:
     """Before another program takes this process's place: ignore what Python does no more."""
     for number in PYTHONS_OWN:
         signal.signal(number, signal.SIG_DFL)

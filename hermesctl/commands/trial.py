@@ -27,7 +27,7 @@ from hermesctl.errors import NotFound, UsageError
 from hermesctl.invocation import command
 from hermesctl.render.charts import plot, sparkline
 from hermesctl.render.event_lines import quantum_text
-from hermesctl.render.failure_views import failures_view, only_exited, untold
+from hermesctl.render.failure_views import failures_view, only_exited, without_shown_errors
 from hermesctl.render.output import Format, emit, row
 from hermesctl.render.tables import (
     cell,
@@ -457,7 +457,7 @@ def trial_view(
     if trial.failures:
         parts += [Text(), *failures_view(trial.failures)]
     if detail.output_tail:
-        lines = untold(drawn_lines(detail.output_tail), trial.failures)
+        lines = without_shown_errors(drawn_lines(detail.output_tail), trial.failures)
         parts += [Text(), _last_output_heading(trial.id, len(lines))]
         parts += [cell(f"  {line}") for line in lines[-_OUTPUT_LINES_SHOWN:]]
     if trial.state is not TrialState.FAILED:

@@ -106,7 +106,7 @@ def failures_view(failures: Sequence[Failure]) -> Iterator[RenderableType]:
             yield cell(_IN_A_COPY, "yellow")
 
 
-def untold(lines: Sequence[str], failures: Sequence[Failure]) -> list[str]:
+def without_shown_errors(lines: Sequence[str], failures: Sequence[Failure]) -> list[str]:
     """Output without the errors that `failures_view` tells already, each a remark instead."""
     errors = [failure.detail.rstrip().splitlines() for failure in failures]
     # An error of one line may be any line; only what is long is worth leaving out.

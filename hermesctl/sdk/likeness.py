@@ -76,7 +76,7 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> LikeStudy:
     silent: list[str] = []
     for study in studies:
         trained = study.counts.get(TrialState.COMPLETED, 0)
-        kin, what = kinship(study, wanted)
+        kin, what = program_likeness(study, wanted)
         shared = overlap(study.spec, wanted.spec)
         near = shared >= ALIKE or (kin >= Kin.VERSION and shared > 0)
         if trained < FEWEST_TRIALS or not near:
@@ -106,7 +106,7 @@ def nearest(studies: Sequence[Study], wanted: Wanted) -> LikeStudy:
     return LikeStudy(None, NONE_EARLIER)
 
 
-def kinship(study: Study, wanted: Wanted) -> tuple[Kin, str]:
+def program_likeness(study: Study, wanted: Wanted) -> tuple[Kin, str]:
     """How near a study's program is to that of the study to come, and that in words."""
     name, mine = program(wanted.spec), program(study.spec)
     theirs, ours = study.program_sha256, wanted.program_sha256

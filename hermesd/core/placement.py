@@ -43,7 +43,7 @@ def failed_on(trial: Trial, device: DeviceId) -> bool:
     return any(old.device == device and not old.restores for old in trial.failures)
 
 
-def cramped(trial: Trial, study: Study, device: Device) -> bool:
+def needs_more_memory(trial: Trial, study: Study, device: Device) -> bool:
     """Whether the trial was seen to take more memory than the device has for it, of several devices
     each as much."""
     use = trial.use
@@ -69,7 +69,7 @@ def suspected(trial: Trial, device: DeviceId) -> bool:
     return len(there) > 1 or any(not failure.machines for failure in there)
 
 
-def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
+def is_suspect(state: Tables, trial: Trial, device: DeviceId) -> bool:
     """Whether the device or its node is in quarantine, or the trial suspects one of them, or needs
     more memory than there is.
 
@@ -79,15 +79,15 @@ def doubtful(state: Tables, trial: Trial, device: DeviceId) -> bool:
     node = there.node
     if device in state.quarantined or node in state.quarantined or suspected(trial, device):
         return True
-    if cramped(trial, state.studies[trial.spec.study], there):
+    if needs_more_memory(trial, state.studies[trial.spec.study], there):
         return True
-    if any(not old.outgrew for old in starved(state, trial, there)):
+    if any(not old.outgrew for old in out_of_memory_failures(state, trial, there)):
         return True
     failed = {old.device for old in trial.failures if suspected(trial, old.device)}
     return sum(state.slots[other].device.node == node for other in failed) > 1
 
 
-def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
+def is_excluded(state: Tables, trial: Trial, device: DeviceId) -> bool:
     """Whether its study keeps the trial from the device, by a rule or for want of something there,
     whatever else there is.
 
@@ -95,7 +95,7 @@ def barred(state: Tables, trial: Trial, device: DeviceId) -> bool:
     may still go on there.
     """
     node = state.slots[device].device.node
-    if unable(state, trial, device):
+    if image_obstacle(state, trial, device):
         return True
     if lacking(state, state.studies[trial.spec.study], node) and state.parked_on(trial) != node:
         return True
@@ -115,7 +115,7 @@ def fewest_on(state: Tables, trial: Trial, device: Device) -> int:
     wanted_more = (old.ruled is RetryAction.MORE_MEMORY for old in trial.warnings)
     if not any(wanted_more):
         return state.fewest(trial)
-    starving = starved(state, trial, device)
+    starving = out_of_memory_failures(state, trial, device)
     full = [old.devices for old in starving if old.ruled is RetryAction.MORE_MEMORY]
     if not full:
         return state.fewest(trial)
@@ -151,7 +151,7 @@ def are_enough(state: Tables, trial: Trial, devices: Iterable[DeviceId]) -> bool
     return False
 
 
-def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
+def image_obstacle(state: Tables, trial: Trial, device: DeviceId) -> str:
     """Why what the trial would go on from, an image of processes, is of no use to a device; "" if
     it is no image, or can be brought back there as far as is known."""
     node = state.slots[device].device.node
@@ -167,7 +167,7 @@ def unable(state: Tables, trial: Trial, device: DeviceId) -> str:
     return f"its checkpoint is an image of its processes, which goes back to {saved.image_device}"
 
 
-def starved(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:
+def out_of_memory_failures(state: Tables, trial: Trial, device: Device) -> Iterator[Failure]:
     """The failures for want of memory where there was as much as on the device, or less."""
     for old in trial.warnings:
         if old.starved and device.memory_bytes <= _memory(state, old.device):
@@ -179,17 +179,17 @@ def _memory(state: Tables, device: DeviceId) -> int:
 
 
 def avoided(state: Tables, trial: Trial, device: DeviceId) -> bool:
-    """Whether the trial is barred from the device, or that is doubtful and one that is not, and
+    """Whether the trial is barred from the device, or that is suspect and one that is not, and
     works, could take the trial."""
-    if barred(state, trial, device):
+    if is_excluded(state, trial, device):
         return True
-    return doubtful(state, trial, device) and are_enough(
+    return is_suspect(state, trial, device) and are_enough(
         state,
         trial,
         (
             other
             for other in _alternatives(state, trial, state.parked_on(trial))
-            if not doubtful(state, trial, other)
+            if not is_suspect(state, trial, other)
         ),
     )
 
@@ -289,7 +289,11 @@ def _alternatives(state: Tables, trial: Trial, kept_on: str | None) -> Iterator[
     for device, slot in state.slots.items():
         works = slot.sound and state.nodes[slot.device.node].open
         works = works and state.serves(slot.device, study)
-        if works and fits(trial, study, slot.device, kept_on) and not barred(state, trial, device):
+        if (
+            works
+            and fits(trial, study, slot.device, kept_on)
+            and not is_excluded(state, trial, device)
+        ):
             yield device
 
 

@@ -114,7 +114,7 @@ class HeadMetrics(Collector):
         yield GaugeMetricFamily(
             "hermes_head_nodes_held_up",
             "Nodes that say more than they may, and are read more slowly.",
-            value=len(sessions.held_up()),
+            value=len(sessions.slowed_nodes()),
         )
         connected = GaugeMetricFamily(
             "hermes_node_connected", "Whether a node is attached.", labels=["node", "pool"]

@@ -236,7 +236,7 @@ def ask(state: State, study: Study, wanted: int) -> Ask:
 def _known(trial: Trial, aims: Sequence[Measure]) -> Known:
     by = aims[0]
     point, note = studies.axes_of(trial.spec), trial.spec.proposal
-    breaches = tuple(min(bounds.breach(trial), MUCH) for bounds in by.constraints)
+    breaches = tuple(min(bounds.excess(trial), MUCH) for bounds in by.constraints)
     values = [aim.value(trial) for aim in aims]
     group, _, _ = by.standing(trial)
     if group == DIVERGED:

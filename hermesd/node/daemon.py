@@ -51,7 +51,7 @@ async def serve(config: NodeConfig) -> None:
 
     SIGUSR1 has one that parts begin with that, and take its time.
     """
-    see_told(config)
+    require_run_as(config)
     stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,7 +65,7 @@ async def serve(config: NodeConfig) -> None:
         feeder.cancel()
 
 
-def see_told(config: NodeConfig) -> None:
+def require_run_as(config: NodeConfig) -> None:
     """See that the node was told as whom to run users' programs. Raises StateRefused."""
     if config.run_as is None and not _is_of_one_person(config):
         raise StateRefused(_UNTOLD.format(account=account(os.geteuid())))

@@ -295,7 +295,7 @@ class Link:
                 await asyncio.sleep(min(wait, REPORT_SECONDS))
             else:
                 self._said_at = boottime()
-                self._outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))
+                self._outbox.put_transient(pb.AttachRequest(heartbeat=pb.Heartbeat()))
 
     async def _keep_renewed(self, call: _Call) -> None:
         """Come again with a newer certificate before this one ends, or as the head's authority is
@@ -370,7 +370,7 @@ class Link:
             return
         self._ended.clear()
         goodbye = pb.Goodbye(reason=reason, for_good=for_good)
-        self._outbox.urge(pb.AttachRequest(goodbye=goodbye))
+        self._outbox.put_transient(pb.AttachRequest(goodbye=goodbye))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PARTING_SECONDS):
                 await self._ended.wait()

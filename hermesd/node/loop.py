@@ -77,7 +77,7 @@ async def tell_usage(
                     for trial, pids in runners.pids().items()
                 ],
             )
-            driver.outbox.urge(pb.AttachRequest(usage=told))
+            driver.outbox.put_transient(pb.AttachRequest(usage=told))
         await asyncio.sleep(USAGE_SECONDS)
 
 

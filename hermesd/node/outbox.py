@@ -76,7 +76,7 @@ class Outbox:
     def put(self, event: NodeEvent, message: pb.AttachRequest) -> None:
         """Number a message and queue it; nothing is held back any longer."""
         self._number(event, message)
-        self.let_go()
+        self.seal()
 
     def _joins(self, run: RunId, message: pb.AttachRequest) -> bool:
         """Whether a report that was not sent yet says by now what this one says."""
@@ -88,13 +88,13 @@ class Outbox:
     def _hold(self, run: RunId, message: pb.AttachRequest) -> None:
         wait = self._freed_at + self.report_seconds - boottime()
         if self.report_seconds <= REPORT_SECONDS or wait <= 0:
-            self.let_go()
+            self.seal()
             return
         self._held[run] = message
         if self._freeing is None:
-            self._freeing = asyncio.get_running_loop().call_later(wait, self.let_go)
+            self._freeing = asyncio.get_running_loop().call_later(wait, self.seal)
 
-    def let_go(self) -> None:
+    def seal(self) -> None:
         """Have all go that was told by now: no later report becomes part of it."""
         self._free, self._freed_at = self.last, boottime()
         self._held.clear()
@@ -110,7 +110,7 @@ class Outbox:
         if len(self._waiting) >= ROOM:
             self._room.clear()
 
-    def urge(self, message: pb.AttachRequest) -> None:
+    def put_transient(self, message: pb.AttachRequest) -> None:
         """Queue a message that is worth something only now: heartbeat, usage, farewell."""
         self._urgent.append(message)
         self._changed.set()

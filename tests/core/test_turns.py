@@ -76,7 +76,7 @@ from hermesd.core.model import (
     Time,
     TrialId,
 )
-from hermesd.core.placement import asked_for, doubtful, make_placement
+from hermesd.core.placement import asked_for, is_suspect, make_placement
 from hermesd.core.resume_points import has_own_beginning
 from hermesd.core.sharing import Terms
 from hermesd.core.state import Rejected, State
@@ -546,12 +546,12 @@ class World:
         if made_for and not (trial.keeps_width or has_own_beginning(trial)):
             others = range(0)  # nothing else is as much: it waits for a node that may come back
         for widths in ([made_for], others):
-            for is_doubtful in (False, True):
-                if found := self.those(trial, widths, is_doubtful):
+            for suspect in (False, True):
+                if found := self.those(trial, widths, suspect):
                     return found
         return {}
 
-    def those(self, trial: Trial, widths: Iterable[int], is_doubtful: bool) -> dict[DeviceId, None]:
+    def those(self, trial: Trial, widths: Iterable[int], suspect: bool) -> dict[DeviceId, None]:
         study = self.state.studies[trial.spec.study]
         node, memory = self.state.parked_on(trial), self.model(trial.id).memory * GIB
         is_movable = trial.fidelity.restorable and self.state.made_for(trial) <= 1
@@ -565,7 +565,7 @@ class World:
                 for device in self.there.get(each, ())
                 if device.memory_bytes * width >= memory and self.state.slots[device.id].sound
                 if asked_for(study, device)
-                if is_doubtful or not doubtful(self.state, trial, device.id)
+                if suspect or not is_suspect(self.state, trial, device.id)
             ]
             kinds = Counter(device.kind for device in able)
             found |= {device.id: None for device in able if kinds[device.kind] >= width}

@@ -76,7 +76,7 @@ async def test_who_says_too_much_is_heard_later_and_loses_nothing(
                 await heard(node, node.next())
         assert head.state.trials["digits/1"].step == 60
         assert head.state.nodes["box"].connected
-        assert head.running.sessions.held_up() == ["box"]
+        assert head.running.sessions.slowed_nodes() == ["box"]
         assert "a node says more than it may: it is read more slowly" in [
             each["event"] for each in said
         ]
@@ -88,7 +88,7 @@ async def test_nobody_waits_for_who_is_held_up_and_a_new_stream_does_not_free_it
 ) -> None:
     node, other = Node(head), Node(head, "other")
     await node.hello()
-    head.running.sessions.toll("box").charge(10**9)
+    head.running.sessions.rate_limit("box").charge(10**9)
     await node.beat()
     node.call.cancel()
     again = Node(head)

@@ -52,10 +52,10 @@ async def test_urgent_goes_first_and_bulk_last_and_both_die_with_the_stream() ->
     outbox = Outbox()
     await outbox.offer(pb.AttachRequest(file_chunk=pb.FileChunk(ticket=1)))
     put(outbox, 1)
-    outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))
+    outbox.put_transient(pb.AttachRequest(heartbeat=pb.Heartbeat()))
     kinds = [(await outbox.take()).WhichOneof("message") for _ in range(3)]
     assert kinds == ["heartbeat", "park_lost", "file_chunk"]
-    outbox.urge(pb.AttachRequest(heartbeat=pb.Heartbeat()))
+    outbox.put_transient(pb.AttachRequest(heartbeat=pb.Heartbeat()))
     outbox.rewind()
     assert (await outbox.take()).WhichOneof("message") == "park_lost"
 

@@ -225,7 +225,7 @@ async def test_what_another_daemon_may_have_told_is_no_part_of_a_later_report() 
     hearing.told_before = 3
     for number in range(1, 6):
         await hearing.hear({**reported([1.0], number), "attempt": 3, "seq": number})
-    outbox.let_go()
+    outbox.seal()
     async with asyncio.timeout(10):
         sent = [await outbox.take() for _ in range(4)]
     assert [[chunk.first_step for chunk in each.report.chunks] for each in sent] == [

@@ -161,9 +161,9 @@ async def test_those_of_one_user_say_no_more_than_one_node_may(
             joining = who.join(name) if who else head.member(NODE, name, tmp_path / name)
             channel = await stack.enter_async_context(connected(await joining))
             await welcomed(channel, name)
-        toll = head.running.sessions.toll
-        assert toll("hers") is toll("hers-too")
-        assert len({id(toll(name)) for name in ("hers", "his", "own.bob")}) == 3
+        rate_limit = head.running.sessions.rate_limit
+        assert rate_limit("hers") is rate_limit("hers-too")
+        assert len({id(rate_limit(name)) for name in ("hers", "his", "own.bob")}) == 3
 
 
 async def test_nobody_takes_more_names_than_one_user_may(

@@ -36,7 +36,7 @@ from hermesd.core.model import RunId, Tier, Venv
 from hermesd.core.node.messages import Fetch
 from hermesd.expecting import StateRefused
 from hermesd.head.statedir import owned
-from hermesd.node.daemon import run_node, see_told
+from hermesd.node.daemon import require_run_as, run_node
 from hermesd.node.deep_trees import PARTIAL
 from hermesd.node.machine import accounts, processes
 from hermesd.node.machine.accounts import Accounts, NoAccount
@@ -44,7 +44,7 @@ from hermesd.node.machine.cgroups import NoCgroups
 from hermesd.node.machine.environment import OWNER
 from hermesd.node.machine.venvs import NotMade, Venvs
 from hermesd.node.outbox import Outbox
-from hermesd.node.runner.cleanup import bury
+from hermesd.node.runner.cleanup import end_everything
 from hermesd.node.storage import checkpoints, gone_users
 from hermesd.node.storage.shared_directory import SharedAway
 from hermesd.node.storage.trial_folder import TrialFolder, TrialFolders
@@ -506,7 +506,7 @@ async def test_what_has_the_number_of_a_host_by_now_is_not_ended_for_it(
     other = await asyncio.create_subprocess_exec("sleep", "1000")
     hers = await asyncio.create_subprocess_exec("sleep", "1000", user=folder.uid)
     for process in (other, hers):
-        await bury(context, folder, process.pid, None)  # type: ignore[arg-type]
+        await end_everything(context, folder, process.pid, None)  # type: ignore[arg-type]
     assert await hers.wait() == -signal.SIGKILL
     assert other.returncode is None
     other.kill()
@@ -616,9 +616,9 @@ def test_a_node_of_a_head_of_others_is_told_as_whom_it_runs_programs(
     tmp_path.chmod(0o700 if own else 0o755)
     config = NodeConfig(state_dir=tmp_path / "node", head=f"unix:{tmp_path}/head.sock")
     for run_as in ("self", "users", "400000-400100"):
-        see_told(config.model_copy(update={"run_as": run_as}))
+        require_run_as(config.model_copy(update={"run_as": run_as}))
     with nullcontext() if own else pytest.raises(StateRefused, match='run_as: expected "self"'):
-        see_told(config)
+        require_run_as(config)
 
 
 def test_join_keeps_the_token_where_it_was_not_told(tmp_path: Path) -> None:

@@ -331,7 +331,7 @@ def serve_trial(spec_path: str) -> ProgramLaunch | None:
 
 def main(argv: list[str]) -> None:
     """Cold start: one host, and on each fork one training process that leaves from here."""
-    signals.heed()
+    signals.unblock()
     if "PYTHONHASHSEED" not in os.environ:
         # Sets of strings must iterate in the same order in every process of a trial.
         environment = {**os.environ, "PYTHONHASHSEED": "0"}

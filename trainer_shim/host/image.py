@@ -122,7 +122,7 @@ def _c_library() -> str:
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
 
-def misfit(manifest: Mapping[str, Any], directory: str, gpu: str) -> str:
+def why_not_restorable(manifest: Mapping[str, Any], directory: str, gpu: str) -> str:
     """Why the image of this manifest cannot be brought back on this machine, for a trial in this
     directory and with this GPU; "" if it may be."""
     if manifest.get("away") and manifest["gpu"] != gpu:

@@ -101,7 +101,7 @@ def _exec(launch: ProgramLaunch) -> None:
     reason = _out_of_reach(spec.argv)
     if launch.restore is None and reason is not None:
         agent.blind(reason, is_unseen=True)
-    signals.heed_all()
+    signals.stop_ignoring()
     try:
         os.execvpe(spec.argv[0], spec.argv, environment)
     except OSError as error:

@@ -114,7 +114,7 @@ class Supervisor(LiveTrial):
             image.see_that_it_is_sound(manifest)
             if not self.images.work:
                 raise NotHere(self.images.problem or "this node makes no images")
-            if why := image.misfit(manifest, self.spec.directory, self.spec.gpu):
+            if why := image.why_not_restorable(manifest, self.spec.directory, self.spec.gpu):
                 raise NotHere(why)
             self._see_that_it_can_be_this_trial(manifest)
             self.images.expect(manifest)

@@ -145,7 +145,7 @@ def _import(name: str) -> None:
 
 def main(argv: list[str]) -> None:
     """Import what is asked for, then fork hosts on request."""
-    signals.heed()
+    signals.unblock()
     libraries_set: dict[str, str] = {}
     if "PYTHONHASHSEED" not in os.environ:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hermesd.core.commands import Bind, Issue, WriteDown
 from hermesd.core.decide.queue import Queues
-from hermesd.core.decide.relocation import severed, writable
+from hermesd.core.decide.relocation import cannot_copy, writable
 from hermesd.core.homes import Homesteads
 from hermesd.core.model import DeviceId, Phase, Slot, StudyId, Time
 from hermesd.core.placement import Placement, avoided
@@ -85,7 +85,7 @@ def _rebind(
 
     def brings(trial: Trial, device: DeviceId) -> bool:
         source, target = state.parked_on(trial), devices[device].node
-        if source is None or not writable(state, trial) or severed(state, source, target, now):
+        if source is None or not writable(state, trial) or cannot_copy(state, source, target, now):
             return False
         return queues.could_take(trial, device)
 

@@ -31,10 +31,10 @@ from hermesd.core.placement import (
     asked_for,
     avoided,
     can_go_on,
-    cramped,
+    image_obstacle,
     narrowest,
-    starved,
-    unable,
+    needs_more_memory,
+    out_of_memory_failures,
     why_no_wider,
 )
 from hermesd.core.quotas import DeviceQuotas
@@ -422,7 +422,7 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
     for device, slot in sorted(state.slots.items()):
         if not avoided(state, trial, device) or state.nodes[slot.device.node].left:
             continue
-        if useless := unable(state, trial, device):
+        if useless := image_obstacle(state, trial, device):
             node, saved = slot.device.node, trial.checkpoint
             is_there = saved is not None and saved.image_device in state.nodes[node].devices
             place = device if is_there else node
@@ -457,9 +457,9 @@ def _left_out(state: State, trial: Trial) -> Iterator[LeftOut]:
 
 def _too_small(state: State, trial: Trial, device: Device) -> str:
     """Why the trial wants a device of more memory, if it does."""
-    if cramped(trial, state.studies[trial.spec.study], device):
+    if needs_more_memory(trial, state.studies[trial.spec.study], device):
         return "it has used more memory than the device has"
-    if any(starved(state, trial, device)):
+    if any(out_of_memory_failures(state, trial, device)):
         return "it ran out of memory on a device with as much"
     return ""
 

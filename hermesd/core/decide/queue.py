@@ -35,8 +35,8 @@ from hermesd.core.placement import (
     are_enough,
     asked_for,
     avoided,
-    cramped,
     fits,
+    needs_more_memory,
     takes_one,
 )
 from hermesd.core.policy import (
@@ -913,6 +913,10 @@ class Queues:
         state, saved = self.state, trial.checkpoint
         is_image = saved is not None and bool(saved.image_of)
         plain = not (trial.warnings or is_image or state.quarantined or state.excluded)
-        if plain and not cramped(trial, study, there) and not lacking(state, study, there.node):
+        if (
+            plain
+            and not needs_more_memory(trial, study, there)
+            and not lacking(state, study, there.node)
+        ):
             return True
         return not avoided(state, trial, device)

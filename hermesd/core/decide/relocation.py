@@ -53,7 +53,7 @@ def writable(state: State, trial: Trial) -> bool:
     return trial.fidelity.restorable and state.nodes[node].connected
 
 
-def severed(state: State, source: NodeId, target: NodeId, now: Time) -> bool:
+def cannot_copy(state: State, source: NodeId, target: NodeId, now: Time) -> bool:
     """Whether no copy could go from one node to another, as far as is known."""
     return state.severed.get((source, target), now) > now
 
@@ -203,7 +203,7 @@ class Relocation:
         target = self._state.slots[device].device.node
         if source is None or source == target:
             return False
-        if severed(self._state, source, target, self._now):
+        if cannot_copy(self._state, source, target, self._now):
             return False
         return self._queues.could_take(trial, device)
 

@@ -225,7 +225,7 @@ def _not_demoted(node: NodeTable, stay: Stay, now: Time) -> None:
     stay.unwritable, stay.limit = True, None
     stay.enter(Condition.PARKED, now)
     if stay.next is not None and stay.next.launch.parked == stay.run:
-        node.let_go(stay, stay.next, now)
+        node.wait_for_device(stay, stay.next, now)
     elif stay.final:
         node.kill_process(stay, now)
     else:

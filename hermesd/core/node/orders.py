@@ -30,7 +30,7 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
         return _say_again(node, run)
     if _is_rebuilt(node, order):
         node.accept(order)
-        return node.let_go(node.stays[run.trial], order, now)
+        return node.wait_for_device(node.stays[run.trial], order, now)
     stay = node.asked_for(run.trial)
     node.accept(order)
     foreign = stay is not None and stay.assignment.identity != order.identity
@@ -44,7 +44,7 @@ def launch(node: NodeTable, order: Assignment, now: Time) -> None:
         stay.next, stay.forget = order, False
         node.kill_process(stay, now)
     elif stay.condition is Condition.PARKED and parked == stay.run and stay.ending is None:
-        node.let_go(stay, order, now)
+        node.wait_for_device(stay, order, now)
     else:
         stay.next = order
         if parked != stay.run or stay.condition.on_device:

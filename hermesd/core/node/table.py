@@ -134,7 +134,7 @@ class NodeTable:
         self.stays[order.run.trial] = stay
         return stay
 
-    def let_go(self, stay: Stay, order: Assignment, now: Time) -> None:
+    def wait_for_device(self, stay: Stay, order: Assignment, now: Time) -> None:
         """What is parked here waits for its next device."""
         again = replace(
             stay,

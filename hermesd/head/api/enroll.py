@@ -263,7 +263,7 @@ class EnrollService(enroll_pb2_grpc.EnrollServiceServicer):
         if request.pool and owner:
             raise Refused(FieldError("pool", request.pool, "none for nodes of one user"))
         if request.pool:
-            self._admission.see_pool(request.pool)
+            self._admission.require_pool(request.pool)
         if request.name and role is Role.NODE:
             if why := self._admission.hindrance(request.name, grant):
                 raise Refused(FieldError("name", request.name, f"another name: {why}"))

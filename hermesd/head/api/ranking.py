@@ -53,7 +53,7 @@ class Bounds(NamedTuple):
     low: float
     high: float
 
-    def breach(self, trial: Trial) -> float:
+    def excess(self, trial: Trial) -> float:
         """By how much it is not: 0 or less within, and while it is not known."""
         summary = trial.metrics.get(self.metric)
         if summary is None or summary.last is None:
@@ -103,7 +103,7 @@ class Measure(NamedTuple):
             return (3, 0.0, number)
         if math.isnan(value) or (trial.not_finite and self.end_on_nan):
             return (DIVERGED, 0.0, number)
-        broken = any(bounds.breach(trial) > 0 for bounds in self.constraints)
+        broken = any(bounds.excess(trial) > 0 for bounds in self.constraints)
         return (int(broken), value if self.goal is Goal.MINIMIZE else -value, number)
 
 

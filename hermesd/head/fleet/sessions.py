@@ -156,7 +156,7 @@ class NodeSessions:
     def __init__(self) -> None:
         self.head: Head
         self._sessions: dict[NodeId, NodeSession] = {}
-        self._tolls: dict[NodeId, RateLimit] = {}
+        self._rate_limits: dict[NodeId, RateLimit] = {}
         self._accounts: dict[tuple[UserId, str], RateLimit] = {}
         self._rivals = DuplicateNodes()
         # When those that are gone were heard last.
@@ -178,22 +178,22 @@ class NodeSessions:
         second."""
         return REPORT_SECONDS * len(self._sessions) / NODES_WITHOUT_DELAY
 
-    def toll(self, node: NodeId) -> RateLimit:
+    def rate_limit(self, node: NodeId) -> RateLimit:
         """The account of what a node says that has come."""
-        return self._tolls[node]
+        return self._rate_limits[node]
 
-    def toll_of(self, joined: NodeJoined) -> RateLimit:
+    def rate_limit_for(self, joined: NodeJoined) -> RateLimit:
         """The same for a node that comes now. Those for one user's trials alone have one together:
         who brings many is to say no more than one large one."""
         owner = joined.owner
         name = own_pool(owner) if owner else joined.node
-        toll = self._accounts.setdefault((owner, name), RateLimit(name))
-        self._tolls[joined.node] = toll
-        return toll
+        rate_limit = self._accounts.setdefault((owner, name), RateLimit(name))
+        self._rate_limits[joined.node] = rate_limit
+        return rate_limit
 
-    def held_up(self) -> list[NodeId]:
+    def slowed_nodes(self) -> list[NodeId]:
         """The nodes that say more than they may."""
-        return [node for node, toll in list(self._tolls.items()) if toll.late]
+        return [node for node, rate_limit in list(self._rate_limits.items()) if rate_limit.late]
 
     def unheard_seconds(self, node: NodeId) -> float | None:
         """For how long nothing was heard of a node; None if nothing ever was since our start."""
@@ -203,10 +203,10 @@ class NodeSessions:
 
     def warnings(self, node: NodeId) -> list[str]:
         """What those who look after a node should know of its daemon."""
-        toll = self._tolls.get(node)
+        rate_limit = self._rate_limits.get(node)
         held_up = ["it says more than it may, and is read more slowly: see the head's log"]
         said = session.warnings if (session := self.find(node)) else []
-        late = held_up if toll is not None and toll.late else []
+        late = held_up if rate_limit is not None and rate_limit.late else []
         return [*self._rivals.of(node), *late, *said]
 
     def reserve(self, session: NodeSession) -> None:

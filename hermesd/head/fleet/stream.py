@@ -121,7 +121,7 @@ async def hello(requests: AsyncIterator[pb.AttachRequest]) -> tuple[pb.Hello, No
 log = get_logger()
 
 
-def unneeded(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) -> list[TrialId]:
+def to_forget(holdings: pb.Holdings, state: State, taken: Mapping[StudyId, str]) -> list[TrialId]:
     """The trials to be forgotten; `taken` has the identity of every study that ever was."""
     return [
         held.trial
@@ -231,13 +231,13 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
             (joined.boot_id, joined.disk),
         )  # fmt: skip
         session.note_clock(said.boottime_seconds)
-        toll = self._sessions.toll_of(joined)
-        await toll.collect(said.ByteSize() + HELLO_BYTES, session)
+        rate_limit = self._sessions.rate_limit_for(joined)
+        await rate_limit.collect(said.ByteSize() + HELLO_BYTES, session)
         if self._sessions.find(joined.node) is None:
             unheard = self._sessions.unheard_seconds(joined.node)
             see_who_was_there(self._head.state, joined, said.boottime_seconds, unheard)
         self._sessions.reserve(session)
-        toll.devices = DEVICES_COUNTED if joined.owner else len(joined.devices)
+        rate_limit.devices = DEVICES_COUNTED if joined.owner else len(joined.devices)
         self._setback.note(said)
         reason = "the stream ended"
         try:
@@ -287,7 +287,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
         requests: AsyncIterator[pb.AttachRequest],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        toll = self._sessions.toll(session.node)
+        rate_limit = self._sessions.rate_limit(session.node)
         async for request in requests:
             what, was_asked = request.WhichOneof("message"), False
             session.hear(request.boottime_seconds, asks=what == "heartbeat")
@@ -308,7 +308,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                 case _:
                     await self._report(session, request)
             if not was_asked:
-                await toll.collect(request.ByteSize(), session)
+                await rate_limit.collect(request.ByteSize(), session)
         raise SessionEnded("the stream ended")
 
     def _grant(self, node: NodeId, sent_boottime_seconds: float) -> pb.Lease:
@@ -327,7 +327,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
     async def _held(self, session: NodeSession, holdings: pb.Holdings) -> None:
         """Have the node forget what was removed, once it is safe that it was."""
         self._setback.held(session.node, holdings)
-        if gone := unneeded(holdings, self._head.state, self._taken):
+        if gone := to_forget(holdings, self._head.state, self._taken):
             await self._head.beyond(self._head.journal.last - 1)
             session.send(pb.AttachResponse(forget=pb.Forget(trials=gone)))
 
@@ -358,7 +358,7 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
 
     def _drop(self, session: NodeSession, sequence: int, level: str, why: str, **what: str) -> None:
         """Pass over a message that is of no use; the log says why, as far as it is worth a line."""
-        if self._sessions.toll(session.node).is_worth_a_line():
+        if self._sessions.rate_limit(session.node).is_worth_a_line():
             getattr(log, level)(why, node=session.node, **what)
         session.passed_over(sequence)
 

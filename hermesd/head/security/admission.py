@@ -75,7 +75,7 @@ class Admission:
             f" token made for that, `hermesctl node token --name {name}` or `--pool {pool}`"
         )
 
-    def see_pool(self, pool: PoolId) -> None:
+    def require_pool(self, pool: PoolId) -> None:
         """See that nodes can be invited to this pool. Raises Refused."""
         known = [name for name, known in self._pools.items() if known.nodes]
         if pool not in known:

@@ -24,7 +24,7 @@ BURIAL_SECONDS = 10.0
 _SHARED_MEMORY = Path("/dev/shm")
 
 
-async def bury(
+async def end_everything(
     context: NodeContext, folder: TrialFolder, host_pid: int, worker: processes.Remembered | None
 ) -> None:
     """End everything of the trial and see it gone, however long that takes; a pid of 0 is not

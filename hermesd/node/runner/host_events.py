@@ -357,7 +357,7 @@ class HostEvents:
         self.seen = sequence
         told = context.driver.say(fact) if fact is not None else 0
         if sequence <= self.told_before:  # The head drops what it knows, if nothing else is in it.
-            context.driver.outbox.let_go()
+            context.driver.outbox.seal()
         if kind == "started":
             told = await self._say_restored(frame) or told
         self._backpressure.heard(told, sequence)

@@ -34,7 +34,7 @@ from hermesd.node.machine import processes
 from hermesd.node.reasons import is_foreseen, words_of
 from hermesd.node.runner import host_link
 from hermesd.node.runner import start as starting
-from hermesd.node.runner.cleanup import BURIAL_SECONDS, bury
+from hermesd.node.runner.cleanup import BURIAL_SECONDS, end_everything
 from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_events import HostEvents
 from hermesd.node.runner.host_link import HostLink
@@ -321,7 +321,7 @@ class TrialRunner:
 
     async def _bury(self, link: HostLink | None) -> None:
         worker = self._hearing.worker if self._hearing else None
-        await bury(self._context, self._folder, link.host_pid if link else 0, worker)
+        await end_everything(self._context, self._folder, link.host_pid if link else 0, worker)
 
     # When it goes wrong.
 

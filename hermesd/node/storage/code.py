@@ -87,7 +87,7 @@ async def fetch(
             await asyncio.to_thread(_unpack, file, partial, sha256)
             os.chmod(partial, 0o755)
             if is_for_all:
-                await asyncio.to_thread(let_read, partial)
+                await asyncio.to_thread(make_readable, partial)
             os.rename(partial, target)
         except OSError:
             if not target.is_dir():  # else another trial of the study was faster
@@ -106,7 +106,7 @@ def _unpack(file: IO[bytes], target: Path, sha256: str) -> None:
         raise BadCode(f"code snapshot {sha256}: {error}") from None
 
 
-def let_read(folder: Path) -> None:
+def make_readable(folder: Path) -> None:
     """Let any account read a snapshot, and none but the daemon's change it. Its name is known to
     those alone who know what is in it. Blocks."""
     for _, folders, files, fd in os.fwalk(folder):

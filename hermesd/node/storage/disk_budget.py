@@ -73,7 +73,7 @@ class DiskBudget:
         for left in self.code.glob(f"{deep_trees.PARTIAL}*"):
             deep_trees.remove(left)
         for snapshot in _whole(self.code, code.is_snapshot) if is_for_all else ():
-            code.let_read(snapshot)
+            code.make_readable(snapshot)
 
     async def snapshot(self, sha256: str, user: str = "") -> Path | None:
         """The unpacked snapshot of this name, None for the empty name, for a trial of the user;
