@@ -302,7 +302,7 @@ def launch(
     """Run node daemons as batch jobs; they join the head by themselves.
 
     Before their time is up, or when the job is cancelled, the nodes suspend their trials, move
-    their checkpoints elsewhere, and leave the head without a trace. A user's nodes run only that
+    their checkpoints elsewhere, and leave; the head then forgets them. A user's nodes run only that
     user's trials, in the pool `own`. Nodes for everybody need an admin, or the token that an
     admin's `node token` printed. Only with --own may Slurm requeue the job.
 

@@ -36,7 +36,8 @@ def start(
         str | None,
         typer.Option(
             metavar="SLOTS",
-            help="CPU slots: 4, or shares of a core: 70%,30%. Default: one for each core.",
+            help="CPU slots: 4, or shares of a core: 70%,30%. Default: one for each core, but"
+            " none if there are GPUs.",
             show_default=False,
         ),
     ] = None,

@@ -58,7 +58,8 @@ RoleOption = Annotated[
 def list_users(head: HeadOption = None, output: OutputOption = Format.TABLE) -> None:
     """List nodes and people with a certificate, and each person's quotas and use of the devices.
 
-    Use is device time that fades with the head's half-life. A user sees only themselves.
+    Use is device time; each second counts half as much after the head's half-life. A user sees only
+    themselves.
 
     Example: hermesctl user ls -o wide
     """

@@ -148,7 +148,7 @@ def verify_resume(
         typer.Option(
             metavar="N",
             min=1,
-            help="Compare N + N steps with 2 N undisturbed ones. Default: a minute's worth.",
+            help="Compare runs of 2 N steps. Default: as many as take a minute.",
             show_default=False,
         ),
     ] = None,

@@ -370,7 +370,7 @@ def why(
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Say why a trial, or a study's trials, run or wait, and what the policy would do next.
+    """Say why a trial, or each trial of a study, runs or waits, and what comes next.
 
     Example: hermesctl why digits/3
     """

@@ -1,4 +1,4 @@
-"""The engine of `hermesctl verify-resume`.
+"""The engine of `hermesctl verify-resume`: runs a trial with and without suspends, and compares.
 
-It runs one trial with and without suspends and compares the two bit for bit.
+It uses a node's parts without a daemon and without a head, so `head` may not enter.
 """

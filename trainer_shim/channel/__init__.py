@@ -1,4 +1,4 @@
-"""Communication between a program, its host and the node daemon.
+"""How a program, its host and the node daemon talk: frames, a shared page, the agent's end.
 
-Frames, the shared memory page, and the agent's end of the channel.
+Nothing else of `trainer_shim` may enter.
 """

@@ -1,4 +1,4 @@
-"""What can be learned about a program from outside.
+"""What can be learned about a program from outside: command line, source, frameworks, exit.
 
-Its command line, source files, frameworks and exit.
+Nothing else of `trainer_shim` may enter.
 """
