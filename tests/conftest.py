@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from trainer_shim.host.warm_start_rules import LIBRARIES
 
@@ -34,8 +34,10 @@ def _heed_signals() -> None:
 
 _heed_signals()
 
-# How long an example takes says something of the machine, nothing of what is tested.
-settings.register_profile("hermes", deadline=None)
+# How long an example takes says something of the machine, and how many are drawn in vain something
+# of chance; nothing of what is tested.
+_BY_CHANCE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+settings.register_profile("hermes", deadline=None, suppress_health_check=_BY_CHANCE)
 settings.load_profile("hermes")
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateRefused, expecting
 from hermesd.logs import get_logger
+from hermesd.node import threads
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.accounts import Accounts
@@ -54,6 +55,7 @@ async def serve(config: NodeConfig) -> None:
     require_run_as(config)
     stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(threads.started())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if config.stops_by == "part":
