@@ -9,14 +9,15 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from hermesd.config.schema import NodeConfig
 from hermesd.expecting import StateRefused, expecting
 from hermesd.logs import get_logger
-from hermesd.node import threads
 from hermesd.node.loop import NodeLoop
 from hermesd.node.machine import cgroups, cpu_quotas, images, processes
 from hermesd.node.machine.accounts import Accounts
@@ -55,7 +56,7 @@ async def serve(config: NodeConfig) -> None:
     require_run_as(config)
     stop, soon = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(threads.started())
+    loop.set_default_executor(disk_threads())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if config.stops_by == "part":
@@ -84,6 +85,22 @@ def _is_of_one_person(config: NodeConfig) -> bool:
     except OSError:
         return False
     return there.st_uid == os.geteuid() and not there.st_mode & 0o077
+
+
+def disk_threads() -> ThreadPoolExecutor:
+    """As many threads as asyncio would start by and by to wait for disks: later the programs here
+    may have taken all that the system gives. Raises RuntimeError if they cannot be had."""
+    count = min(32, (os.cpu_count() or 1) + 4)
+    executor, together = ThreadPoolExecutor(count, "disk"), threading.Barrier(count + 1)
+    try:
+        for _ in range(count):
+            executor.submit(together.wait)
+        together.wait()
+    except RuntimeError:
+        together.abort()
+        executor.shutdown(wait=False)
+        raise
+    return executor
 
 
 async def run_node(

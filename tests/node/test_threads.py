@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hermesd.node import threads
+from hermesd.node.daemon import disk_threads
 
 
 def test_what_waits_for_disks_runs_where_no_thread_can_be_started_any_more(
@@ -15,7 +15,7 @@ def test_what_waits_for_disks_runs_where_no_thread_can_be_started_any_more(
         raise RuntimeError("can't start new thread")
 
     async def work() -> list[int]:
-        asyncio.get_running_loop().set_default_executor(threads.started())
+        asyncio.get_running_loop().set_default_executor(disk_threads())
         with monkeypatch.context() as full:
             full.setattr(threading.Thread, "start", refused)
             return await asyncio.gather(*(asyncio.to_thread(int, "7") for _ in range(100)))
@@ -33,6 +33,6 @@ def test_where_too_few_can_be_had_none_is_left(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(threading.Thread, "start", two)
     with pytest.raises(RuntimeError, match="new thread"):
-        threads.started()
+        disk_threads()
     for left in set(threading.enumerate()) - before:
         left.join()
