@@ -23,7 +23,6 @@ from hermesd.core.events import (
 from hermesd.core.model import Fidelity, Phase, Plugin, Tier
 from hermesd.core.node.actions import EndProcess, TellHead, WriteCheckpoint, WriteCheckpointAndExit
 from hermesd.core.node.messages import (
-    CheckpointWritten,
     LeftDevice,
     OutcomeAcknowledged,
     Parked,
@@ -209,7 +208,7 @@ def test_what_is_to_be_saved_stays_parked() -> None:
     (asked,) = node.says(Save(ONE))
     assert isinstance(asked, WriteCheckpoint)
     kept = saved(ONE, 7)
-    assert events(node.says(CheckpointWritten(ONE, kept))) == [Checkpointed(ONE, kept)]
+    assert events(node.says(Checkpointed(ONE, kept))) == [Checkpointed(ONE, kept)]
     assert node.live() == [(ONE, "parked")]
     assert node.says(Save(run("digits/1#9"))) == [], "of what is not here, none can be"
 
