@@ -17,6 +17,7 @@ is free for the next as soon as it ends.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import operator
@@ -139,7 +140,7 @@ def grid_search(
     goal: str = "maximize",
     wait: bool = True,
     client: Client | None = None,
-    **study: object,
+    **study: Any,
 ) -> Results:
     """Call a function at each point of a grid, as trials.
 
@@ -175,7 +176,7 @@ def random_search(
     goal: str = "maximize",
     wait: bool = True,
     client: Client | None = None,
-    **study: object,
+    **study: Any,
 ) -> Results:
     """Call a function at points that are drawn, as trials.
 
@@ -188,7 +189,7 @@ def random_search(
     """
     return search(
         function, parameters, method="random", metric=metric, goal=goal, wait=wait, client=client,
-        run_cap=trials, **study,
+        trials=trials, **study,
     )  # fmt: skip
 
 
@@ -197,18 +198,20 @@ def search(
     parameters: Mapping[str, Axis],
     *,
     method: str,
+    trials: int | None = None,
     metric: str = RESULT,
     goal: str = "maximize",
     wait: bool = True,
     client: Client | None = None,
-    **study: object,
+    **study: Any,
 ) -> Results:
     """Call a function at the points of any search that a study file can name.
 
     Args:
         method: as in a study file: `grid`, `random`, or a searcher such as `tpe`, `genetic` or
-            `random_walk`, with `run_cap=` trials in all. `hyperband` draws points at random, and
-            schedules them by the policy of that name.
+            `random_walk`. `hyperband` draws points at random, and schedules them by the policy of
+            that name.
+        trials: how many in all; the `run_cap` of a study file.
         function, parameters, metric, goal, wait, client, study: as of `random_search`, which also
             says what is raised.
     """
@@ -219,6 +222,8 @@ def search(
         )
     if method == "hyperband":
         method, study = "random", {"schedule": {"policy": "hyperband"}, **study}
+    if trials is not None:
+        study = {"run_cap": trials, **study}
     _see_that_it_takes(function, parameters)
     axes = {name: _axis(value) for name, value in parameters.items()}
     with _sent(function) as (directory, target):
@@ -311,14 +316,15 @@ def _in_a_file(function: Function) -> tuple[Path, str] | None:
     """The folder of its code and what names the function there, if a file has it by its name.
 
     The name of a method of an object, or of what was defined anew, is that of another function. Of
-    a package that is the folder above it. What is installed is there for the trials as well.
+    a package that is the folder above it. What is installed is there for the trials as well. What a
+    script defines below `if __name__ == "__main__":` is not there when a trial imports it.
     """
     name, module = getattr(function, "__qualname__", "<none>"), inspect.getmodule(function)
     file = Path(getattr(module, "__file__", None) or "<none>").absolute()
     if module is None or "<" in name or not file.is_file() or _is_installed(file):
         return None
     try:
-        if operator.attrgetter(name)(module) != function:
+        if operator.attrgetter(name)(module) != function or _is_guarded(function, file):
             return None
     except AttributeError:
         return None
@@ -326,6 +332,19 @@ def _in_a_file(function: Function) -> tuple[Path, str] | None:
     if not package:
         return file.parent, f"{file.name}:{name}"
     return file.parents[package.count(".") + 1], f"{package}.{file.stem}:{name}"
+
+
+def _is_guarded(function: Function, file: Path) -> bool:
+    """Whether its file defines a function only where that is run as a script."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return False
+    conditions = [each for each in ast.parse(file.read_bytes()).body if isinstance(each, ast.If)]
+    return any(
+        each.lineno <= code.co_firstlineno <= (each.end_lineno or 0)
+        for each in conditions
+        if "__name__" in ast.unparse(each.test)
+    )
 
 
 def _program(target: str) -> str:

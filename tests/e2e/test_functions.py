@@ -89,6 +89,14 @@ CASES = {
         ),
         {},
     ),
+    "below the line with __main__": (
+        "search.py",
+        SEARCH.format(setup="", function="train").replace(
+            "    with Client",
+            "    def train(rate, dropout):\n        return 2 * rate - dropout\n\n    with Client",
+        ),
+        {},
+    ),
     "closure": (
         "search.py",
         SEARCH.format(
@@ -187,9 +195,7 @@ def test_points_are_proposed_and_shown_live_in_a_notebook(
         return (x - 0.3) ** 2
 
     bounds = {"x": {"min": 0.0, "max": 1.0}}
-    results = search(
-        squared, bounds, method="random_walk", run_cap=6, goal="minimize", client=local
-    )
+    results = search(squared, bounds, method="random_walk", trials=6, goal="minimize", client=local)
     board = results.leaderboard()
     assert len(board) == 6
     assert [trial.metric for trial in board] == [(t.params["x"] - 0.3) ** 2 for t in board]
