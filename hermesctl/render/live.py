@@ -14,11 +14,10 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     aclosing,
-    asynccontextmanager,
     contextmanager,
     nullcontext,
 )
@@ -42,6 +41,7 @@ from hermesctl.render.views import (
     top_view,
 )
 from hermesctl.sdk.async_client import AsyncClient
+from hermesctl.sdk.beside import beside
 from hermesctl.sdk.events import SWITCHES, Event, EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
 from hermesctl.terminal import asked_to_end, say
@@ -207,7 +207,7 @@ async def _print_lines(client: AsyncClient, study: str, console: Console, after:
     follow = client.follow(study, after=after, reports=False, on_gap=_say_gap)
     plain, ends = Plain(), _Ends(console)
     told = await hindrances(client)  # said already, before the first line
-    async with _beside(tell()), heeded(client, study, told), aclosing(follow) as events:
+    async with beside(tell()), heeded(client, study, told), aclosing(follow) as events:
         async for event in events:
             if plain.tells(event) and event.kind not in SWITCHES:
                 ends.print(event)
@@ -246,7 +246,7 @@ def heeded(
 ) -> AbstractAsyncContextManager[None]:
     """Say beside the body what keeps the study from running and what its author should know, as
     soon as it is other than what was `told` already."""
-    return _beside(_heed(client, study, told))
+    return beside(_heed(client, study, told))
 
 
 async def _heed(client: AsyncClient, study: str, told: Sequence[str]) -> None:
@@ -321,7 +321,7 @@ async def _draw(client: AsyncClient, study: str, console: Console, *, devices: b
         if has_keys:
             keyboard.tell()
         picture()
-        async with _beside(refresh()), _beside(events()):
+        async with beside(refresh()), beside(events()):
             await keyboard.left.wait()
     return finished
 
@@ -368,18 +368,6 @@ def _stoppable(console: Console, keyboard: Keyboard) -> Iterator[None]:
 def _write(console: Console, sequence: str) -> None:
     console.file.write(sequence)
     console.file.flush()
-
-
-@asynccontextmanager
-async def _beside(endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run a coroutine beside the body, until that ends; the first error of either is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(endless)
-            yield
-            task.cancel()
-    except* HermesError as errors:
-        raise errors.exceptions[0] from None
 
 
 async def _asked(client: AsyncClient, study: str, live: LiveView | None, devices: bool) -> LiveView:

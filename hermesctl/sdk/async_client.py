@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +17,10 @@ from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
-from hermesctl.errors import NotFound, StudyFileError, Unreachable, UsageError
+from hermesctl.errors import HermesError, NotFound, StudyFileError, Unreachable, UsageError
 from hermesctl.sdk import local, notebook, people
 from hermesctl.sdk.address import embedded_head, find_head
+from hermesctl.sdk.beside import beside
 from hermesctl.sdk.comparison import StudyComparison, StudyTrace, compared, traced
 from hermesctl.sdk.connection import PATIENCE_SECONDS, Connection, new_request_id
 from hermesctl.sdk.events import Event, EventKind
@@ -392,7 +392,8 @@ class AsyncClient:
 
         Args:
             study: as of `study`.
-            progress: show a bar meanwhile, on stderr or in the notebook.
+            progress: show a bar meanwhile, on stderr or in the notebook, and what its author should
+                know, such as that its trials cannot run.
 
         Raises:
             NotFound: there is no such study.
@@ -403,14 +404,20 @@ class AsyncClient:
                 pass
             return await self.study(study)
         with notebook.bar(detail.study.id) as show:
-            show(detail.progress)
-            told = time.monotonic()
-            async for _ in self.follow(study, after=detail.journal_sequence):
-                if time.monotonic() - told >= _LOOK_SECONDS:
-                    show((await self.study(study)).progress)
-                    told = time.monotonic()
+
+            async def look() -> None:
+                while True:
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    with suppress(HermesError):  # `follow` tells what is wrong, and waits
+                        seen = await self.study(study)
+                        show(seen.progress, seen.study.notices)
+
+            show(detail.progress, detail.study.notices)
+            async with beside(look()):
+                async for _ in self.follow(study, after=detail.journal_sequence, reports=False):
+                    pass
             detail = await self.study(study)
-            show(detail.progress)
+            show(detail.progress, ())
         return detail
 
     async def logs(

@@ -260,7 +260,8 @@ class Client:
 
         Args:
             study: as of `study`.
-            progress: show a bar meanwhile, on stderr or in the notebook.
+            progress: show a bar meanwhile, on stderr or in the notebook, and what its author should
+                know, such as that its trials cannot run.
 
         Raises:
             NotFound: there is no such study.

@@ -48,15 +48,25 @@ def axes(given: Any) -> Any:
 
 
 @contextmanager
-def bar(words: str) -> Iterator[Callable[[float | None], None]]:
+def bar(words: str) -> Iterator[Callable[[float | None, Sequence[str]], None]]:
     """A progress bar, on stderr or in the notebook, for the length of the block. What it gives is
-    told the share that is done, from 0 to 1, or None while that isn't known."""
+    told the share that is done, from 0 to 1, or None while that isn't known, and notes, each of
+    which is printed once."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(printable(words), total=None)
-        yield lambda done: shown.update(task, total=None if done is None else 1.0, completed=done)
+        printed: set[str] = set()
+
+        def show(done: float | None, notes: Sequence[str]) -> None:
+            shown.update(task, total=None if done is None else 1.0, completed=done)
+            for note in notes:
+                if note not in printed:
+                    shown.console.print(f"note: {printable(note)}", markup=False, highlight=False)
+                    printed.add(note)
+
+        yield show
 
 
 def columns(rows: Sequence[Row]) -> list[str]:

@@ -86,7 +86,9 @@ def test_without_the_library_the_way_to_have_it_is_said(monkeypatch: pytest.Monk
 async def test_a_bar_shows_how_far_a_study_is_that_is_waited_for(
     head: FakeHead, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    head.add_study("digits", trial(1, state=COMPLETED), trial(2), finished=True)
+    head.add_study(
+        "digits", trial(1, state=COMPLETED), trial(2), finished=True, notices=["nobody has a GPU"]
+    )
     head.events = [
         event(1, pb.PUBLIC_EVENT_KIND_COMPLETED),
         event(2, pb.PUBLIC_EVENT_KIND_STUDY_FINISHED),
@@ -96,5 +98,6 @@ async def test_a_bar_shows_how_far_a_study_is_that_is_waited_for(
         shown = capsys.readouterr().err
         assert "digits" in shown
         assert "50%" in shown
+        assert shown.count("note: nobody has a GPU") == 1
         await client.wait("digits")
     assert capsys.readouterr().err == ""
