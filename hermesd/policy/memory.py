@@ -19,7 +19,7 @@ from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
-from hermesd.policy.process import Alike, Floats, Ints, positions
+from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
 
 # Fewer trials than these make no history; of all earlier ones no more are learned from.
 ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
@@ -118,16 +118,18 @@ def _wrong(far: Floats, values: Floats) -> float:
 @lru_cache(maxsize=16)
 def learned(
     earlier: tuple[Earlier, ...],
-) -> tuple[tuple[StudyId, ...], list[tuple[TrialSpec, float]], Kernel | None]:
-    """Which studies say something, what their trials came to, and how alike settings count."""
+) -> tuple[tuple[StudyId, ...], list[tuple[TrialSpec, float]], list[str], Kernel | None]:
+    """Which studies say something, what their trials came to, and how alike settings count, of
+    parameters of these names: rows that the kernel is asked about have a column for each."""
     known = {study.study: ends(study) for study in earlier}
     seen = [each for found in known.values() for each in found]
     if not seen:
-        return (), [], None
+        return (), [], [], None
     seen = seen[:: 1 + (len(seen) - 1) // MOST]
-    rows = positions([spec for spec, _ in seen])
-    kernel = Kernel(rows, np.array([value for _, value in seen]))
-    return tuple(study for study, found in known.items() if found), seen, kernel
+    specs = [spec for spec, _ in seen]
+    names = parameters_of(specs)
+    kernel = Kernel(positions(specs, names), np.array([value for _, value in seen]))
+    return tuple(study for study, found in known.items() if found), seen, names, kernel
 
 
 class Memory:
@@ -139,11 +141,11 @@ class Memory:
     """
 
     def __init__(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> None:
-        self.studies, seen, kernel = learned(tuple(earlier))
+        self.studies, seen, names, kernel = learned(tuple(earlier))
         self.row = {spec.number: row for row, spec in enumerate(specs)}
         if kernel is None:
             return
-        rows = positions([*(spec for spec, _ in seen), *specs])
+        rows = positions([*(spec for spec, _ in seen), *specs], names)
         self.rows, values = rows[len(seen) :], np.array([value for _, value in seen])
         if not np.ptp(self.rows, axis=0).any():
             self.studies = ()  # Trials of the same settings: nothing tells one from another.

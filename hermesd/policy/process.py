@@ -7,7 +7,7 @@ neither a unit nor a logarithm matters; other values are equal or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,10 +35,18 @@ FAIR, TOLD_APART = 5, 1e-9
 APART = 1000.0
 
 
-def positions(specs: Sequence[TrialSpec]) -> Floats:
-    """Each trial's parameters in a row: numbers from 0 to 1, other values far from all else."""
+def parameters_of(specs: Iterable[TrialSpec]) -> list[str]:
+    """The names of all parameters that any of the trials has, in order."""
+    return sorted({name for spec in specs for name, _ in spec.parameters})
+
+
+def positions(specs: Sequence[TrialSpec], names: Sequence[str] | None = None) -> Floats:
+    """Each trial's parameters in a row: numbers from 0 to 1, other values far from all else.
+
+    A column for each of `names`, whoever has it; without them, for each that any trial has.
+    """
     rows = [dict(spec.parameters) for spec in specs]
-    names = sorted({name for row in rows for name in row})
+    names = parameters_of(specs) if names is None else names
     columns = [_placed([row.get(name, "") for row in rows]) for name in names]
     return np.array(columns).reshape(len(names), len(rows)).T
 

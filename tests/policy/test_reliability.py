@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermesd.core.policy import Earlier, Field, Ranking
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst, Recalling
-from hermesd.policy.memory import AGREES
-from hermesd.policy.reliability import SHARES, Reliability, reliability_of
+from hermesd.policy.memory import AGREES, learned
+from hermesd.policy.reliability import MOST, SHARES, Reliability, reliability_of
 from hermesd.sim.curves import Job
 from hermesd.sim.drive import SimulatedOutcome, earlier_study
 from tests.policy.test_memory import STEPS, begins, by_rate, simulated
@@ -67,6 +68,39 @@ def test_studies_that_contradict_each_other_do_not_count() -> None:
 
 def test_one_that_says_nothing_is_no_second_study() -> None:
     assert reliability_of((study(LATE), study(LATE[:3], "again"))) == Reliability()
+
+
+def many(count: int, extra: int | None = None) -> list[Job]:
+    """Trainings, of which one alone has a parameter `augment` besides, as a fork may."""
+    return [
+        replace(job, parameters=(("augment", 1.0), *job.parameters)) if n == extra else job
+        for n, job in enumerate(LATE[n % 12] for n in range(count))
+    ]
+
+
+@pytest.mark.parametrize("extra", range(2))
+def test_a_parameter_that_one_of_many_trials_has_keeps_nothing_from_being_foretold(
+    extra: int,
+) -> None:
+    signs = reliability_of((study(many(2 * MOST, extra)), study(many(2 * MOST), "again")))
+    assert signs.history > 0.9
+
+
+class CountedList(list[Trial]):
+    walks = 0
+
+    def __iter__(self) -> Iterator[Trial]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_no_more_trials_are_looked_at_than_tell_enough() -> None:
+    trials = [CountedList(study(many(10 * MOST)).trials) for _ in range(2)]
+    earlier = tuple(Earlier(name, each) for name, each in zip("ab", trials, strict=True))
+    learned(earlier)
+    before = [each.walks for each in trials]
+    assert reliability_of(earlier).history > 0.9
+    assert before == [each.walks for each in trials]
 
 
 @given(
