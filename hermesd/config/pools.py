@@ -125,7 +125,4 @@ class Pools(BaseModel):
 
 def configured(sections: Mapping[str, PoolSection]) -> tuple[Pool, ...]:
     """The pools as the core has them."""
-    return tuple(
-        Pool(name, section.nodes, section.policy, section.placement, section.private)
-        for name, section in sections.items()
-    )
+    return tuple(Pool(name, **dict(section)) for name, section in sections.items())

@@ -469,7 +469,7 @@ def _see_that_it_is_no_more_than_the_limit(run_cap: int) -> None:
 
 
 def _stop_rule(section: StopSection) -> StopRule:
-    return StopRule(section.max_steps, section.max_seconds, section.target, section.on_nan)
+    return StopRule(**dict(section))
 
 
 def _environment(given: Sequence[tuple[str, str]]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import assert_never
 
 from hermesd.core import progress
@@ -187,6 +188,11 @@ def fold_node_event(
             assert_never(event)
 
 
+# What a node says of itself when it joins, and is known by.
+_SAID = {each.name for each in fields(NodeJoined)} & {each.name for each in fields(Node)}
+_SAID -= {"devices"}
+
+
 def _left(state: Tables, node_id: NodeId) -> None:
     """It is not expected back, by nobody and for nothing."""
     node = replace(state.nodes[node_id], left=True, draining=False, resting="", parting=False)
@@ -209,21 +215,11 @@ def _joined(state: Tables, event: NodeJoined, now: Time) -> None:
     names = tuple(device.id for device in event.devices)
     state.nodes[event.node] = Node(
         event.node,
-        event.boot_id,
-        names,
-        facts=event.facts,
-        version=event.version,
+        devices=names,
         draining=before is not None and before.draining,
         pool=pool_of(event.node, state.pools.values(), event.owner),
         resting=before.resting if before is not None else "",
-        disk=event.disk,
-        parting=event.parting,
-        shared=event.shared,
-        machine=event.machine,
-        parked_memory_bytes=event.parked_memory_bytes,
-        runs_as_itself=event.runs_as_itself,
-        owner=event.owner,
-        image_features=event.image_features,
+        **{name: getattr(event, name) for name in _SAID},
     )
     if before is not None and before.disk and event.disk not in ("", before.disk):
         disk_lost(state, event.node)

@@ -11,7 +11,6 @@ from hermesd.core.events import (
     RunCompleted,
     RunFailed,
     RunStalled,
-    RunStarted,
     RunSuspended,
 )
 from hermesd.core.model import OnStall, Tier, Time
@@ -148,7 +147,7 @@ def _begun(stay: Stay, now: Time) -> None:
 
 def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
     if stay.condition is Condition.RUNNING:  # found so, and the head may not have heard of it
-        node.tell(RunStarted(stay.run, stay.step, stay.start_seconds, stay.planned))
+        node.tell(stay.start)
     if stay.condition not in (Condition.STARTING, Condition.HALTING):
         return
     stay.step, stay.start_seconds = step, now - stay.received
@@ -157,7 +156,7 @@ def _started(node: NodeTable, stay: Stay, step: int, now: Time) -> None:
     if stay.condition is Condition.STARTING:
         stay.enter(Condition.RUNNING, now)
         stay.granted = now
-    node.tell(RunStarted(stay.run, step, stay.start_seconds, stay.planned))
+    node.tell(stay.start)
 
 
 def _progress(node: NodeTable, stay: Stay, fact: Progress, now: Time) -> None:

@@ -10,7 +10,6 @@ from hermesd.core.events import (
     ParkLost,
     QuantumEnded,
     RunFailed,
-    RunStarted,
     RunSuspended,
 )
 from hermesd.core.model import RunId, Tier, Time
@@ -76,7 +75,7 @@ def _say_again(node: NodeTable, run: RunId) -> None:
     if stay.outcome is not None:
         node.tell(stay.outcome)
     elif stay.condition is Condition.RUNNING:
-        node.tell(RunStarted(stay.run, stay.step, stay.start_seconds, stay.planned))
+        node.tell(stay.start)
 
 
 def renew(node: NodeTable, order: Renew, now: Time) -> None:

@@ -19,6 +19,7 @@ from hermesd.core.events import (
     RunCompleted,
     RunFailed,
     RunStalled,
+    RunStarted,
     RunSuspended,
 )
 from hermesd.core.model import Checkpoint, Fidelity, LiveRun, Quantum, RunId, Tier, Time
@@ -143,6 +144,11 @@ class Stay:
     def enter(self, condition: Condition, now: Time) -> None:
         self.condition = condition
         self.since = now
+
+    @property
+    def start(self) -> RunStarted:
+        """What there is to say of the start of its run."""
+        return RunStarted(self.run, self.step, self.start_seconds, self.planned)
 
     # The quantum.
 

@@ -120,8 +120,7 @@ def within_quota(state: State, user: UserId, asker: UserId, more: int) -> None:
 def changed_terms(config: HeadConfig, state: State) -> TermsSet | None:
     """The event that the head's settings make of its users' terms; None if these are as before."""
     terms = {
-        name: Terms(each.weight, each.max_devices, each.max_unfinished_trials, each.max_studies)
-        for name, each in config.users.items()
+        name: Terms(**each.model_dump(exclude={"account"})) for name, each in config.users.items()
     }
     half_life_seconds = config.fair_share.half_life_hours * 3600.0
     if terms == state.terms and half_life_seconds == state.half_life_seconds:
