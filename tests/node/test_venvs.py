@@ -166,6 +166,21 @@ async def test_one_that_takes_for_ever_keeps_nobody_waiting(tmp_path: Path) -> N
         making.cancel()
 
 
+async def test_one_that_forks_and_forks_is_ended_with_all_of_it(tmp_path: Path) -> None:
+    """While it was looked who is to be ended, there came more, which held its output open."""
+    made, _ = venvs(tmp_path, without_uv())
+    stuck, begun = slow(tmp_path)
+    forking = SLOW.replace("date > written; sleep 0.01", "sleep 1000 & sleep 0.002")
+    Path(stuck.python).write_text(forking % {"begun": begun})
+    async with asyncio.TaskGroup() as tasks:
+        making = tasks.create_task(made.interpreter(stuck))
+        await becomes(lambda: begun.exists() and bool(begun.read_text().strip()))
+        leader = processes.Remembered.of(int(begun.read_text()))
+        await becomes(lambda: len(leader.session()) > 20)
+        making.cancel()
+    assert leader.session() == set()
+
+
 async def test_many_that_take_for_ever_keep_nobody_waiting_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ class Condas:
         except OSError as error:  # one that was moved names an interpreter that is gone
             log.warning("conda cannot be asked", tool=tool, error=error.strerror)
             return ()
+        leader = processes.Remembered.of(process.pid)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 said, _ = await process.communicate()
@@ -109,7 +110,7 @@ class Condas:
             return ()  # it is as if there were none
         finally:
             if process.returncode is None:
-                processes.kill(processes.session(process.pid))
+                await leader.end()
                 await process.wait()
 
 

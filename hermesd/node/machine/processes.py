@@ -43,6 +43,14 @@ class Remembered:
         which no other gets before the last of the session is gone."""
         return session(self.pid) if _birth(self.pid) in (self.birth, 0) else set()
 
+    async def end(self) -> None:
+        """End that session, with what its processes fork meanwhile: what is left would hold their
+        pipes open, and asyncio waits for those as well."""
+        while pids := self.session():
+            kill(pids)
+            for pid in pids:
+                await exited(pid)
+
 
 def _birth(pid: int) -> int:
     """When a process was started; 0 if there is none of that number."""

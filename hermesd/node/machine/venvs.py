@@ -243,6 +243,7 @@ class Venvs:
         """Run to its end. Raises NotMade with the end of what it said, OSError."""
         environment = {**as_if(self._environ, account), OWNER: str(folder.absolute())}
         process = await launch(words, environment, STAY, folder=folder, account=account)
+        leader = processes.Remembered.of(process.pid)
         assert process.stdout is not None
         said = b""
         try:
@@ -254,7 +255,7 @@ class Venvs:
             raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s") from None
         finally:
             if process.returncode is None:
-                processes.kill(processes.session(process.pid))
+                await leader.end()
                 await process.wait()
         if process.returncode:
             text = said.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
