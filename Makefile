@@ -8,8 +8,9 @@
 # make test-exact  suspends at every boundary of real frameworks, for many minutes: in parts with
 #                  SHARD=1/4; what has passed at this commit is not run again. And 1,000 switches
 #                  in a row, of which nothing may be left
-# make test-ranks  2,000 suspends of PyTorch's DistributedDataParallel: 2 and 3 ranks, in memory and by
-#                  checkpoints, in rounds of 50; what has passed at this commit is not run again
+# make test-ranks  3,000 suspends of PyTorch's DistributedDataParallel: 2 and 3 ranks, in memory, by
+#                  checkpoints and, as root where CRIU is, by images, and 2,000 of two simpler programs
+#                  by images; in rounds of 50; what has passed at this commit is not run again
 # make test-chaos  a cluster of 40 trials of which everything breaks, one after the other
 # make test-image  programs of some sixty kinds, suspended as images of their processes: where CRIU is,
 #                  HERMES_NODE_CRIU names one, or `tests/images/criu.sh .criu` has fetched one
@@ -84,13 +85,15 @@ test-exact: $(STAMPS)/dev
 test-ranks: $(FRAMEWORKS)/.stamp
 	$(FRAMEWORKS)/bin/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) --no-skips -m torch \
 	tests/trainer_shim/test_ranks.py || [ $$? = 5 ]
+	$(FRAMEWORKS)/bin/python -m pytest -p tests.trainer_shim.exactness --shard $(SHARD) -m slow \
+	tests/images/test_ranks.py || [ $$? = 5 ]
 
 test-chaos: $(STAMPS)/dev
 	$(BIN)/python -m pytest tests/cluster
 
-test-image: export HERMES_NODE_CRIU ?= $(firstword $(wildcard $(CURDIR)/.criu/criu) criu)
+test-ranks test-image: export HERMES_NODE_CRIU ?= $(firstword $(wildcard $(CURDIR)/.criu/criu) criu)
 test-image: $(STAMPS)/dev
-	$(BIN)/python -m pytest tests/images -n auto
+	$(BIN)/python -m pytest -m 'not slow' tests/images -n auto
 
 test-slurm: $(STAMPS)/dev
 	-command -v slurmctld > /dev/null || apt-get install -y slurm-wlm munge

@@ -57,19 +57,16 @@ class Spec:
         """The folder whose files are put back with the program."""
         return self.own_files or self.cwd
 
-    def first(self, environments: Sequence[Mapping[str, str]]) -> Spec:
-        """That of the first of its processes, in these environments; of its only one, if none."""
-        if not environments:
-            return self
-        return replace(self, env={**self.env, **environments[0]})
+    def within(self, environment: Mapping[str, str]) -> Spec:
+        """The same with this in its environment, too."""
+        return replace(self, env={**self.env, **environment})
 
     def of_rank(self, number: int, environment: Mapping[str, str]) -> Spec:
         """The same for another of its processes: its checkpoints become part of the first one's,
         which looks after the files of the working directory."""
         folder = os.path.join(self.directory, "ranks", str(number))
         return replace(
-            self,
-            env={**self.env, **environment},
+            self.within(environment),
             checkpoints=os.path.join(folder, "checkpoints"),
             own_files=os.path.join(folder, "files"),
             output=f"{self.output}.rank{number}",

@@ -147,8 +147,7 @@ def test_what_cannot_be_imaged_is_parked_and_goes_on(
 
 _TCP = """
 import socket
-server = socket.create_server(("127.0.0.1", 0))
-client = socket.create_connection(server.getsockname()); end, _ = server.accept()
+client = socket.create_connection(("127.0.0.1", int(open("../../port").read())))
 """
 _IO_URING = """
 import ctypes
@@ -180,7 +179,9 @@ def test_what_an_image_cannot_hold_is_named_and_the_program_goes_on(
     program = python(source + loop)
     trial = WorldTrial(tmp_path / "t", [sys.executable, "main.py"], criu=tool)
     lay_out(program, trial.directory / "work")
-    with socket.socket(socket.AF_UNIX) as peer, ExitStack() as ends:
+    server = socket.create_server(("127.0.0.1", 0))
+    (tmp_path / "port").write_text(str(server.getsockname()[1]))
+    with server, socket.socket(socket.AF_UNIX) as peer, ExitStack() as ends:
         peer.bind("peer")
         peer.listen()
         trial.launch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 # Each step takes the others': who holds a step too early keeps all of them from theirs for ever.
-_SOCKETS = textwrap.dedent("""
+SOCKETS = textwrap.dedent("""
     import json, os, random, socket, struct, sys, time
     import trainer_shim
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -41,7 +41,7 @@ _SOCKETS = textwrap.dedent("""
         return value if rank == 0 else read(others[0])
 """)
 
-ALL_REDUCE = _SOCKETS + textwrap.dedent("""
+ALL_REDUCE = SOCKETS + textwrap.dedent("""
     def save(folder):
         with open(os.path.join(folder, "state.json"), "w") as file:
             json.dump([weight, mine.getstate()], file)
@@ -61,7 +61,7 @@ ALL_REDUCE = _SOCKETS + textwrap.dedent("""
 
 # A batch of twelve in each step, divided among the processes: of whole numbers, so that the sum is
 # the same in whatever order. Whatever the number of processes, it comes to `global_batch_weight`.
-GLOBAL_BATCH = _SOCKETS + textwrap.dedent("""
+GLOBAL_BATCH = SOCKETS + textwrap.dedent("""
     import time
 
     def save(folder):

@@ -207,7 +207,7 @@ def told(tmp_path: Path) -> tuple[OtherRanks, Told, Told]:
     ranks = OtherRanks(Spec.load(str(trial.spec)), WorkGroup(os.getpid(), None))
     one, other = Told(28), Told(28)
     ranks._first = cast(Worker, one)
-    ranks.others[1] = Rank(1, ranks._spec, cast(Worker, other), cast(Output, None))
+    ranks.others[1] = Rank(1, cast(Worker, other), cast(Output, None))
     return ranks, one, other
 
 

@@ -33,13 +33,14 @@ class ControlPage:
         self.words64 = memoryview(self._map).cast("Q")
 
     @classmethod
-    def create(cls, folder: str | None = None) -> ControlPage:
+    def create(cls, folder: str | None = None, rank: int = 0) -> ControlPage:
         """A new page; `fd` is closed on exec unless made inheritable.
 
         With `folder`, which lies in memory, it is a file there: so it is found again by a program
-        that is brought back from an image.
+        that is brought back from an image, of which each process has its own.
         """
-        path = None if folder is None else os.path.join(folder, PAGE_NAME)
+        name = f"{PAGE_NAME}-{rank}" if rank else PAGE_NAME
+        path = None if folder is None else os.path.join(folder, name)
         if path is None:
             fd = os.memfd_create(PAGE_NAME)
         else:
@@ -52,12 +53,16 @@ class ControlPage:
         page.limit = page.halt = NO_LIMIT
         return page
 
-    def close(self) -> None:
-        """Let go of the mapping and the descriptor."""
+    def leave(self) -> None:
+        """Let go of the mapping and the descriptor; whoever else has it goes on with it."""
         self.words32.release()
         self.words64.release()
         self._map.close()
         os.close(self.fd)
+
+    def close(self) -> None:
+        """Let go of it, which nobody is to find again."""
+        self.leave()
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)

@@ -42,6 +42,7 @@ class Host:
         self._alone_since = boottime()
         self._rested = False
         self._watched: dict[int, tuple[Any, int]] = {}
+        self._seen: set[int] = set()  # to have ended, and not reaped yet
         self._quit = False
 
     def serve(self) -> ProgramLaunch | None:
@@ -236,24 +237,34 @@ class Host:
             self._daemon.send(event)
 
     def _reap(self) -> None:
-        """Collect every child that has died: the trainer, and orphans that came to us."""
+        """Collect every child that has died: the trainer, and orphans that came to us. Of several
+        trainers that are below another process, see which have died."""
         while True:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             self._unwatch("image", "device")
-            if self.trial.tool_ended(pid, status):
-                continue
-            worker, cpu_seconds = self.trial.worker, used.ru_utime + used.ru_stime
-            ways = ("agent", "output", "exit")
-            self._unwatch(*ways, *product(ways, self.trial.ranks.others))
-            if worker is not None and pid == worker.pid:
-                self.trial.exited(status, cpu_seconds, used.ru_maxrss * 1024)
-            else:
-                self.trial.rank_ended(pid, status, cpu_seconds, used.ru_maxrss * 1024)
+            if pid in self._seen:
+                self._seen.remove(pid)
+            elif not self.trial.tool_ended(pid, status):
+                used_seconds = used.ru_utime + used.ru_stime
+                self._ended(pid, status, used_seconds, used.ru_maxrss * 1024)
+        for pid, status, cpu_seconds in list(self.trial.ranks.all_seen_ended()):
+            if pid not in self._seen:
+                self._seen.add(pid)
+                self._ended(pid, status, cpu_seconds, 0)
+
+    def _ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
+        worker = self.trial.worker
+        ways = ("agent", "output", "exit")
+        self._unwatch(*ways, *product(ways, self.trial.ranks.others))
+        if worker is not None and pid == worker.pid:
+            self.trial.exited(status, cpu_seconds, memory_bytes)
+        else:
+            self.trial.rank_ended(pid, status, cpu_seconds, memory_bytes)
 
     def _unwatch(self, *names: Any) -> None:
         for fd, (name, _) in list(self._watched.items()):
@@ -303,6 +314,7 @@ class Host:
             self._daemon.stream.close()
         self.trial.log.close()
         self.trial.output.close()
+        self.trial.ranks.leave()
 
 
 def _listen(path: str) -> socket.socket:

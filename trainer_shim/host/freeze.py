@@ -13,6 +13,8 @@ import os
 import signal
 from collections.abc import Collection
 
+from trainer_shim.program import connections
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # A process forked between two looks is found by the next: this many looks must be enough for
@@ -22,6 +24,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _CPU_TIMES = slice(
     11, 15
 )  # among the fields from the state on: own and children's, user and system
+_EXIT_CODE = 49
 _OWN_MEMORY = ("RssAnon:", "RssShmem:")
 _MOVED = ("rchar:", "wchar:")
 
@@ -57,6 +60,7 @@ class WorkGroup:
         self._host = host
         self.tools: set[int] = set()  # children of the host that are not the program's
         self._is_held = False
+        self._may_be_mute = False  # an image was made of it, or begun
         self._told_to_stop: set[int] = set()
         self._v2 = _file(cgroup, "cgroup.freeze")
         self._v1 = _file(cgroup, "freezer.state") if self._v2 is None else None
@@ -79,6 +83,7 @@ class WorkGroup:
     def hold(self) -> bool:
         """Freeze, by signals alone, as an image needs it; whether all threads were seen stopped.
         Call again until they are."""
+        self._may_be_mute = True
         if (self._v2 is not None or self._v1 is not None) and not self._is_held:
             if not self.freeze():
                 return False
@@ -94,6 +99,9 @@ class WorkGroup:
     def thaw(self) -> None:
         """Let every thread go on."""
         self._unfreeze()
+        if self._may_be_mute:
+            connections.go_on(self.members())
+            self._may_be_mute = False
         self._told_to_stop.clear()
         if self._is_held or (self._v2 is None and self._v1 is None):
             self._is_held = False
@@ -116,9 +124,9 @@ class WorkGroup:
         if self._v1 is not None:
             _write(self._v1, "THAWED")  # a v1 freezer holds back even SIGKILL
 
-    def pin(self, cores: list[int]) -> None:
-        """Keep every thread on these cores from now on."""
-        for pid in self.members():
+    def pin(self, cores: list[int], root: int = 0) -> None:
+        """Keep every thread on these cores from now on; with `root`, those of it and below it."""
+        for pid in {root, *descendants(root, ())} if root else self.members():
             for thread in _threads(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.sched_setaffinity(thread, cores)
@@ -193,6 +201,14 @@ def _signal(pids: Collection[int], number: int) -> None:
     for pid in sorted(pids):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def how_ended(pid: int) -> tuple[int, float] | None:
+    """Exit status and CPU seconds of a process that is over and was not reaped yet."""
+    fields = _stat(f"/proc/{pid}/stat")
+    if fields is None or fields[0] not in "ZX":
+        return None
+    return int(fields[_EXIT_CODE]), sum(map(int, fields[_CPU_TIMES])) / _TICKS_PER_SECOND
 
 
 def descendants(pid: int, without: Collection[int]) -> set[int]:

@@ -28,6 +28,7 @@ from trainer_shim.channel.frames import Message
 from trainer_shim.host import deleted_files, image_stream, open_files, world
 from trainer_shim.host.freeze import descendants
 from trainer_shim.host.world import SHARED_MEMORY
+from trainer_shim.program import connections
 from trainer_shim.rerun.workdir_baseline import scan
 
 FORM = "image"
@@ -47,6 +48,9 @@ _C_LIBRARY = re.compile(r"/\S*/(libc\.so\.6|libc-[0-9.]+\.so|ld-musl\S*)$", re.M
 # How each of its databases begins.
 _SQLITE = b"SQLite format 3\0"
 _ERROR = re.compile(r"Error \(.*?\): (.*)")
+# All processes of a tree are stopped: nothing comes meanwhile, and what was sent is sent again.
+_CONNECTED = ("--tcp-established", "--network-lock", "skip")
+_CONNECTION = "it has an open network connection (TCP)"
 # These come with every rootless image and mean nothing.
 _HARMLESS = ("net: Unexpected error", "rlimit: Can't setup")
 # What a manifest says, whatever else it does.
@@ -57,12 +61,16 @@ _SAID: Mapping[str, type] = {
 # What it says of files elsewhere, each by a number.
 _OUTSIDE = ("outside", "written", "databases", "mapped")
 TAKEN = "the number of a process of it is taken here"
+PORT_TAKEN = "an address or a port of its network connections cannot be had here"
+# What an image cannot have where it is, for now.
+NOT_NOW = (TAKEN, PORT_TAKEN)
 _WRITE_LOCK = re.compile(r"lock:.* WRITE ")
 _IO_URING = "anon_inode:[io_uring]"
 _PEER = "it is connected to a program outside of the trial"
 # What CRIU says of what it cannot hold, in other words.
 _REASONS = (
-    ("Connected TCP socket", "it has an open network connection (TCP)"),
+    ("Connected TCP socket", _CONNECTION),
+    ("Can't bind inet socket", PORT_TAKEN),
     ("inet: ", "it has a network socket that cannot be kept"),
     ("Can't open mapped", "it has mapped a file that is deleted"),
     (
@@ -330,8 +338,9 @@ def why_not(scratch: str, status: int) -> str:
 def _command(words: list[str], scratch: str) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(scratch, _LOG))
-    rootless = () if world.is_root() else ("--unprivileged",)
-    return [*words, *rootless, *_COMMON, _NO_PLUGINS, scratch, "-W", scratch, "-o", _LOG]
+    rights = () if world.is_root() else ("--unprivileged",)
+    connected = _CONNECTED if connections.are_held() else ()
+    return [*words, *rights, *connected, *_COMMON, _NO_PLUGINS, scratch, "-W", scratch, "-o", _LOG]
 
 
 @contextlib.contextmanager
@@ -348,6 +357,8 @@ def _dump(criu: str, pid: int, processes: str, scratch: str) -> None:
     command = _command(words, scratch)
     if any(_IO_URING in {*_mapped(each), *dict(_opened(each))} for each in _tree(pid)):
         raise ImageError("it uses io_uring")  # CRIU fails without a word of it
+    if _CONNECTED[0] in command and not connections.are_within(_tree(pid)):
+        raise ImageError(_CONNECTION)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:

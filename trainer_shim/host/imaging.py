@@ -24,6 +24,7 @@ from trainer_shim.host.freeze import enter_cgroup
 from trainer_shim.host.image import ImageBroken, ImageError, NotHere, Source
 from trainer_shim.host.output import Output
 from trainer_shim.host.worker import Outside, Worker
+from trainer_shim.program import connections
 from trainer_shim.rerun.workdir_baseline import scan
 from trainer_shim.spec import Spec
 
@@ -91,10 +92,11 @@ class Images:
         self.id = ""  # the checkpoint that is or was written last
         self.problem = ""
         self._shown_at = spec.directory  # to the program
-        if spec.criu and spec.gpu and not spec.images_hold_device_memory:
+        self._are_ranks = bool(spec.ranks)
+        if spec.criu and spec.gpu and (self._are_ranks or not spec.images_hold_device_memory):
             self.problem = "it has a GPU"
-        elif spec.criu and spec.ranks:
-            self.problem = "it is several processes, each with a device of its own"
+        elif spec.criu and self._are_ranks and not connections.are_held():
+            self.problem = "its processes are connected with each other, which takes root's rights"
         elif spec.criu:
             try:
                 self.memory = world.begin(spec.directory)
@@ -108,14 +110,19 @@ class Images:
         """Whether nothing speaks against images."""
         return self.memory is not None and not self.problem
 
+    def suit(self, level: str) -> bool:
+        """Whether images may be made of a program of which a checkpoint promises `level`. From one,
+        a process for each device can go on elsewhere, and on another number of devices."""
+        return self.work and (level == "park-only" or not self._are_ranks)
+
     def serve(self, level: str) -> bool:
         """Whether a program of which a checkpoint promises `level` is kept better by an image."""
-        return self.work and level not in checkpoint_forms.AS_GOOD
+        return self.suit(level) and level not in checkpoint_forms.AS_GOOD
 
     def serve_others(self, level: str) -> bool:
         """Whether another trial could go on from such an image, too: in the machine's own
         namespaces its folder cannot be where this one's was."""
-        return self.serve(level) and self._is_in_world
+        return self.serve(level) and self._is_in_world and not self._are_ranks
 
     @property
     def _is_in_world(self) -> bool:
@@ -123,7 +130,7 @@ class Images:
 
     def keep(self, level: str) -> bool:
         """Whether an image is as good as a checkpoint that promises `level`."""
-        return self.work and level != checkpoint_forms.AUTHOR
+        return self.suit(level) and level != checkpoint_forms.AUTHOR
 
     def promise(self, said: Message) -> Message:
         """What is promised of a resume, where the agent alone would promise this."""
@@ -308,15 +315,16 @@ class Images:
 
 
 class Arrival:
-    """A program that is about to be brought back: the new ends of its pipes, and the page."""
+    """A process that is about to be brought back: the new ends of its pipes, and the page."""
 
-    def __init__(self, said: Message, output: Output, memory: str | None) -> None:
+    def __init__(self, said: Message, output: Output, memory: str | None, rank: int = 0) -> None:
         self.cores: list[int] | None = None
         self.then_suspend: tuple[str, float, str] | None = None
         self._pid = int(said["pid"])
-        if not 0 < self._pid <= _LAST_PID:
+        self._root = int(said.get("root", self._pid))
+        if not (0 < self._pid <= _LAST_PID and 0 < self._root <= _LAST_PID):
             raise ValueError("its process has a number that none can have")
-        self.page = ControlPage.create(memory)
+        self.page = ControlPage.create(memory, rank)
         self.page.state = said["page"]
         ours, self._theirs = pipe_pair()
         ours.sendall(bytes.fromhex(said["to_agent"]))
@@ -324,20 +332,34 @@ class Arrival:
         self._outside = Outside(self._theirs, self._written)
         self._channel = FrameConnection(ours, bytes.fromhex(said["from_agent"]))
         theirs = (self._theirs.reads, self._theirs.writes, self._written)
-        self.ends = dict(zip(said["pipes"], theirs))
+        self._ends = dict(zip(said["pipes"], theirs))
+        #: Those that come with it, by their numbers.
+        self.others: dict[int, Arrival] = {}
+
+    @property
+    def all(self) -> list[Arrival]:
+        """It, and those that come with it."""
+        return [self, *self.others.values()]
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Of the pipes of all: what a process has in their places, by their names in the image."""
+        return {name: fd for each in self.all for name, fd in each._ends.items()}
 
     def close_theirs(self) -> None:
-        """The child that brings it back has them."""
-        self._theirs.close()
-        os.close(self._written)
+        """The child that brings them back has them."""
+        for each in self.all:
+            each._theirs.close()
+            os.close(each._written)
 
     def worker(self) -> Worker:
         """The process, now that it is there."""
-        return Worker(self._pid, self._channel, self.page, self._pipe, self._outside)
+        return Worker(self._pid, self._channel, self.page, self._pipe, self._outside, self._root)
 
     def close(self) -> None:
-        """It does not come back."""
-        self._channel.close()
-        self.page.close()
-        self._outside.close()
-        os.close(self._pipe)
+        """They do not come back."""
+        for each in self.all:
+            each._channel.close()
+            each.page.close()
+            each._outside.close()
+            os.close(each._pipe)

@@ -68,6 +68,10 @@ class LiveTrial(ABC):
             for message in self.worker.channel.read():
                 self.heard(message)
 
+    @abstractmethod
+    def heard_of_rank(self, number: int) -> None:
+        """Take in what the agent of another of its processes has said."""
+
     @property
     def can_be_rebuilt(self) -> bool:
         """Whether the trial can go on from something durable."""
@@ -77,7 +81,7 @@ class LiveTrial(ABC):
         """How its progress is written down, and why. What is the trial's last may be loaded by
         people, who can do nothing with an image."""
         level, problem = self.run.level, self.images.problem
-        if not self.images.work:
+        if not self.images.suit(level):
             return CHECKPOINT, f"no image can be made: {problem}" if problem else ""
         if is_last and level == "exact":
             return CHECKPOINT, "it ends here"
@@ -114,8 +118,14 @@ class LiveTrial(ABC):
         worker, run = self.worker, self.run
         assert worker is not None
         self.hear_out()
+        for number in list(self.ranks.others):
+            self.heard_of_rank(number)
         self.log.write_down(self.attempt, id)
         self.output.mark(id, worker.pipe)
+        self.ranks.mark(id)
+        host = {**worker.state(), "run": run.state()}
+        if self.ranks.others:
+            host["ranks"] = self.ranks.state()
         fields = {
             "trial": self.spec.trial,
             "attempt": self.attempt,
@@ -125,12 +135,12 @@ class LiveTrial(ABC):
             "reason": self.images.promised,
             "why": why,
             "parameters": self.spec.parameters,
-            "host": {**worker.state(), "run": run.state()},
+            "host": host,
             "gpu": self.spec.gpu if self.device_memory.is_away else "",
             "away": list(self.device_memory.away),
             **({"is_fork": True} if run.at_boundary and run.fork_checkpoint else {}),
         }
-        self.group.tools.add(self.images.take(worker.pid, id, fields))
+        self.group.tools.add(self.images.take(worker.root, id, fields))
 
     def take_off_device(self, then: Moved) -> None:
         """Have what the program has on its GPU moved to the host's memory."""

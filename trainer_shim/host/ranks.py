@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,16 @@ from trainer_shim import file_moves
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import NO_LIMIT
 from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.imaging import Arrival
 from trainer_shim.host.output import Output
-from trainer_shim.host.worker import ProgramLaunch, Worker, fork_worker, outcome_of_status
+from trainer_shim.host.worker import Start, Worker, outcome_of_status
 from trainer_shim.saver import rank_folder
-from trainer_shim.spec import Spec
+from trainer_shim.spec import Spec, named_cores
 
 _ADDRESS = "127.0.0.1"
+# PyTorch's processes meet at a store, one of two; the usual one has an io_uring, which no image
+# holds. 0 is the other one.
+_STORE = "USE_LIBUV"
 # When the first has ended well, the others have so long to do the same.
 LEAVE_SECONDS = 30.0
 
@@ -37,7 +41,6 @@ class Rank:
     """One of a trial's other processes."""
 
     number: int
-    spec: Spec
     worker: Worker
     output: Output
     #: The step at which it waits.
@@ -72,13 +75,15 @@ class OtherRanks:
         self._fork_at = 0  # where those that come there wait for a checkpoint of all; 0: nowhere
         self._gone_on_from = 0  # the furthest step at which some held, and went on
         self.others: dict[int, Rank] = {}
+        self._outputs: dict[int, Output] = {}  # of those that are about to be there
+        self._expected: Message | None = None  # their state, if an image is being brought back
         self.failed: Message | None = None  # how the one of them that failed first did
         self.are_ended = False  # by us
         self.cpu_seconds, self.memory_bytes = 0.0, 0  # of those that have ended
 
     # Their beginning and end.
 
-    def environments(self) -> list[dict[str, str]]:
+    def environments(self, are_imaged: bool) -> list[dict[str, str]]:
         """What each process is told of the others."""
         count = len(self._spec.ranks)
         ports = _free_ports(count)
@@ -106,42 +111,104 @@ class OtherRanks:
                         "task": {"type": "worker", "index": number},
                     }
                 ),
+                **({_STORE: self._spec.env.get(_STORE, "0")} if are_imaged else {}),
                 **environment,
             }
             for number, environment in enumerate(self._spec.ranks)
         ]
 
-    def begin(
+    def starts(
         self,
-        first: Worker,
-        environments: list[dict[str, str]],
+        environments: Sequence[Mapping[str, str]],
         attempt: int,
         restore: str | None,
         limit: int | None,
-    ) -> ProgramLaunch | None:
-        """Fork the others beside the first; in such a child, what it needs to become one."""
-        self._first, self._first_held, self.failed = first, None, None
-        self._at, self._saving, self.are_ended = 0, None, False
-        self._fork_at = self._gone_on_from = 0
-        self.cpu_seconds, self.memory_bytes = 0.0, 0
-        for number, environment in enumerate(environments):
-            if number == 0:
-                continue
+        memory: str | None,
+    ) -> list[Start]:
+        """What those after the first are given, in these environments."""
+        starts = []
+        for number, environment in enumerate(environments[1:], 1):
             spec = self._spec.of_rank(number, environment)
             file_moves.remove_tree(spec.checkpoints)
             for folder in (spec.checkpoints, spec.files):
                 os.makedirs(folder, exist_ok=True)
-            output = Output(spec.output, spec.output_limit_bytes)
+            output = self._output_of(number, spec)
             own = None if restore is None else os.path.join(restore, rank_folder(number))
             # What a trial of fewer processes has saved, all of them begin with.
             source = own if own is not None and os.path.isdir(own) else restore
             if source is not None:
                 output.hold_back()
-            forked = fork_worker(spec, attempt, source, limit, None, output)
-            if isinstance(forked, ProgramLaunch):
-                return forked
-            self.others[number] = Rank(number, spec, forked, output)
-        return None
+            start = Start(spec, attempt, source, limit, None, output, memory, number)
+            starts.append(start)
+        return starts
+
+    def _output_of(self, number: int, spec: Spec) -> Output:
+        self._outputs[number] = Output(spec.output, spec.output_limit_bytes)
+        return self._outputs[number]
+
+    def leave(self) -> None:
+        """In a child: close what belongs to the host."""
+        for output in self._outputs.values():
+            output.close()
+
+    def begin(self, first: Worker, others: Mapping[int, Worker]) -> None:
+        """They are there, by their numbers."""
+        self._first, self._first_held, self.failed = first, None, None
+        self._at, self._saving, self.are_ended = 0, None, False
+        self._fork_at = self._gone_on_from = 0
+        self.cpu_seconds, self.memory_bytes = 0.0, 0
+        for number, worker in others.items():
+            self.others[number] = Rank(number, worker, self._outputs.pop(number))
+
+    # An image of all of them.
+
+    def mark(self, id: str) -> None:
+        """Of what was printed, this was before the image."""
+        for rank in self._running():
+            rank.output.mark(id, rank.worker.pipe)
+
+    def state(self) -> Message:
+        """What is known of them, which are stopped, for whoever brings them back."""
+        others = {
+            rank.number: {**rank.worker.state(), "held": rank.held, "is_blind": rank.is_blind}
+            for rank in self._running()
+        }
+        places = {"held": self._first_held, "gone_on_from": self._gone_on_from}
+        return {"count": len(self._spec.ranks), "others": others, **places}
+
+    def expect(
+        self,
+        said: Message | None,
+        arrivals: dict[int, Arrival],
+        path: str,
+        memory: str | None,
+    ) -> None:
+        """Those of this `state` are about to be brought back from the image at `path`: they are put
+        among the `arrivals`."""
+        self._expected = said
+        for name, state in said["others"].items() if said is not None else ():
+            if not 0 < (number := int(name)) < len(self._spec.ranks):
+                raise ValueError("one of its processes has a number that none can have")
+            spec = self._spec.of_rank(number, {})
+            for folder in (spec.checkpoints, spec.files):
+                os.makedirs(folder, exist_ok=True)
+            output = self._output_of(number, spec)
+            output.go_on_from(os.path.basename(path))
+            arrivals[number] = Arrival(state, output, memory, number)
+
+    def are_back(self, first: Worker, others: Mapping[int, Worker]) -> None:
+        """All are there, stopped as they were expected."""
+        self.begin(first, others)
+        said, self._expected = self._expected, None
+        if said is None:
+            return
+        self._first_held, self._gone_on_from = said["held"], said["gone_on_from"]
+        for number, worker in {0: first, **others}.items():
+            if (cores := named_cores(self._spec.ranks[number])) is not None:
+                self._group.pin(cores, worker.pid)
+        for number, rank in self.others.items():
+            state = said["others"][str(number)]
+            rank.held, rank.is_blind = state["held"], state["is_blind"]
 
     def ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> bool:
         """Whether a process that was reaped, having used this, is one of them; how it ended, if
@@ -195,6 +262,8 @@ class OtherRanks:
             rank.worker.release()
             rank.output.close()
         self.others.clear()
+        self.leave()
+        self._outputs.clear()
         self._first, self._first_held = None, None
 
     @property
@@ -311,6 +380,14 @@ class OtherRanks:
         for rank in self._running():
             if rank.held is not None and rank.held < aim:
                 rank.held = None
+
+    def all_seen_ended(self) -> Iterator[tuple[int, int, float]]:
+        """Process number, exit status and CPU seconds of those that are over and not the host's to
+        reap, the first one of them included."""
+        workers = [rank.worker for rank in self._running()]
+        for worker in workers if self._first is None else [*workers, self._first]:
+            if (end := worker.end_seen()) is not None:
+                yield (worker.pid, *end)
 
     def limit(self, step: int | None) -> None:
         """Have the others hold by themselves at the step at which the first one does."""

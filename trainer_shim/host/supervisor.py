@@ -23,7 +23,7 @@ from trainer_shim.host.imaging import Arrival
 from trainer_shim.host.live_trial import LiveTrial
 from trainer_shim.host.ranks import LEAVE_SECONDS
 from trainer_shim.host.suspension import Suspension
-from trainer_shim.host.worker import ProgramLaunch, fork_worker
+from trainer_shim.host.worker import ProgramLaunch, Start, fork_workers
 from trainer_shim.rerun import temporary_paths
 from trainer_shim.rerun.workdir_rollback import WorkdirRollback, aside
 from trainer_shim.spec import Spec
@@ -98,13 +98,17 @@ class Supervisor(LiveTrial):
             self.output.hold_back()
         found = self.images.lay_out(is_anew=restore is None)
         memory = self.images.memory
-        environments = self.ranks.environments()
-        first = self.spec.first(environments or [found])
-        forked = fork_worker(first, attempt, restore, limit, cores, self.output, memory)
+        known = self.ranks.environments(are_imaged=memory is not None)
+        environments = [{**found, **each} for each in known or [{}]]
+        first = self.spec.within(environments[0])
+        starts = [Start(first, attempt, restore, limit, cores, self.output, memory)]
+        starts += self.ranks.starts(environments, attempt, restore, limit, memory)
+        forked = fork_workers(starts, memory)
         if isinstance(forked, ProgramLaunch):
             return forked
-        self.run = self.new_run(forked, restore)
-        return self.ranks.begin(forked, environments, attempt, restore, limit)
+        self.run = self.new_run(forked[0], restore)
+        self.ranks.begin(forked[0], dict(enumerate(forked[1:], 1)))
+        return None
 
     def _bring_back(self, restore: str, limit: int | None, cores: list[int] | None) -> None:
         """Restore an image of the program, in a child."""
@@ -120,11 +124,15 @@ class Supervisor(LiveTrial):
             self.images.expect(manifest)
             self.run.revive(manifest["host"]["run"])
             self.device_memory.arrives(manifest.get("away", ()))
-            self._arrival = arrival = Arrival(manifest["host"], self.output, self.images.memory)
-            arrival.page.limit = NO_LIMIT if limit is None else limit
-            arrival.cores = cores or self.spec.cores
-            self.group.tools.add(self.images.bring_back(restore, arrival.ends, manifest))
-            arrival.close_theirs()
+            host, memory = manifest["host"], self.images.memory
+            self._arrival = Arrival(host, self.output, memory)
+            self._arrival.cores = cores or self.spec.cores
+            self.ranks.expect(host.get("ranks"), self._arrival.others, restore, memory)
+            for each in self._arrival.all:
+                each.page.limit = NO_LIMIT if limit is None else limit
+            ends = self._arrival.ends
+            self.group.tools.add(self.images.bring_back(restore, ends, manifest))
+            self._arrival.close_theirs()
         except (OSError, ImageError) as error:
             self._not_back(str(error), is_fit=not isinstance(error, NotHere))
         except Exception as error:  # what the manifest says of the program, anybody may have said
@@ -135,7 +143,10 @@ class Supervisor(LiveTrial):
     def _see_that_it_can_be_this_trial(self, manifest: Message) -> None:
         """A process that holds at a boundary is told what is another by now, and says whether it
         can be; any other has its hyper-parameters in its memory. Raises ImageError."""
-        if manifest["host"]["run"]["at_boundary"] is True:
+        ranks = manifest["host"].get("ranks")
+        if (ranks["count"] if ranks is not None else 1) != max(len(self.spec.ranks), 1):
+            raise ImageError("it is of another number of processes")
+        if manifest["host"]["run"]["at_boundary"] is True and ranks is None:
             return
         if manifest["parameters"] != self.spec.parameters:
             raise ImageError("the hyper-parameters are others than those of its process")
@@ -149,6 +160,7 @@ class Supervisor(LiveTrial):
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
             arrival.close()
+        self.ranks.release()
         self._then_suspend = None
         self.device_memory.forget()
         self.group.kill()  # what a CRIU that was ended has left of it, too
@@ -172,10 +184,11 @@ class Supervisor(LiveTrial):
         self._arrival = None
         if self.run.restored_from is not None:
             image.forget_names(self.run.restored_from)
-        self.run.worker = arrival.worker()
+        self.run.worker = worker = arrival.worker()
         self.group.is_brought_back()
         if arrival.cores is not None:
             self.group.pin(arrival.cores)
+        self.ranks.are_back(worker, {n: each.worker() for n, each in arrival.others.items()})
         restored: Message = {"kind": "revived"}
         if self._is_held:
             self._restored = restored
@@ -197,9 +210,15 @@ class Supervisor(LiveTrial):
         if why_not:
             self._not_back(why_not)
             return
-        self.run.heard({**restored, "attempt": self.attempt})
+        self._goes_on(restored)
         if then is not None:
             self.suspend(*then)
+
+    def _goes_on(self, restored: Message) -> None:
+        """From where it was restored to."""
+        if restored["kind"] == "revived":
+            self.ranks.go_on(self.attempt, is_first_told=self.run.at_boundary)
+        self.run.heard({**restored, "attempt": self.attempt})
 
     def hear_image(self) -> None:
         """What the child that works on an image says."""
@@ -228,7 +247,7 @@ class Supervisor(LiveTrial):
             if "done" in word:
                 self._is_back(self._arrival)
             else:
-                self._not_back(word["error"], is_fit=word["error"] != image.TAKEN)
+                self._not_back(word["error"], is_fit=word["error"] not in image.NOT_NOW)
         elif suspension is not None and suspension.takes_image:
             suspension.heard_image(word)
         elif "done" in word and self.worker is not None:
@@ -304,7 +323,7 @@ class Supervisor(LiveTrial):
             self.group.pin(cores)
         self.group.thaw()
         if restored is not None:
-            self.run.heard({**restored, "attempt": attempt})
+            self._goes_on(restored)
 
     def suspend(self, tier: str, deadline_seconds: float, cause: str = "request") -> None:
         """Give the device back at the next boundary, by the tier asked for or a safer one."""
@@ -417,6 +436,7 @@ class Supervisor(LiveTrial):
         if self._arrival is not None:
             self._arrival.close()
             self._arrival = None
+            self.ranks.release()
             self.images.give_up()
             self.device_memory.forget()
             self.group.kill()

@@ -167,7 +167,8 @@ class Suspension:
     def save(self) -> None:
         """Held at a boundary, or stopped: write its progress down in the form that is best."""
         form, why = self._trial.form(self._cause == "stop")
-        if form == IMAGE:
+        # What others go on from is beside the program: its processes' connections are not for two.
+        if form == IMAGE and not (self._cause == FORK and self._trial.ranks.others):
             self.image(why)
             return
         self.stage = "writing"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from trainer_shim.channel.agent_channel import HOST_GONE
 from trainer_shim.channel.frames import FrameConnection, Message
@@ -13,7 +17,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import Pipes, pipe_pair
 from trainer_shim.host import world
 from trainer_shim.host.event_log import boottime
-from trainer_shim.host.freeze import die_with_parent, enter_cgroup
+from trainer_shim.host.freeze import die_with_parent, enter_cgroup, how_ended
 from trainer_shim.host.output import Output
 from trainer_shim.spec import Spec
 
@@ -66,8 +70,11 @@ class Worker:
         page: ControlPage,
         pipe: int,
         outside: Outside | None = None,
+        root: int = 0,
     ) -> None:
         self.pid = pid
+        #: Of the tree that an image holds: itself, or the process above all of a trial's.
+        self.root = root or pid
         self.pidfd = os.pidfd_open(pid)
         self.outside = outside
         self.channel = channel
@@ -91,6 +98,7 @@ class Worker:
         self.channel.stream.sendall(unread)
         return {
             "pid": self.pid,
+            "root": self.root,
             "pipes": self.outside.names,
             "page": self.page.state,
             "to_agent": (unread + self.channel.unsent).hex(),
@@ -99,12 +107,14 @@ class Worker:
 
     @property
     def has_exited(self) -> bool:
-        """Whether the process is over and waits to be reaped."""
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        try:
-            return os.waitid(os.P_PIDFD, self.pidfd, flags) is not None
-        except ChildProcessError:  # reaped already: others of the program are waited for
-            return True
+        """Whether the process is over, reaped or not."""
+        return bool(select.select([self.pidfd], [], [], 0)[0])
+
+    def end_seen(self) -> tuple[int, float] | None:
+        """Exit status and CPU seconds of a process that is over, but is not for its host to reap:
+        the one above it leaves it as it is. None unless that is so."""
+        is_seen = self.root != self.pid and self.has_exited
+        return how_ended(self.pid) if is_seen else None
 
     def release(self) -> None:
         """Close what belonged to the process, which is gone."""
@@ -118,45 +128,132 @@ class Worker:
             self.pipe = None
 
 
-def fork_worker(
-    spec: Spec,
-    attempt: int,
-    restore: str | None,
-    limit: int | None,
-    cores: list[int] | None,
-    output: Output,
-    memory: str | None = None,
-) -> Worker | ProgramLaunch:
-    """Fork. The parent gets the Worker; the child, already in its cgroup, session and working
-    directory, with the output pipe as its standard output, gets the ProgramLaunch. `memory` is a
-    folder for what an image is to find again."""
-    ours, theirs = pipe_pair()
-    read_end, write_end = output.pipe()
-    page = ControlPage.create(memory)
-    outside = Outside(theirs, write_end) if memory is not None else None
-    page.limit = NO_LIMIT if limit is None else limit
+class Start:
+    """What a training process is given, made before it is forked. `memory` is a folder for what an
+    image is to find again."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        attempt: int,
+        restore: str | None,
+        limit: int | None,
+        cores: list[int] | None,
+        output: Output,
+        memory: str | None = None,
+        rank: int = 0,
+    ) -> None:
+        self.spec, self.attempt, self.restore, self.cores = spec, attempt, restore, cores
+        self._ours, self._theirs = pipe_pair()
+        self._read_end, self._write_end = output.pipe()
+        self._page = ControlPage.create(memory, rank)
+        self._outside = Outside(self._theirs, self._write_end) if memory is not None else None
+        self._page.limit = NO_LIMIT if limit is None else limit
+
+    def worker(self, pid: int, root: int = 0) -> Worker:
+        """The parent's end, once it is forked."""
+        self._theirs.close()
+        os.close(self._write_end)
+        channel = FrameConnection(self._ours)
+        return Worker(pid, channel, self._page, self._read_end, self._outside, root)
+
+    def become(self, parent: int) -> ProgramLaunch:
+        """In the child: be it, already in its cgroup, session and working directory, with the
+        output pipe as its standard output."""
+        spec = self.spec
+        die_with_parent(parent)
+        os.setsid()
+        enter_cgroup(spec.cgroup_work)
+        self._close_ours()
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(self._write_end, 1)
+        os.dup2(self._write_end, 2)
+        os.close(null)
+        os.close(self._write_end)
+        os.chdir(spec.cwd)
+        launch = self.attempt, self.restore, self.cores, self._theirs, self._page
+        return ProgramLaunch(spec, *launch)
+
+    def leave(self) -> None:
+        """In another child: let go of what is not its own."""
+        self._close_ours()
+        self._theirs.close()
+        os.close(self._write_end)
+        self._page.leave()
+
+    def _close_ours(self) -> None:
+        self._ours.close()
+        os.close(self._read_end)
+        if self._outside is not None:
+            self._outside.close()
+
+
+def fork_workers(starts: Sequence[Start], memory: str | None) -> list[Worker] | ProgramLaunch:
+    """Fork each of them. The parent gets the Workers; a child gets what it needs to become one.
+    With `memory` they have clocks of their own and, if they are several, one process above them."""
     host = os.getpid()
-    pid = os.fork() if memory is None else world.fork()
-    if pid != 0:
-        theirs.close()
-        os.close(write_end)
-        return Worker(pid, FrameConnection(ours), page, read_end, outside)
+    if memory is not None and len(starts) > 1:
+        return _fork_below_one(starts, host)
+    workers = []
+    for start in starts:
+        pid = os.fork() if memory is None else world.fork()
+        if pid == 0:
+            if memory is not None:
+                world.own_ipc()
+            return _become(start, starts, host)
+        workers.append(pid)
+    return [start.worker(pid) for start, pid in zip(starts, workers)]
+
+
+def _become(start: Start, starts: Sequence[Start], parent: int) -> ProgramLaunch:
+    for other in starts:
+        if other is not start:
+            other.leave()
+    return start.become(parent)
+
+
+def _fork_below_one(starts: Sequence[Start], host: int) -> list[Worker] | ProgramLaunch:
+    """Several processes are the children of one that does nothing: an image is of one tree. It
+    leaves those that have ended for the host to look at."""
+    told, tells = os.pipe()
+    root = world.fork()
+    if root != 0:
+        os.close(tells)
+        with os.fdopen(told) as answer:
+            pids = [int(word) for word in answer.read().split()]
+        if len(pids) < len(starts):
+            raise OSError("its processes cannot be started")
+        return [start.worker(pid, root) for start, pid in zip(starts, pids)]
     die_with_parent(host)
     os.setsid()
-    enter_cgroup(spec.cgroup_work)
-    ours.close()
-    os.close(read_end)
-    if outside is not None:
-        world.own_ipc()
-        outside.close()
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(write_end, 1)
-    os.dup2(write_end, 2)
-    os.close(null)
-    os.close(write_end)
-    os.chdir(spec.cwd)
-    return ProgramLaunch(spec, attempt, restore, cores, theirs, page)
+    enter_cgroup(starts[0].spec.cgroup_work)
+    os.close(told)
+    world.own_ipc()
+    parent = os.getpid()
+    for start in starts:
+        try:
+            pid = os.fork()
+        except OSError:  # the host, which lacks a number, says so
+            os._exit(1)
+        if pid == 0:
+            os.close(tells)
+            return _become(start, starts, parent)
+        os.write(tells, f"{pid} ".encode())
+    _do_nothing()
+
+
+def _do_nothing() -> NoReturn:
+    """For ever, as a program of little memory; a child of it that ends stays as it is."""
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        os.chdir("/")
+        waits = "import signal\nwhile True: signal.pause()"
+        os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", waits])
+    finally:
+        os._exit(1)
 
 
 def outcome_of_status(status: int, killed_for_memory: bool, said: Message | None) -> Message:

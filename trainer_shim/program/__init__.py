@@ -1,4 +1,4 @@
-"""What can be learned about a program from outside: command line, source, frameworks, exit.
+"""What can be learned of a program from outside: command, source, frameworks, connections, exit.
 
 Nothing else of `trainer_shim` may enter.
 """

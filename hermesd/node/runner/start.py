@@ -203,7 +203,7 @@ def _spec(
     context: NodeContext, folder: TrialFolder, assignment: Assignment, env: Mapping[str, str]
 ) -> Frame:
     """What the host is told."""
-    devices, ranks = assignment.launch.devices, _ranks(context, assignment)
+    devices = assignment.launch.devices
     groups = context.provisions.cgroups.create(folder.cgroup, folder.uid)
     return {
         **spec_of(folder, assignment.work, env),
@@ -215,11 +215,10 @@ def _spec(
         "cgroup_work": str(groups.work) if groups else None,
         "cgroup_host": str(groups.host) if groups and folder.uid == os.geteuid() else None,
         "checkpoint_steps": assignment.terms.checkpoint_steps,
-        # An image is of one program.
-        "criu": context.provisions.images.criu if len(ranks) < 2 else "",
+        "criu": context.provisions.images.criu,
         "moves_device_memory": context.rack.parks(devices),
         "images_hold_device_memory": context.rack.are_imaged(devices),
-        "ranks": ranks,
+        "ranks": _ranks(context, assignment),
     }
 
 

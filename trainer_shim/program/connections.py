@@ -1,0 +1,89 @@
+"""The network connections (TCP) of a tree of processes.
+
+An image may hold them only if both ends are in the tree: nobody else waits until it is back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+_REPAIR = 19  # of TCP
+_PIDFD_GETFD = 438  # a system call
+_LISTENS, _IS_CLOSED = "0A", "07"
+# How an address of IPv4 is written where sockets of both kinds are taken.
+_MAPPED = "0000000000000000FFFF0000"
+
+
+class _Connection(NamedTuple):
+    near: str
+    far: str
+    state: str
+    socket: str
+
+
+def are_within(tree: Collection[int]) -> bool:
+    """Whether no connection of these processes, which are stopped, leads out of their tree."""
+    sockets = {name for pid in tree for name in _sockets(pid)}
+    theirs = {
+        each for pid in tree for each in _connections(pid) if f"socket:[{each.socket}]" in sockets
+    }
+    ends = {(each.near, each.far) for each in theirs}
+    connected = (each for each in theirs if each.state not in (_LISTENS, _IS_CLOSED))
+    return all((each.far, each.near) in ends for each in connected)
+
+
+def are_held() -> bool:
+    """Whether CRIU can write down and restore open connections: that takes rights over the network,
+    which is the machine's."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, _REPAIR, 1)
+        except OSError:
+            return False
+    return True
+
+
+def go_on(pids: Collection[int]) -> None:
+    """Have the connections of these processes, which are stopped, be as they were before CRIU wrote
+    them down. It leaves them mute: the ends of processes that are killed then say no farewell,
+    which would keep their ports from those that are restored."""
+    if not are_held():
+        return
+    get = ctypes.CDLL(None).syscall
+    for pid in pids:
+        with suppress(OSError):  # gone
+            process = os.pidfd_open(pid)
+            for number, name in _opened(pid):
+                fd = get(_PIDFD_GETFD, process, number, 0) if name.startswith("socket:") else -1
+                if fd >= 0:
+                    with socket.socket(fileno=fd) as found, suppress(OSError):  # another kind
+                        if found.getsockopt(socket.IPPROTO_TCP, _REPAIR):
+                            found.setsockopt(socket.IPPROTO_TCP, _REPAIR, 0)
+            os.close(process)
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    return (name for _, name in _opened(pid))
+
+
+def _opened(pid: int) -> Iterator[tuple[int, str]]:
+    """What a process has open, as links name it."""
+    with suppress(OSError):  # gone, or not to be read
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                yield int(number), os.readlink(f"/proc/{pid}/fd/{number}")
+
+
+def _connections(pid: int) -> Iterator[_Connection]:
+    """All of the network that a process is in."""
+    for kind in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/{pid}/net/{kind}") as file:
+            for line in file.readlines()[1:]:
+                words = line.split()
+                near, far = (end.removeprefix(_MAPPED) for end in words[1:3])
+                yield _Connection(near, far, words[3], words[9])
