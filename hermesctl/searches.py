@@ -159,7 +159,7 @@ def grid_search(
     Raises:
         UsageError: the function does not take these arguments, or cannot be sent.
         StudyFileError: a value or a key won't do.
-        Refused: the head won't have it now.
+        Refused: the head does not accept it now.
     """
     return search(
         function, parameters, method="grid", metric=metric, goal=goal, wait=wait, client=client,
@@ -181,10 +181,10 @@ def random_search(
     """Call a function at points that are drawn, as trials.
 
     Args:
-        parameters: as of `grid_search`, or bounds and a distribution as in a study file:
+        parameters: as in `grid_search`, or bounds and a distribution as in a study file:
             `{"min": 1e-5, "max": 0.1, "distribution": "log_uniform_values"}`.
         trials: how many points.
-        function, metric, goal, wait, client, study: as of `grid_search`, which also says what is
+        function, metric, goal, wait, client, study: as in `grid_search`, which also says what is
             raised.
     """
     return search(
@@ -212,7 +212,7 @@ def search(
             `random_walk`. `hyperband` draws points at random, and schedules them by the policy of
             that name.
         trials: how many in all; the `run_cap` of a study file.
-        function, parameters, metric, goal, wait, client, study: as of `random_search`, which also
+        function, parameters, metric, goal, wait, client, study: as in `random_search`, which also
             says what is raised.
     """
     if "HERMES_PARAMETERS" in os.environ:

@@ -191,7 +191,7 @@ class AsyncClient:
             study: its id, a unique prefix of that, or a record of it.
 
         Raises:
-            NotFound: no study has this id, or several begin so.
+            NotFound: no study has this id, or several begin with it.
         """
         request = asked(pb.GetStudyRequest, study=study_id(study))
         return record(
@@ -202,7 +202,7 @@ class AsyncClient:
         """A study's trials by number.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -239,7 +239,7 @@ class AsyncClient:
         """The leaderboard: best first, trials without a metric last.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             count: how many trials at most.
             metric: rank by this metric, only now; the study's own if empty.
             goal: `minimize` or `maximize`; found as in `set_metric` if empty.
@@ -260,9 +260,9 @@ class AsyncClient:
         """A metric of a trial by step.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             metric: its name; empty for the study's signal.
-            max_points: thin it out evenly to so many points; 0 for all.
+            max_points: thin it out evenly to this many points; 0 for all.
 
         Raises:
             NotFound: there is no such trial, or it has not reported this metric.
@@ -283,7 +283,7 @@ class AsyncClient:
         """Why a trial runs or waits, in the policy's own words.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
 
         Raises:
             NotFound: there is no such trial.
@@ -297,7 +297,7 @@ class AsyncClient:
         """Why a study's trials run or wait: who is on a device, who is next, and why that one.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -337,12 +337,12 @@ class AsyncClient:
         """The journal's events, of one study or of all. Reconnects by itself.
 
         Args:
-            study: as of `study`; None for all.
+            study: as in `study`; None for all.
             after: only events after this sequence number.
             reports: include each report of a loss.
             once: end with the newest event; otherwise it never ends.
             reconnect_seconds: how long to wait before each attempt to reconnect.
-            on_gap: told of each break, in words.
+            on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such study.
@@ -373,7 +373,7 @@ class AsyncClient:
         """A study's events until it has finished. Reconnects by itself.
 
         Args:
-            study, after, reports, reconnect_seconds, on_gap: as of `events`.
+            study, after, reports, reconnect_seconds, on_gap: as in `events`.
 
         Raises:
             NotFound: there is no such study.
@@ -391,7 +391,7 @@ class AsyncClient:
         """Return once the study has finished.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             progress: show a bar meanwhile, on stderr or in the notebook, and what its author should
                 know, such as that its trials cannot run.
 
@@ -432,11 +432,11 @@ class AsyncClient:
         """What a trial's program printed.
 
         Args:
-            trial: as of `trial`.
-            offset: the byte to start from; if negative, so many bytes before the end.
-            lines: start with the last so many lines instead, as far as the last 16 MiB hold them.
+            trial: as in `trial`.
+            offset: the byte to start from; if negative, this many bytes before the end.
+            lines: start with this many last lines instead, within the last 16 MiB.
             follow: go on with what it prints until it ends.
-            on_gap: told of each break of the connection, in words.
+            on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such trial.
@@ -455,7 +455,7 @@ class AsyncClient:
         """A study as JSON Lines: itself, its trials, its journal and its points.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -478,11 +478,11 @@ class AsyncClient:
         """Write a trial's checkpoint as a new directory.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             destination: the directory; new or empty.
             checkpoint: its id; empty for the newest.
             force: the directory may hold files, of which those of the same names are replaced.
-            on_progress: told how many bytes have come so far.
+            on_progress: called with the number of bytes received so far.
 
         Returns:
             The files, of which those for other programs load without Hermes.
@@ -504,7 +504,7 @@ class AsyncClient:
         """The files of a trial's working copy, on the node where it ran last.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             patterns: only those that have one of these paths, lie in one of these folders, or fit
                 one of these patterns, in which `*` stands for anything; all if there are none.
             written_only: without files that came with the program and have not changed.
@@ -532,8 +532,8 @@ class AsyncClient:
         """Write the files that `files` lists as a new directory.
 
         Args:
-            trial, patterns, written_only: as of `files`.
-            destination, force, on_progress: as of `download_checkpoint`.
+            trial, patterns, written_only: as in `files`.
+            destination, force, on_progress: as in `download_checkpoint`.
 
         Returns:
             The files, each as it was when it began to be read.
@@ -553,7 +553,7 @@ class AsyncClient:
         """The content of a file of a trial's working copy, piece by piece.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             path: its path in the working copy.
 
         Raises:
@@ -586,7 +586,7 @@ class AsyncClient:
 
         Args:
             study: the path of a study file or of a script, or a mapping with a study file's keys.
-            directory: of a mapping, the folder of its program; the present one if None.
+            directory: for a mapping, the folder of its program; the current one if None.
             again: run it although an identical study exists.
             dry_run: only check and expand it. If no head answers, this machine does that, and a
                 note says that nodes and pools were not looked at.
@@ -594,9 +594,9 @@ class AsyncClient:
                 the study: with other values it is not identical.
 
         Raises:
-            StudyFileError: it is no study; found here or by the head.
+            StudyFileError: it is not a valid study, as this machine or the head found.
             SnapshotError: the program's folder can't be sent.
-            Refused: the head won't have it now.
+            Refused: the head does not accept it now.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
         if dry_run:
@@ -647,10 +647,10 @@ class AsyncClient:
         If no head answers, this machine checks and expands it; then there is no forecast.
 
         Args:
-            study, directory, environment: as of `submit`.
+            study, directory, environment: as in `submit`.
 
         Raises:
-            StudyFileError: it is no study.
+            StudyFileError: it is not a valid study.
             SnapshotError: the program's folder can't be sent.
         """
         prepared = _prepared(study, path_of("directory", directory or ".").absolute())
@@ -707,15 +707,15 @@ class AsyncClient:
         """Submit a study once more, with its own code and variables.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             changes: new values by the keys of the study file, with dots for what lies deeper:
                 `{"schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
             environment: variables over the study's own.
 
         Raises:
             NotFound: there is no such study.
-            StudyFileError: a value won't do.
-            Refused: the head won't have it now.
+            StudyFileError: a value is not valid.
+            Refused: the head does not accept it now.
         """
         await self._check_version()
         original = (await self.study(study)).study
@@ -739,7 +739,7 @@ class AsyncClient:
         """How other policies would have run a study, in virtual time over its own curves.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             policies: names with commas between them, each with its settings after a colon:
                 `asha:eta=2,fifo`.
             devices: how many there are; as many as it ran on if None.
@@ -765,8 +765,8 @@ class AsyncClient:
         """Studies side by side: their results, how soon these came, and how their files differ.
 
         Args:
-            studies: two or more, as of `study`.
-            metric, goal, by: rank by these, as of `best`; by the first study's own if empty, and by
+            studies: two or more, as in `study`.
+            metric, goal, by: rank by these, as in `best`; by the first study's own if empty, and by
                 the last value where the metric is not the signal of all of them.
 
         Raises:
@@ -813,7 +813,7 @@ class AsyncClient:
             The ids of those that were neither paused nor over.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return await self._each(self.connection.stub.PauseTrials, pb.PauseTrialsRequest, targets)
 
@@ -821,13 +821,13 @@ class AsyncClient:
         """Let paused trials compete for devices again.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that were paused.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return await self._each(self.connection.stub.ResumeTrials, pb.ResumeTrialsRequest, targets)
 
@@ -835,13 +835,13 @@ class AsyncClient:
         """End trials; their results stay. Works with a head of any version.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that were not over; its `notes` say what was lost with them.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         stopped = ChangedTrials()
         for selection in selections(targets):
@@ -855,13 +855,13 @@ class AsyncClient:
         """Run failed, stopped or cancelled trials again, from their last checkpoint.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that will run.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return await self._each(self.connection.stub.RetryTrials, pb.RetryTrialsRequest, targets)
 
@@ -871,7 +871,7 @@ class AsyncClient:
         """Add tags to trials, and remove others.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
             add: tags to give: words without spaces, commas and slashes.
             remove: tags to take away.
 
@@ -879,8 +879,8 @@ class AsyncClient:
             The ids of the trials.
 
         Raises:
-            NotFound: one of them is not there.
-            UsageError: a tag won't do.
+            NotFound: one of them does not exist.
+            UsageError: a tag is not valid.
         """
         return await self._mark(targets, add_tags=add, remove_tags=remove)
 
@@ -888,14 +888,14 @@ class AsyncClient:
         """Write a note on trials, which replaces the one that they have.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
             text: the note; empty to take it away.
 
         Returns:
             The ids of the trials.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return await self._mark(targets, note=text)
 
@@ -940,7 +940,7 @@ class AsyncClient:
         many.
 
         Args:
-            targets: as of `pause`; the last may be a mapping, which is then `parameters`.
+            targets: as in `pause`; the last may be a mapping, which is then `parameters`.
             stop: stop rules by the keys of the study file, `{"max_steps": 1000}`.
             parameters: new values of hyper-parameters, `{"epochs": 20}`.
             new: arguments of the program that the study has no parameter for.
@@ -951,9 +951,9 @@ class AsyncClient:
             The ids of the trials that changed; its `notes` say what became of them.
 
         Raises:
-            NotFound: one of them is not there.
-            UsageError: it can't be meant so.
-            StudyFileError: a value won't do.
+            NotFound: one of them does not exist.
+            UsageError: the arguments contradict each other.
+            StudyFileError: a value is not valid.
             Refused: a trial can't be extended.
         """
         requests = extension(targets, parameters, new, stop, run_cap, axes)
@@ -977,19 +977,19 @@ class AsyncClient:
         """Add trials to a study, even if it has finished.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             parameters: values or axes in place of the study's own of these names, as in a study
                 file: `{"lr": 3e-4}`, `{"lr": [1e-4, 3e-4]}`, `{"lr": {"min": 0.1, "max": 0.5}}`.
             new: arguments of the program that the study has no parameter for.
             count: how many to draw, or how many new points of a grid to take at most.
 
         Returns:
-            The study with the new trials alone.
+            The study, with only the new trials.
 
         Raises:
             NotFound: there is no such study.
             UsageError: there is nothing to add.
-            StudyFileError: a value won't do.
+            StudyFileError: a value is not valid.
             Refused: the quota does not allow it.
         """
         request = addition(parameters, new)
@@ -1008,7 +1008,7 @@ class AsyncClient:
         Its searcher proposes it from all results that were reported until then.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Returns:
             The trial, whose `params` are to be tried; `tell` reports the result.
@@ -1030,7 +1030,7 @@ class AsyncClient:
         """Report the result of a trial that was asked for, which ends it.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             metrics: `{"loss": 0.31}`, the study's metric among them.
             failure: why it failed, if it did.
 
@@ -1061,7 +1061,7 @@ class AsyncClient:
         """Add a trial that goes on from where another one is.
 
         Args:
-            trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
+            trial: the other one, as in `trial`; it may run, wait or be over, and isn't changed.
             parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
             new: the same beyond the bounds of the study, or of arguments that it has no parameter
                 for.
@@ -1073,7 +1073,7 @@ class AsyncClient:
 
         Raises:
             NotFound: there is no such trial.
-            StudyFileError: a value won't do.
+            StudyFileError: a value is not valid.
             Refused: there is no checkpoint, or the quota does not allow it.
         """
         request = fork(parameters, new)
@@ -1091,7 +1091,7 @@ class AsyncClient:
         This does not change what policies read; the answer's notes say so where it matters.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             metric: a metric that its trials have reported.
             goal: `minimize` or `maximize`; if empty, the study's goal for that metric, else
                 `minimize`.
@@ -1114,9 +1114,9 @@ class AsyncClient:
         """Have policies read another metric of a study from now on, including its curves so far.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             metric: a metric that its trials have reported.
-            goal: as of `set_metric`.
+            goal: as in `set_metric`.
 
         Returns:
             The goal, `minimize` or `maximize`.
@@ -1137,7 +1137,7 @@ class AsyncClient:
         """Delete a study with everything that it left on disks.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -1168,7 +1168,7 @@ class AsyncClient:
             The token and the address for `hermesctl login`.
 
         Raises:
-            UsageError: the name or the role won't do.
+            UsageError: the name or the role is not valid.
             Refused: the head has no certificates of its own.
         """
         return await people.invite(self.connection, _person(role), name, days * _DAY_SECONDS)

@@ -111,7 +111,7 @@ class Client:
             study: its id, a unique prefix of that, or a record of it.
 
         Raises:
-            NotFound: no study has this id, or several begin so.
+            NotFound: no study has this id, or several begin with it.
         """
         return self._run(self._client.study(study))
 
@@ -119,7 +119,7 @@ class Client:
         """A study's trials by number.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -143,7 +143,7 @@ class Client:
         """The leaderboard: best first, trials without a metric last.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             count: how many trials at most.
             metric: rank by this metric, only now; the study's own if empty.
             goal: `minimize` or `maximize`; found as in `set_metric` if empty.
@@ -159,9 +159,9 @@ class Client:
         """A metric of a trial by step.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             metric: its name; empty for the study's signal.
-            max_points: thin it out evenly to so many points; 0 for all.
+            max_points: thin it out evenly to this many points; 0 for all.
 
         Raises:
             NotFound: there is no such trial, or it has not reported this metric.
@@ -172,7 +172,7 @@ class Client:
         """Why a trial runs or waits, in the policy's own words.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
 
         Raises:
             NotFound: there is no such trial.
@@ -183,7 +183,7 @@ class Client:
         """Why a study's trials run or wait: who is on a device, who is next, and why that one.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -207,12 +207,12 @@ class Client:
         """The journal's events, of one study or of all. Reconnects by itself.
 
         Args:
-            study: as of `study`; None for all.
+            study: as in `study`; None for all.
             after: only events after this sequence number.
             reports: include each report of a loss.
             once: end with the newest event; otherwise it never ends.
             reconnect_seconds: how long to wait before each attempt to reconnect.
-            on_gap: told of each break, in words.
+            on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such study.
@@ -240,7 +240,7 @@ class Client:
         """A study's events until it has finished. Reconnects by itself.
 
         Args:
-            study, after, reports, reconnect_seconds, on_gap: as of `events`.
+            study, after, reports, reconnect_seconds, on_gap: as in `events`.
 
         Raises:
             NotFound: there is no such study.
@@ -259,7 +259,7 @@ class Client:
         """Return once the study has finished.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             progress: show a bar meanwhile, on stderr or in the notebook, and what its author should
                 know, such as that its trials cannot run.
 
@@ -280,11 +280,11 @@ class Client:
         """What a trial's program printed.
 
         Args:
-            trial: as of `trial`.
-            offset: the byte to start from; if negative, so many bytes before the end.
-            lines: start with the last so many lines instead, as far as the last 16 MiB hold them.
+            trial: as in `trial`.
+            offset: the byte to start from; if negative, this many bytes before the end.
+            lines: start with this many last lines instead, within the last 16 MiB.
             follow: go on with what it prints until it ends.
-            on_gap: told of each break of the connection, in words.
+            on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such trial.
@@ -299,7 +299,7 @@ class Client:
         """A study as JSON Lines: itself, its trials, its journal and its points.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -318,11 +318,11 @@ class Client:
         """Write a trial's checkpoint as a new directory.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             destination: the directory; new or empty.
             checkpoint: its id; empty for the newest.
             force: the directory may hold files, of which those of the same names are replaced.
-            on_progress: told how many bytes have come so far.
+            on_progress: called with the number of bytes received so far.
 
         Returns:
             The files, of which those for other programs load without Hermes.
@@ -341,7 +341,7 @@ class Client:
         """The files of a trial's working copy, on the node where it ran last.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             patterns: only those that have one of these paths, lie in one of these folders, or fit
                 one of these patterns, in which `*` stands for anything; all if there are none.
             written_only: without files that came with the program and have not changed.
@@ -363,8 +363,8 @@ class Client:
         """Write the files that `files` lists as a new directory.
 
         Args:
-            trial, patterns, written_only: as of `files`.
-            destination, force, on_progress: as of `download_checkpoint`.
+            trial, patterns, written_only: as in `files`.
+            destination, force, on_progress: as in `download_checkpoint`.
 
         Returns:
             The files, each as it was when it began to be read.
@@ -388,7 +388,7 @@ class Client:
         """The content of a file of a trial's working copy, piece by piece.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             path: its path in the working copy.
 
         Raises:
@@ -413,7 +413,7 @@ class Client:
 
         Args:
             study: the path of a study file or of a script, or a mapping with a study file's keys.
-            directory: of a mapping, the folder of its program; the present one if None.
+            directory: for a mapping, the folder of its program; the current one if None.
             again: run it although an identical study exists.
             dry_run: only check and expand it. If no head answers, this machine does that, and a
                 note says that nodes and pools were not looked at.
@@ -421,9 +421,9 @@ class Client:
                 the study: with other values it is not identical.
 
         Raises:
-            StudyFileError: it is no study; found here or by the head.
+            StudyFileError: it is not a valid study, as this machine or the head found.
             SnapshotError: the program's folder can't be sent.
-            Refused: the head won't have it now.
+            Refused: the head does not accept it now.
         """
         return self._run(
             self._client.submit(
@@ -443,10 +443,10 @@ class Client:
         If no head answers, this machine checks and expands it; then there is no forecast.
 
         Args:
-            study, directory, environment: as of `submit`.
+            study, directory, environment: as in `submit`.
 
         Raises:
-            StudyFileError: it is no study.
+            StudyFileError: it is not a valid study.
             SnapshotError: the program's folder can't be sent.
         """
         return self._run(self._client.preview(study, directory=directory, environment=environment))
@@ -460,15 +460,15 @@ class Client:
         """Submit a study once more, with its own code and variables.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             changes: new values by the keys of the study file, with dots for what lies deeper:
                 `{"schedule.policy": "asha", "parameters.lr.values": [0.1, 0.2]}`.
             environment: variables over the study's own.
 
         Raises:
             NotFound: there is no such study.
-            StudyFileError: a value won't do.
-            Refused: the head won't have it now.
+            StudyFileError: a value is not valid.
+            Refused: the head does not accept it now.
         """
         return self._run(self._client.clone(study, changes, environment))
 
@@ -478,7 +478,7 @@ class Client:
         """How other policies would have run a study, in virtual time over its own curves.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             policies: names with commas between them, each with its settings after a colon:
                 `asha:eta=2,fifo`.
             devices: how many there are; as many as it ran on if None.
@@ -498,8 +498,8 @@ class Client:
         """Studies side by side: their results, how soon these came, and how their files differ.
 
         Args:
-            studies: two or more, as of `study`.
-            metric, goal, by: rank by these, as of `best`; by the first study's own if empty, and by
+            studies: two or more, as in `study`.
+            metric, goal, by: rank by these, as in `best`; by the first study's own if empty, and by
                 the last value where the metric is not the signal of all of them.
 
         Raises:
@@ -518,7 +518,7 @@ class Client:
             The ids of those that were neither paused nor over.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return self._run(self._client.pause(*targets))
 
@@ -526,13 +526,13 @@ class Client:
         """Let paused trials compete for devices again.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that were paused.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return self._run(self._client.resume(*targets))
 
@@ -540,13 +540,13 @@ class Client:
         """End trials; their results stay. Works with a head of any version.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that were not over; its `notes` say what was lost with them.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return self._run(self._client.stop(*targets))
 
@@ -554,13 +554,13 @@ class Client:
         """Run failed, stopped or cancelled trials again, from their last checkpoint.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
 
         Returns:
             The ids of those that will run.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return self._run(self._client.retry(*targets))
 
@@ -570,7 +570,7 @@ class Client:
         """Add tags to trials, and remove others.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
             add: tags to give: words without spaces, commas and slashes.
             remove: tags to take away.
 
@@ -578,8 +578,8 @@ class Client:
             The ids of the trials.
 
         Raises:
-            NotFound: one of them is not there.
-            UsageError: a tag won't do.
+            NotFound: one of them does not exist.
+            UsageError: a tag is not valid.
         """
         return self._run(self._client.tag(*targets, add=add, remove=remove))
 
@@ -587,14 +587,14 @@ class Client:
         """Write a note on trials, which replaces the one that they have.
 
         Args:
-            targets: as of `pause`.
+            targets: as in `pause`.
             text: the note; empty to take it away.
 
         Returns:
             The ids of the trials.
 
         Raises:
-            NotFound: one of them is not there.
+            NotFound: one of them does not exist.
         """
         return self._run(self._client.note(*targets, text=text))
 
@@ -615,7 +615,7 @@ class Client:
         many.
 
         Args:
-            targets: as of `pause`; the last may be a mapping, which is then `parameters`.
+            targets: as in `pause`; the last may be a mapping, which is then `parameters`.
             stop: stop rules by the keys of the study file, `{"max_steps": 1000}`.
             parameters: new values of hyper-parameters, `{"epochs": 20}`.
             new: arguments of the program that the study has no parameter for.
@@ -626,9 +626,9 @@ class Client:
             The ids of the trials that changed; its `notes` say what became of them.
 
         Raises:
-            NotFound: one of them is not there.
-            UsageError: it can't be meant so.
-            StudyFileError: a value won't do.
+            NotFound: one of them does not exist.
+            UsageError: the arguments contradict each other.
+            StudyFileError: a value is not valid.
             Refused: a trial can't be extended.
         """
         return self._run(
@@ -648,19 +648,19 @@ class Client:
         """Add trials to a study, even if it has finished.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             parameters: values or axes in place of the study's own of these names, as in a study
                 file: `{"lr": 3e-4}`, `{"lr": [1e-4, 3e-4]}`, `{"lr": {"min": 0.1, "max": 0.5}}`.
             new: arguments of the program that the study has no parameter for.
             count: how many to draw, or how many new points of a grid to take at most.
 
         Returns:
-            The study with the new trials alone.
+            The study, with only the new trials.
 
         Raises:
             NotFound: there is no such study.
             UsageError: there is nothing to add.
-            StudyFileError: a value won't do.
+            StudyFileError: a value is not valid.
             Refused: the quota does not allow it.
         """
         return self._run(self._client.add(study, parameters, new=new, count=count))
@@ -671,7 +671,7 @@ class Client:
         Its searcher proposes it from all results that were reported until then.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Returns:
             The trial, whose `params` are to be tried; `tell` reports the result.
@@ -688,7 +688,7 @@ class Client:
         """Report the result of a trial that was asked for, which ends it.
 
         Args:
-            trial: as of `trial`.
+            trial: as in `trial`.
             metrics: `{"loss": 0.31}`, the study's metric among them.
             failure: why it failed, if it did.
 
@@ -712,7 +712,7 @@ class Client:
         """Add a trial that goes on from where another one is.
 
         Args:
-            trial: the other one, as of `trial`; it may run, wait or be over, and isn't changed.
+            trial: the other one, as in `trial`; it may run, wait or be over, and isn't changed.
             parameters: values in place of that trial's: `{"learning_rate": 3e-4}`.
             new: the same beyond the bounds of the study, or of arguments that it has no parameter
                 for.
@@ -724,7 +724,7 @@ class Client:
 
         Raises:
             NotFound: there is no such trial.
-            StudyFileError: a value won't do.
+            StudyFileError: a value is not valid.
             Refused: there is no checkpoint, or the quota does not allow it.
         """
         return self._run(self._client.fork(trial, parameters, new=new, step=step))
@@ -737,7 +737,7 @@ class Client:
         This does not change what policies read; the answer's notes say so where it matters.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             metric: a metric that its trials have reported.
             goal: `minimize` or `maximize`; if empty, the study's goal for that metric, else
                 `minimize`.
@@ -755,9 +755,9 @@ class Client:
         """Have policies read another metric of a study from now on, including its curves so far.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
             metric: a metric that its trials have reported.
-            goal: as of `set_metric`.
+            goal: as in `set_metric`.
 
         Returns:
             The goal, `minimize` or `maximize`.
@@ -773,7 +773,7 @@ class Client:
         """Delete a study with everything that it left on disks.
 
         Args:
-            study: as of `study`.
+            study: as in `study`.
 
         Raises:
             NotFound: there is no such study.
@@ -801,7 +801,7 @@ class Client:
             The token and the address for `hermesctl login`.
 
         Raises:
-            UsageError: the name or the role won't do.
+            UsageError: the name or the role is not valid.
             Refused: the head has no certificates of its own.
         """
         return self._run(self._client.invite(name, role, days))
