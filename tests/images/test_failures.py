@@ -549,7 +549,7 @@ def test_an_image_does_not_go_on_with_other_hyper_parameters(
     trial.spec.write_text(json.dumps({**spec, "parameters": {"rate": 1}}))
     trial.launch()
     trial.start(restore=path)
-    with pytest.raises(AssertionError, match="the hyper-parameters are others"):
+    with pytest.raises(AssertionError, match="its process was started with other"):
         trial.until("started")
 
 

@@ -75,7 +75,7 @@ def test_data_that_share_their_numbers_with_others_are_not_read_again(
         if step == 5:  # before the first validation
             trial.until("completed")
         else:
-            with pytest.raises(AssertionError, match="is another when it is read again"):
+            with pytest.raises(AssertionError, match="is another one when it is read again"):
                 trial.until("completed")
 
 

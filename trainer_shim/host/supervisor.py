@@ -149,9 +149,9 @@ class Supervisor(LiveTrial):
         if manifest["host"]["run"]["at_boundary"] is True and ranks is None:
             return
         if manifest["parameters"] != self.spec.parameters:
-            raise ImageError("the hyper-parameters are others than those of its process")
+            raise ImageError("its process was started with other hyper-parameters")
         if self.spec.stages and manifest.get("trial") != self.spec.trial:
-            raise ImageError("it was taken amid an iteration, where no value can be set")
+            raise ImageError("it was made in the middle of an iteration, where no value can be set")
 
     def _not_back(self, why: str, is_fit: bool = True) -> None:
         # It is not the image's fault that others fill the disk or the GPU.

@@ -181,8 +181,8 @@ class PythonData:
             if self._samples[number] != self._past_samples[number]:
                 raise OtherProgram(
                     f"the training data differ from those at the checkpoint: batch {number} is"
-                    " another when it is read again; if it is drawn from random numbers, nothing"
-                    " else, such as the validation data, may draw from the same generator"
+                    " another one when it is read again; if it is drawn at random, nothing else,"
+                    " such as the validation data, may draw from the same generator"
                 )
 
     def _remembered(self, batches: Any) -> Iterator[Any]:

@@ -109,10 +109,10 @@ def _put_into_optimizer(fit: SettableFit, name: str, value: Any) -> bool:
     found = [one for one in made(fit.model) if changes.same_name(one, name) and "." not in one]
     for attribute in found:
         if not hasattr(optimizer, attribute):
-            raise CannotPut(f"its optimizer keeps no {attribute} that could be set")
+            raise CannotPut(f"its optimizer has no {attribute} that could be set")
         _put_constant(fit, [optimizer], attribute, value)
         if made(fit.model)[attribute] != value:
-            raise CannotPut(f"its optimizer makes another value of {attribute}")
+            raise CannotPut(f"its optimizer changes {attribute} to another value")
     return bool(found)
 
 
@@ -122,7 +122,7 @@ def _put_constant(fit: SettableFit, owners: list[Any], attribute: str, value: An
     if all(one == value for one in before):
         return
     if not here().traces_at_once and any(_lacks_state(one, attribute) for one in owners):
-        raise CannotPut(f"made without {attribute}, it has no state for it")
+        raise CannotPut(f"what was made without {attribute} keeps no state for it")
     for one in owners:
         setattr(one, attribute, value)
     fit.compile_again()
@@ -147,7 +147,7 @@ def _dropout_layers(model: Any, rate: Any) -> list[Any]:
         if _is_dropout(layer) or any(one in found for one in layer._flatten_layers()):
             continue
         for name in _like_dropout(layer, rate):
-            raise CannotPut(f"{name} of the layer {layer.name} is {rate} as well, and is not known")
+            raise CannotPut(f"layer {layer.name} has {name} = {rate}: is that dropout, too?")
     return found
 
 

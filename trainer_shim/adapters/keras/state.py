@@ -62,16 +62,16 @@ def share_arrays(copies: list[tuple[str, Any]], others: list[tuple[str, Any]]) -
 def set_variables(variables: list[Any], copies: list[tuple[str, Any]]) -> None:
     """Assign what `copy_variables` copied. Raises OtherProgram when they do not fit."""
     if len(variables) != len(copies):
-        raise OtherProgram(f"{len(variables)} variables, the checkpoint has {len(copies)}")
+        raise OtherProgram(f"it has {len(variables)} variables, the checkpoint {len(copies)}")
     backend = here()
     for variable, (then, array) in zip(variables, copies):
         name, dtype, shape = backend.described(variable)
         if dtype.name != then:
-            raise OtherProgram(f"{name} is {dtype.name}, expected {then}")
+            raise OtherProgram(f"{name} is {dtype.name}, at the checkpoint it was {then}")
         if dtype.isbuiltin != 1:
             array = array.view(dtype).reshape(shape)
         if shape != array.shape:
-            raise OtherProgram(f"{name} has shape {shape}, expected {array.shape}")
+            raise OtherProgram(f"{name} is {shape}, at the checkpoint it was {array.shape}")
         backend.assign(variable, array)
 
 

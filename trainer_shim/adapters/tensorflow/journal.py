@@ -89,7 +89,7 @@ class ReplayJournal:
         then, error, kinds = self._listed[self._codes[self._told]]
         if then != asked:
             place = f"answer {self._told + 1} of {self._again}"
-            raise OtherProgram(f"the program asked for {asked}, before for {then} ({place})")
+            raise OtherProgram(f"the program asked for {asked}, at first for {then} ({place})")
         self._told += 1
         self.count += 1
         self.is_telling = self._told < self._again

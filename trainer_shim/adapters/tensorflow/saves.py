@@ -47,7 +47,7 @@ def _told(loop: Loop, asked: str) -> Any:
     with loop.standing.restoring():
         answer = loop.journal.tell_look(asked)
         if answer is None:
-            raise OtherProgram(f"the program asked for {asked}, and did not so before")
+            raise OtherProgram(f"the program asked for {asked}, which it did not at first")
     loop.look_whether_all_is_told()
     (value,) = answer.values
     return value

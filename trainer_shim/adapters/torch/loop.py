@@ -220,7 +220,7 @@ class EndedPass:
         session.objects.loaders = left["loaders"]
         variables = session.left.of(site, left["variables"])
         if not fit(frame, variables):
-            raise OtherProgram(f"other functions are run in {site}")
+            raise OtherProgram(f"other functions run in {site} than at the checkpoint")
         if session.first.is_elsewhere:
             number = session.objects.number(self._loader)
             variables = session.first.variables(frame, variables)
@@ -245,7 +245,7 @@ def expected(records: list[State], number: int, site: str) -> State:
     if number >= len(records):
         raise OtherProgram(f"pass {number + 1} in {site} was not there at the checkpoint")
     if records[number]["site"] != site:
-        raise OtherProgram(f"a pass in {site}, at the checkpoint in {records[number]['site']}")
+        raise OtherProgram(f"a pass runs in {site}, at the checkpoint in {records[number]['site']}")
     return records[number]
 
 
@@ -449,7 +449,7 @@ def _put_back(objects: Objects, weights: list[State]) -> None:
     gc.collect()
     models = objects.models()
     if [class_name(type(one)) for one in models] != [copy["class"] for copy in weights]:
-        raise OtherProgram("after a pass other models are there than at the checkpoint")
+        raise OtherProgram("after a pass, the program has other models than at the checkpoint")
     with torch.no_grad():
         for model, copy in zip(models, weights):
             for (name, tensor), raw in zip(tensors_of(model), copy["values"]):

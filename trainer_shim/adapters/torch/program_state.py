@@ -106,7 +106,7 @@ def put_back(
     inventory = Inventory(objects, until)
     inventory.check(past["objects"])
     if not fit(frame, past["variables"]):
-        raise OtherProgram("other functions are run than at the checkpoint")
+        raise OtherProgram("other functions run than at the checkpoint")
     unpacker = unpacker_of(inventory.tensors)
     found = first.objects(past["objects"], list(map(objects.number, inventory.loaders)))
     inventory.put_back(found, unpacker)
