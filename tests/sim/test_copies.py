@@ -20,11 +20,14 @@ DURABILITY_SECONDS = 20.0
 def doomed(seed: int) -> World | None:
     """A pool of several nodes at the time of a death, whose trials all want copies."""
     pool = world(seed, NONE)
+    if len(pool.boxes) < 2:
+        return None
     while pool.agenda.now < DEATH_SECONDS:
         pool.agenda.step()
-    assert pool.state is not None
-    wanted = all(study.replicas for study in pool.state.studies.values())
-    return pool if wanted and len(pool.boxes) > 1 else None
+        studies = pool.state.studies.values() if pool.state is not None else ()
+        if not all(study.replicas for study in studies):
+            return None
+    return pool
 
 
 def lost_seconds(pool: World, trial: TrialId, step: int) -> float | None:
