@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,19 +207,30 @@ def digested(image: str) -> str:
     return f"registry.example/{image}@sha256:{'0a' * 32}"
 
 
+@cache
+def admission() -> dict[str, Any]:
+    [policy] = [each for each in resources() if each["kind"] == "ValidatingAdmissionPolicy"]
+    return policy
+
+
+@cache
+def compiled(expression: str) -> celpy.Runner:
+    environment = celpy.Environment()
+    return environment.program(environment.compile(expression))
+
+
 def refusal(one: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     """What the policy of the base has against a manifest, by its expressions; empty: nothing.
     `before` is what it takes the place of."""
-    [policy] = [each for each in resources() if each["kind"] == "ValidatingAdmissionPolicy"]
+    policy = admission()
     known: dict[str, Any] = {
         "object": celpy.adapter.json_to_cel(one),
         "oldObject": celpy.adapter.json_to_cel(before),
         "variables": celpy.celtypes.MapType(),
     }
-    environment = celpy.Environment()
 
     def value(expression: str) -> Any:
-        return environment.program(environment.compile(expression)).evaluate(known)
+        return compiled(expression).evaluate(known)
 
     for each in policy["spec"]["variables"]:
         known["variables"][celpy.celtypes.StringType(each["name"])] = value(each["expression"])
