@@ -41,7 +41,7 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
         _CHANNEL: f"{channel.reads},{channel.writes}",
         _PAGE: str(page),
         # Less what it has besides: one variable may be far shorter than a command line.
-        _SPEC: json.dumps(asdict(replace(spec, argv=[], env={}))),
+        _SPEC: json.dumps(asdict(replace(spec, argv=[], env={}, parameters={}))),
     }
     return given if restore is None else {**given, _RESTORE: restore}
 
@@ -68,6 +68,7 @@ def claim() -> Agent | None:
     except OSError:
         return None
     spec = Spec.of(json.loads(os.environ[_SPEC]))
+    spec = replace(spec, parameters=json.loads(os.environ["HERMES_PARAMETERS"]))
     attempt, restore = int(os.environ["HERMES_ATTEMPT"]), os.environ.get(_RESTORE)
     agent = Trainee(channel, page, spec, attempt, restore)
     for fd in (channel.reads, channel.writes, page.fd):

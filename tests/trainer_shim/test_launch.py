@@ -204,6 +204,15 @@ def test_a_command_may_be_longer_than_a_variable(make_trial: MakeTrial) -> None:
     assert trial.output == "3 words\n"
 
 
+def test_parameters_may_fill_a_variable_and_what_changes_another(make_trial: MakeTrial) -> None:
+    text = "x" * 100_000
+    argv = ["/bin/sh", "-c", "echo done"]
+    trial = make_trial("", argv=argv, parameters={"a": text}, stages=[[None, {"b": text}, False]])
+    trial.launch().start()
+    trial.until("completed")
+    assert trial.output == "done\n"
+
+
 def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> None:
     """Once the program is reached, nothing of ours is left for what it starts."""
     check = "\nimport os; print('LEFT', [n for n in os.environ if n.endswith('_FD')])"
