@@ -27,6 +27,9 @@ SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
 MOST = 128
 # No rank correlation counts as more.
 SURE = 0.99
+# What is foretold is not weighed against losses if it counts less than this share of what they do
+# at the end of a probe: it helped there on no kind of recorded curves, and on some it misled.
+LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Reliability:
 
     #: Of their losses at each of `SHARES`.
     losses: tuple[float, ...] = (SURE,) * len(SHARES)
-    #: Of what the other studies foretold; 0 where there is no other, or they foretold little.
+    #: Of what the other studies foretold; 0 where there is no other, or they foretold little, as
+    #: such or beside the losses.
     history: float = 0.0
 
     @property
@@ -92,7 +96,8 @@ def reliability_of(earlier: tuple[Earlier, ...]) -> Reliability:
         )
     history = float(np.mean(foretold))
     told = tuple(np.mean(losses, axis=0).tolist())
-    return Reliability(told, history if history >= AGREES else 0.0)
+    weighed = history >= AGREES and _counts(history) >= LEAST * _counts(told[0])
+    return Reliability(told, history if weighed else 0.0)
 
 
 def _thinned(study: Earlier) -> Earlier:

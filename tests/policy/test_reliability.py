@@ -103,6 +103,14 @@ def test_no_more_trials_are_looked_at_than_tell_enough() -> None:
     assert before == [each.walks for each in trials]
 
 
+def test_studies_that_foretell_each_other_worse_than_losses_did_are_not_weighed() -> None:
+    rates = [1, 3, 2, 5, 4, 6, 8, 7, 10, 9, 12, 11]
+    one, swapped = by_rate(lambda n: rates[n]), by_rate(lambda n: rates[n ^ 2])
+    signs = reliability_of((study(one), study(swapped, "again")))
+    assert signs.losses[0] > 0.9
+    assert signs.history == 0
+
+
 @given(
     st.lists(st.floats(-1, 1), min_size=len(SHARES), max_size=len(SHARES)),
     st.floats(0, 1),
