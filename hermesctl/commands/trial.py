@@ -536,6 +536,8 @@ def _effort(trial: Trial, cpu_over_time: str) -> Iterator[tuple[str, str]]:
     yield "left", left_text(trial)
     if trial.memory_bytes:
         yield "memory", size(trial.memory_bytes)
+    if trial.device_memory_bytes:
+        yield "GPU memory", size(trial.device_memory_bytes)
     if trial.cpu_use or cpu_over_time:
         yield "CPU", f"{trial.cpu_use:.2f} cores  {cpu_over_time}".rstrip()
 

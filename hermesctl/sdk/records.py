@@ -314,6 +314,8 @@ class Trial:
     forked_at_step: int = 0
     #: In a population: the trial that goes on in its place while it is held back; else empty.
     replaced_by: str = ""
+    #: The most that was seen to be taken on its GPUs, by which it is kept from smaller ones.
+    device_memory_bytes: int = 0
     #: The trial that trains for this one as long as both are the same; empty: none.
     rides_on: str = ""
     #: How many of its steps others have trained for it.

@@ -68,6 +68,15 @@ def test_a_trial_shows_the_cpu_that_it_used_over_its_steps(head: FakeHead) -> No
     assert "█" not in without
 
 
+def test_a_trial_shows_the_memory_that_it_took_on_its_gpu(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, attempt=1, memory_bytes=2 << 30, device_memory_bytes=6 << 30))
+    told = hermesctl("trial", "show", "digits/1").stdout.splitlines()
+    assert [line.split()[-2:] for line in told if "memory" in line] == [
+        ["2.0", "GiB"],
+        ["6.0", "GiB"],
+    ]
+
+
 def test_a_trial_shows_its_cpu_where_its_memory_is_unknown(head: FakeHead) -> None:
     head.add_study("digits", trial(1, cpu_use=1.5, attempt=1))
     told = hermesctl("trial", "show", "digits/1").stdout

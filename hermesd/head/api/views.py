@@ -155,6 +155,7 @@ def trial_view(state: State, trial: Trial, measure: Measure, rank: int = 0) -> p
         examples_per_second=_examples_per_second(trial),
         steps_per_second=1 / per_step if per_step else 0.0,
         memory_bytes=use.memory_bytes,
+        device_memory_bytes=use.device_memory_bytes,
         cpu_use=use.cpu_seconds / busy if busy else 0.0,
         milestone_percent=trial.milestone_percent,
         rank=rank,
