@@ -15,6 +15,7 @@ from hermesd.core.policy import nearest as nearest
 
 VALUE_LIMIT = 80
 # How pydantic and we say what a number may be.
+_TYPES = frozenset({"int", "float", "str", "bool"})
 _BOUNDS = (
     (r"^greater than or equal to (\S+)", r"\1 or more"),
     (r"^less than or equal to (\S+)", r"\1 or less"),
@@ -68,9 +69,15 @@ def from_pydantic(
     answered with the nearest valid one.
     """
     return tuple(
-        _field_error(tuple(item["loc"]), item["type"], item["msg"], item["input"], keys or {})
+        _field_error(_field(item["loc"]), item["type"], item["msg"], item["input"], keys or {})
         for item in error.errors(include_url=False)
     )
+
+
+def _field(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where it is. Of an item that may be of several types, pydantic names the one, too."""
+    is_type = location[-1:] and location[-1] in _TYPES and isinstance(location[-2:][0], int)
+    return location[:-1] if is_type else location
 
 
 def under(path: str, errors: Iterable[FieldError]) -> tuple[FieldError, ...]:

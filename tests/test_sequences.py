@@ -112,6 +112,7 @@ def test_several_sequences_change_each_at_its_own_time() -> None:
         ({"lr": {"sequence": {"values": [1, 2, 3], "at": [5, 5]}}}, "at = 5: expected each change"),
         ({"lr": {"sequence": {"values": [1, 2, 3], "at": [9, 5]}}}, "at = 5: expected each change"),
         ({"lr": {"sequence": {"values": [1, 2], "at": [9, 5]}}}, "one value more than changes"),
+        ({"lr": {"sequence": {"values": [1, 2], "at": [[9]]}}}, "sequence.at.0 = [9]: expected"),
         (
             {"lr": {"sequence": {"values": [0.1, "latr"], "at": [9]}}, "later": {"values": [1]}},
             "values = latr: expected a number like the others, or a parameter that is one",
