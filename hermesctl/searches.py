@@ -27,6 +27,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,8 @@ RESULT = "result"
 TABLE_SECONDS = 1.0
 # How many trials of it are printed.
 _ROWS_PRINTED = 20
+# Of the reasons why trials failed, the most frequent.
+_REASONS = 3
 
 
 class Results:
@@ -126,7 +129,14 @@ class Results:
             page.print(leaderboard(first, board.ranked_by, False, others, board.front))
         lines = [line.rstrip() for line in table.get().splitlines()]
         more = len(board) - len(first)
-        return "\n".join([*lines, *([f"… and {more} more"] if more else [])])
+        reasons = Counter(trial.reason for trial in board if trial.state == "failed")
+        return "\n".join(
+            [
+                *lines,
+                *([f"… and {more} more"] if more else []),
+                *(f"{count} failed: {why}" for why, count in reasons.most_common(_REASONS)),
+            ]
+        )
 
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()

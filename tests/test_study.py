@@ -412,6 +412,24 @@ def test_a_command_that_leaves_the_parameters_out_is_noted() -> None:
     assert not draft(spec({}, command=["python", "train.py"])).notes
 
 
+def test_what_is_rarely_meant_as_it_is_written_is_noted() -> None:
+    def noted(**fields: Any) -> str:
+        return " ".join(draft(spec(**fields)).notes)
+
+    for name, is_odd in (("val_acc", True), ("AUC", True), ("eval/f1", True), ("place", False)):
+        assert (f"the lowest {name} ranks first" in noted(metric=pb.Metric(name=name))) is is_odd
+    highest = pb.Metric(name="val_acc", goal=pb.GOAL_MAXIMIZE)
+    assert "ranks first" not in noted(metric=highest)
+    exponents = {"distribution": "log_uniform", "min": 1e-4, "max": 0.1}
+    for axis, is_odd in (
+        (exponents, True),
+        ({**exponents, "min": -9.2, "max": -2.3}, False),
+        ({**exponents, "distribution": "log_uniform_values"}, False),
+    ):
+        said = noted(parameters={"lr": axis}, method=pb.SEARCH_METHOD_RANDOM, run_cap=2)
+        assert ("lr is drawn from 1 to 1.105, since" in said) is is_odd
+
+
 def test_rungs_of_hyperband_by_s() -> None:
     early = pb.EarlyTerminate(type="hyperband", max_iter=27, s=2)
     assert dict(draft(spec(early_terminate=early)).study.policy.settings)["min_rung"] == 1 / 9

@@ -6,6 +6,7 @@ Pure: the same submission gives the same trials, in the same order, with the sam
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,11 @@ from hermesd.study.spec import (
     StudySection,
     parameters_of,
     read,
+)
+
+# Metrics of these names are better the higher they are.
+_BETTER_HIGH = re.compile(
+    r"(?<![a-z])(acc|accuracy|auc|auroc|bleu|dice|f1|iou|precision|r2|recall|reward)(?![a-z])", re.I
 )
 
 # Which policy and placement a study asked for, in whichever of the ways that there are for
@@ -494,6 +500,23 @@ def _environment(given: Sequence[tuple[str, str]]) -> tuple[dict[str, str], tupl
     return kept, tuple(f"{name} is set by Hermes for each trial" for name in dropped)
 
 
+def _taken_for_another(section: StudySection) -> Iterable[str]:
+    """What is as it was written, but rarely as it was meant."""
+    metric = section.metric
+    if "goal" not in metric.model_fields_set and _BETTER_HIGH.search(metric.name):
+        yield (
+            f"the lowest {metric.name} ranks first, since no goal is given; for the highest:"
+            f" --metric {metric.name}:maximize, or metric.goal in the study file"
+        )
+    for name, axis in space.axes(section.parameters, section.where).items():
+        if type(axis) is space.LogUniform and 0 < axis.min < axis.max < 1:
+            low, high = math.exp(axis.min), math.exp(axis.max)
+            yield (
+                f"{name} is drawn from {low:.4g} to {high:.4g}, since log_uniform's min and max are"
+                f" exponents; from {axis.min:g} to {axis.max:g}: log_uniform_values"
+            )
+
+
 def _notes(section: StudySection, fallen_out: str) -> Iterable[str]:
     ignored: Mapping[str, str] = {"project": section.project, "entity": section.entity}
     for name, value in ignored.items():
@@ -511,6 +534,7 @@ def _notes(section: StudySection, fallen_out: str) -> Iterable[str]:
         )
     if fallen_out:
         yield fallen_out
+    yield from _taken_for_another(section)
     yield from searchers.notes(section)
     if section.method == "random" and not section.seed:
         yield "the points are those of seed 0; give another `seed` for others"

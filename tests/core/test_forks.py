@@ -148,6 +148,26 @@ def test_what_nothing_can_begin_from_is_refused_with_the_reason() -> None:
         api.forked(book.state, "s/1", pb.ForkTrialRequest(), "asked")
 
 
+def test_one_that_has_trained_as_planned_is_forked_only_to_train_for_longer() -> None:
+    study, trials = draft(
+        Submission(spec({"lr": {"values": [1]}, "epochs": {"value": 2}}))
+    ).accepted("s", "ann", 0.0)
+    book = Playbook().tell(Submitted(study, trials, "asked"), joined(1))
+    book.tell(
+        FidelityKnown(run("s/1#1"), Fidelity.EXACT, "arrays", "keras"),
+        started("s/1#1", planned=9),
+        reported("s/1#1", 9, [1.0] * 9),
+        saved("s/1#1", 9),
+        completed("s/1#1", 9),
+    )
+    slower = [types_pb2.NamedValue(name="lr", value=value(0.1))]
+    longer = [types_pb2.NamedValue(name="epochs", value=value(4))]
+    with pytest.raises(NotNow, match=r"s/1 ended as planned, at step 9, so .* --set epochs=20$"):
+        api.forked(book.state, "s/1", pb.ForkTrialRequest(parameters=slower), "asked")
+    fits = pb.ForkTrialRequest(parameters=[*slower, *longer])
+    assert api.forked(book.state, "s/1", fits, "asked").trials[0].id == "s/2"
+
+
 @pytest.fixture
 def of_ranges() -> tuple[Study, TrialSpec]:
     """A study with every kind of axis, and its trial."""

@@ -348,6 +348,7 @@ async def test_long_lists_come_in_pages(head: World) -> None:
         ("digist", CODE.NOT_FOUND, "did you mean digits"),
         ("", CODE.INVALID_ARGUMENT, "an id or the beginning of one"),
         ("d", CODE.INVALID_ARGUMENT, "the beginning of one id only, not of data, digits"),
+        ("digits/2", CODE.INVALID_ARGUMENT, "a study, not one of its trials: digits"),
     ],
 )
 async def test_names_that_mean_no_study(

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import uuid
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -607,6 +608,15 @@ def test_a_search_is_printed_as_its_leaderboard(
     assert lines[0].split()[:3] == ["rank", "trial", "val_loss"]
     assert lines[1].split()[:3] == ["1", "digits/1", "0.125"]
     assert (len(lines), lines[-1]) == (1 + 20 + 2 + 1, "… and 2 more"), lines
+
+
+def test_a_search_whose_trials_failed_says_why(head: FakeHead) -> None:
+    failed = partial(trial, state=types.TRIAL_STATE_FAILED)
+    broken = [failed(n, reason="ValueError: boom") for n in (1, 2)]
+    head.add_study("digits", *broken, failed(3, reason="killed"), trial(4, metric=1.0))
+    with Client() as client:
+        lines = str(Results(client, "digits")).splitlines()
+    assert lines[-2:] == ["2 failed: ValueError: boom", "1 failed: killed"]
 
 
 def test_scripts_look_at_and_change_the_metric(head: FakeHead) -> None:

@@ -19,6 +19,9 @@ _FEW = 8
 
 def study_id(state: State, text: str, asker: Asker) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
+    study, slash, number = text.strip().rpartition("/")
+    if slash and (known := asker.studies(state)) and study in known and number.isdecimal():
+        raise Refused(FieldError("study", shown(text), f"a study, not one of its trials: {study}"))
     return _one("study", text, asker.studies(state))
 
 

@@ -22,6 +22,7 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
+from hermesd.core.lengths import is_length
 from hermesd.core.model import (
     Checkpoint,
     Fidelity,
@@ -458,7 +459,9 @@ def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str
     """A fork of a trial, as an event. Raises Refused, and NotNow if it can go on from nothing."""
     trial, spec = state.trials[parent], _fork(state, parent, request)
     step = request.step if request.HasField("step") else None
-    begin = _begin(state, trial, step, is_changed=spec.parameters != trial.spec.parameters)
+    changed = [pair for pair in spec.parameters if pair not in trial.spec.parameters]
+    is_longer = any(is_length(name) for name, _ in changed)
+    begin = _begin(state, trial, step, is_changed=bool(changed), is_longer=is_longer)
     return Added(trial.spec.study, (spec,), key, (begin,), counts_on=True)
 
 
@@ -505,7 +508,9 @@ def _nothing_to_fork(state: State, trial: Trial) -> str:
     return f"{trial.id} has no checkpoint yet, and that is what a fork goes on from: {how}"
 
 
-def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Checkpoint:
+def _begin(
+    state: State, trial: Trial, step: int | None, *, is_changed: bool, is_longer: bool
+) -> Checkpoint:
     saved = [each for each in (*remembered(trial), trial.forked) if each is not None]
     # An image has the values of its program in its memory, where few can be changed.
     usual = [each for each in saved if not each.image_of]
@@ -519,6 +524,14 @@ def _begin(state: State, trial: Trial, step: int | None, is_changed: bool) -> Ch
     its = trial.checkpoint
     newest = its if its is not None and its in known.values() else known[max(known)]
     found = newest if step is None else known[step]
+    is_end = trial.phase is Phase.COMPLETED and found.step >= trial.step
+    if is_end and trial.planned_steps is not None and not is_longer:
+        earlier = max((each for each in known if each < found.step), default=None)
+        raise NotNow(
+            f"{trial.id} ended as planned, at step {found.step}, so there is nothing left for a"
+            " fork to train: make it longer, for example with --set epochs=20"
+            + (f", or begin earlier, with --step {earlier}" if earlier is not None else "")
+        )
     nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
     if all(node.lost for node in nodes):
         raise NotNow(
