@@ -13,6 +13,7 @@ import pytest
 from tests.trainer_shim.conftest import MakeTrial
 from tests.trainer_shim.driving import ROOT, Zygote, environment
 from tests.trainer_shim.suspending import IMPORTING_KERAS
+from trainer_shim.host import zygote as process
 from trainer_shim.host.warm_start_rules import cold_program
 from trainer_shim.host.zygote import unfit
 
@@ -273,3 +274,10 @@ def test_a_program_has_the_threads_that_its_cores_give_it_by_hand(
     subprocess.run(by_hand, cwd=tmp_path, env=environment(), check=True)
     found = trial.directory / "work" / "threads"
     assert found.read_text() == (tmp_path / "threads").read_text()
+
+
+def test_it_ends_where_no_daemon_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon was killed while it imported."""
+    monkeypatch.setattr(process, "CONNECT_SECONDS", 0.05)
+    assert process._serve(str(tmp_path / "z.sock")) is None
+    assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,8 @@ from trainer_shim.host.launch import python_arguments, run_program, take_cores
 from trainer_shim.host.warm_start_rules import FRAMEWORK, LIBRARIES, cold_program
 from trainer_shim.spec import CORES, Spec, named_cores
 
+# The daemon connects as soon as it can. One that hasn't by then was killed meanwhile.
+CONNECT_SECONDS = 60.0
 _STARTED_IN = dict(os.environ)  # a framework's import may set variables of its own
 # Read when an interpreter starts, or imports something.
 _AT_IMPORT = (*FRAMEWORK, *LIBRARIES, "LD_", "PYTHON")
@@ -105,13 +107,18 @@ def _fork_host(spec_path: str, control: socket.socket, listener: socket.socket) 
 
 
 def _serve(path: str) -> str | None:
-    """Answer the daemon until it goes; in a forked host, the path of its spec."""
+    """Answer the daemon until it goes, or has not come; in a forked host, the path of its spec."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)
     listener.bind(path)
     os.umask(old)
     listener.listen(1)
-    control, _ = listener.accept()
+    listener.settimeout(CONNECT_SECONDS)
+    try:
+        control, _ = listener.accept()
+    except TimeoutError:
+        os.unlink(path)
+        return None
     while True:
         request = receive(control)
         if request is None:
