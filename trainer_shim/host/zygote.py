@@ -117,6 +117,7 @@ def _serve(path: str) -> str | None:
     try:
         control, _ = listener.accept()
     except TimeoutError:
+        listener.close()
         os.unlink(path)
         return None
     while True:
