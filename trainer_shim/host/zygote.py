@@ -116,7 +116,7 @@ def _serve(path: str) -> str | None:
     listener.settimeout(CONNECT_SECONDS)
     try:
         control, _ = listener.accept()
-    except TimeoutError:
+    except socket.timeout:
         listener.close()
         os.unlink(path)
         return None
