@@ -87,11 +87,12 @@ def test_a_clone_has_new_values_by_the_keys_of_the_file(head: FakeHead) -> None:
 
 def test_a_preview_with_and_without_a_head(serving: HeadThread, project: Path) -> None:
     file = project / "study.yaml"
-    with Client(patience_seconds=0) as client:
+    with Client() as client:
         there = client.preview(file)
-        assert [t.id for t in there.submission.trials] == ["digits/1", "digits/2"]
-        assert there.submission.notes == ()
-        serving.down()
+    assert [t.id for t in there.submission.trials] == ["digits/1", "digits/2"]
+    assert there.submission.notes == ()
+    serving.down()
+    with Client(patience_seconds=0) as client:
         alone = client.preview(file)
         assert "no head answers" in alone.submission.notes[0]
         assert [t.params for t in alone.submission.trials] == [{"lr": 0.1}, {"lr": 0.05}]
