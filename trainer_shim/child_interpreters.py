@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import atexit
 import fcntl
-import json
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
+from pathlib import Path
 
 from trainer_shim import current_agent
 from trainer_shim.adapters import registry
@@ -23,7 +23,7 @@ from trainer_shim.channel.page import PAGE_NAME, ControlPage
 from trainer_shim.channel.pipes import Pipes
 from trainer_shim.metrics import streams
 from trainer_shim.program import command_line, framework_scan
-from trainer_shim.spec import Spec
+from trainer_shim.spec import SPEC, Spec
 from trainer_shim.trainee import Trainee
 
 # On PYTHONPATH, its sitecustomize runs before the first line of any program.
@@ -31,8 +31,8 @@ ENTRY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
 UNSEEN = "the program uses no framework that Hermes can see into"
 _SECOND = "several programs of the trial train, one after the other"
 _CHANNEL, _PAGE, _SEED = "HERMES_CHANNEL_FDS", "HERMES_PAGE_FD", "HERMES_SEED"
-_SPEC, _RESTORE = "HERMES_SPEC", "HERMES_RESTORE"
-_OURS = (_CHANNEL, _PAGE, _SPEC, _RESTORE)
+_CHECKPOINTS, _FOLDER, _RESTORE = "HERMES_CHECKPOINTS", "HERMES_FOLDER", "HERMES_RESTORE"
+_OURS = (_CHANNEL, _PAGE, _CHECKPOINTS, _FOLDER, _RESTORE)
 
 
 def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> dict[str, str]:
@@ -40,8 +40,10 @@ def environment(channel: Pipes, page: int, spec: Spec, restore: str | None) -> d
     given = {
         _CHANNEL: f"{channel.reads},{channel.writes}",
         _PAGE: str(page),
-        # Less what it has besides: one variable may be far shorter than a command line.
-        _SPEC: json.dumps(asdict(replace(spec, argv=[], env={}, parameters={}))),
+        # What the others of several processes have of their own. All else is longer than a variable
+        # may be, and lies in the trial's directory.
+        _CHECKPOINTS: spec.checkpoints,
+        _FOLDER: spec.files,
     }
     return given if restore is None else {**given, _RESTORE: restore}
 
@@ -67,8 +69,7 @@ def claim() -> Agent | None:
         fcntl.lockf(page.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return None
-    spec = Spec.of(json.loads(os.environ[_SPEC]))
-    spec = replace(spec, parameters=json.loads(os.environ["HERMES_PARAMETERS"]))
+    spec = _spec(os.environ[_CHECKPOINTS], os.environ[_FOLDER])
     attempt, restore = int(os.environ["HERMES_ATTEMPT"]), os.environ.get(_RESTORE)
     agent = Trainee(channel, page, spec, attempt, restore)
     for fd in (channel.reads, channel.writes, page.fd):
@@ -82,6 +83,14 @@ def claim() -> Agent | None:
     agent.begin()
     streams.watch(agent)
     return agent
+
+
+def _spec(checkpoints: str, folder: str) -> Spec:
+    """What the host was told, for this one of its processes. Raises OSError without it."""
+    above = Path(checkpoints).parents
+    directory = next((each for each in above if (each / SPEC).is_file()), above[0])
+    spec = Spec.load(str(directory / SPEC))
+    return replace(spec, checkpoints=checkpoints, own_files=folder)
 
 
 def _inherited() -> tuple[Pipes, int] | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+# The file's name, in the directory of its trial.
+SPEC = "spec.json"
 # The variable that names the cores of the slot, with commas between them.
 CORES = "HERMES_CPU_CORES"
 HUNG_SECONDS = 900.0  # unless the study says another time
@@ -85,17 +87,12 @@ class Spec:
 
     @classmethod
     def load(cls, path: str) -> Spec:
-        """Read spec.json. Raises TypeError naming a field that is missing."""
+        """Read spec.json: what is known here. Raises TypeError naming a field that is missing."""
         with open(path) as file:
             said = json.load(file)
-        return cls.of({**said, "directory": os.path.dirname(os.path.abspath(path))})
-
-    @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Spec:
-        """That of these fields, as far as they are known here. Raises TypeError naming a field that
-        is missing."""
         known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in said.items() if name in known})
+        given = {name: value for name, value in said.items() if name in known}
+        return cls(**{**given, "directory": os.path.dirname(os.path.abspath(path))})
 
 
 def named_cores(environment: Mapping[str, str]) -> list[int] | None:

@@ -204,13 +204,25 @@ def test_a_command_may_be_longer_than_a_variable(make_trial: MakeTrial) -> None:
     assert trial.output == "3 words\n"
 
 
-def test_parameters_may_fill_a_variable_and_what_changes_another(make_trial: MakeTrial) -> None:
-    text = "x" * 100_000
-    argv = ["/bin/sh", "-c", "echo done"]
-    trial = make_trial("", argv=argv, parameters={"a": text}, stages=[[None, {"b": text}, False]])
+@pytest.mark.parametrize("form", ["script", "ranks"])
+def test_a_record_may_be_longer_than_a_variable(make_trial: MakeTrial, form: str) -> None:
+    """Of thousands of changes of a parameter, say; each process of several finds its own files."""
+    stages = [[step, {"lr": 1 / step}, False] for step in range(1, 10_000)]
+    own = [{"RANK": "0"}, {"RANK": "1"}] if form == "ranks" else []
+    tells = (
+        "from trainer_shim import child_interpreters as reach\n"
+        "agent = reach.claim()\n"
+        "print(agent.checkpoints, agent.several)\n"
+    )
+    shell = f"{sys.executable} tells.py"
+    trial = make_trial("", argv=["/bin/sh", "-c", shell], stages=stages, ranks=own)
+    (trial.directory / "work" / "tells.py").write_text(tells)
     trial.launch().start()
     trial.until("completed")
-    assert trial.output == "done\n"
+    assert trial.output == f"{trial.checkpoints} {bool(own)}\n"
+    if own:
+        said = (trial.directory / "output.log.rank1").read_text()
+        assert said == f"{trial.directory / 'ranks' / '1' / 'checkpoints'} True\n"
 
 
 def test_children_find_the_environment_of_the_study(make_trial: MakeTrial) -> None:
