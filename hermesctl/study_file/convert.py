@@ -609,8 +609,10 @@ def _determined_command(draft: StudyDraft, entry: Any) -> None:
         return
     launcher = next((word for word in words if str(word).startswith(_LAUNCHERS)), None)
     if launcher is not None:  # what follows it is what each process runs
-        after = words[words.index(launcher) + 1 :]
-        words = [word for word in after if word not in ("--", "--trial")]
+        words = words[words.index(launcher) + 1 :]
+        if "--" in words:  # its own options come before that
+            words = words[words.index("--") + 1 :]
+        words = words[1:] if words[:1] == ["--trial"] else words
         draft.note(f"left out: {launcher}; a process for each device is started as torchrun does")
     if len(words) == 1 and ":" in words[0]:
         module = words[0].partition(":")[0]

@@ -594,6 +594,7 @@ def determined(space: str, searcher: str = "random") -> str:
 @pytest.mark.parametrize("entry", [
     "python3 -m determined.launch.torch_distributed python3 train.py --epochs 3",
     "[python3, -m, determined.launch.deepspeed, --, python3, train.py, --epochs, 3]",
+    "python3 -m determined.launch.torch_distributed --max_restarts 2 -- python3 train.py --epochs 3",
 ])  # fmt: skip
 def test_a_launcher_of_determineds_is_left_out_and_its_slots_become_devices(
     tmp_path: Path, entry: str
@@ -604,6 +605,14 @@ def test_a_launcher_of_determineds_is_left_out_and_its_slots_become_devices(
     assert data["resources"] == {"devices": 2}
     assert data["command"] == ["python3", "train.py", "--epochs", "3", "${args}"]
     assert "left out: determined.launch." in said
+
+
+def test_the_class_that_a_launcher_of_determineds_is_given_is_named(tmp_path: Path) -> None:
+    text = determined("{type: double, minval: 0, maxval: 1}")
+    text += "entrypoint: python3 -m determined.launch.horovod --autotune -- --trial model:Net\n"
+    data, said = converted(tmp_path, "determined", text)
+    assert data["program"] == "model.py"
+    assert "model:Net is a class for Determined" in said
 
 
 LAUGHS = "".join(f"x{i}: &x{i} [{f'*x{i - 1}, ' * 10}]\n" for i in range(1, 10))
