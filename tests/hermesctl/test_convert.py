@@ -594,7 +594,7 @@ def determined(space: str, searcher: str = "random") -> str:
 @pytest.mark.parametrize("entry", [
     "python3 -m determined.launch.torch_distributed python3 train.py --epochs 3",
     "[python3, -m, determined.launch.deepspeed, --, python3, train.py, --epochs, 3]",
-    "python3 -m determined.launch.torch_distributed --max_restarts 2 -- python3 train.py --epochs 3",
+    "python3 -m determined.launch.torch_distributed --nnodes 1 -- python3 train.py --epochs 3",
 ])  # fmt: skip
 def test_a_launcher_of_determineds_is_left_out_and_its_slots_become_devices(
     tmp_path: Path, entry: str
