@@ -153,6 +153,7 @@ parameters:
 """
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("text", "given", "steps"),
     [

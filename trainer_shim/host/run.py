@@ -29,7 +29,7 @@ _PROMISED_START_SECONDS = 60.0
 # What a program leaves to its exit may take as long as it does something, within reason.
 _EXIT_IDLE_SECONDS = 60.0
 _EXIT_SECONDS = 3600.0
-_BLIND = "the program has shown no iteration boundaries"
+BLIND = "the program has shown no iteration boundaries"
 _NO_STEP = "the program's first iteration does not end"
 
 
@@ -277,7 +277,7 @@ class ProgramRun:
         self.started = True
         self._told_step = self.step
         if self.standing["fidelity"] is None:
-            said = {"level": self.level, "reason": _BLIND, "framework": ""}
+            said = {"level": self.level, "reason": BLIND, "framework": ""}
             self._heard_fidelity({"kind": "fidelity", **said})
         # A slow start ends with the first step; of a program without steps it has ended.
         seconds = boottime() - self.worker.started_at
@@ -409,7 +409,7 @@ class ProgramRun:
                 self._group.kill()
         elif idle_seconds >= self._hung_seconds:
             idle = f"for {self._hung_seconds:g} s (retry.hung_seconds) it has printed nothing"
-            what = _BLIND if self._begun_at is None else _NO_STEP
+            what = BLIND if self._begun_at is None else _NO_STEP
             detail = f"{what}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
             said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
             self._heard_failed({"kind": "failed", **said})
