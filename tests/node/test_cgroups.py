@@ -27,15 +27,8 @@ time.sleep(1000)
 def groups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cgroups]:
     """Each hierarchy that this machine gives us."""
     kinds = {2: "cgroup2", 1: "cgroup"}
-    read = Path.read_text
-
-    def only_one(path: Path, *args: str) -> str:
-        text = read(path, *args)
-        if str(path) != "/proc/self/mounts":
-            return text
-        return "\n".join(x for x in text.splitlines() if x.split()[2] == kinds[request.param])
-
-    monkeypatch.setattr(Path, "read_text", only_one)
+    mounts = [each for each in cgroups.mounts() if each[2] == kinds[request.param]]
+    monkeypatch.setattr(cgroups, "mounts", lambda: mounts)
     found = cgroups.detect(f"hermes-test-{os.getpid()}")
     if not isinstance(found, Hierarchy):
         pytest.skip(found.fact)
@@ -106,9 +99,21 @@ def test_a_trial_that_never_was_has_no_members(groups: Cgroups) -> None:
 
 
 def test_a_system_without_any_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda path: "proc /proc proc rw 0 0")
+    monkeypatch.setattr(Path, "read_bytes", lambda path: b"proc /proc proc rw 0 0\n")
     found = cgroups.detect("hermes-test")
     assert isinstance(found, NoCgroups)
     assert "none is mounted" in found.fact
     assert found.create("t@1") is None
     assert found.members("t@1") == set()
+
+
+def test_a_name_of_any_bytes_keeps_no_mount_from_being_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody may mount something: a stick with an old label is enough."""
+    said = b"/dev/sdb1 /media/M\xfcller\x0b\x85 vfat rw 0 0\ncgroup2 /group cgroup2 rw 0 0\n"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: said)
+    stick, group = cgroups.mounts()
+    assert os.fsencode(stick[1]) == b"/media/M\xfcller\x0b\x85"
+    assert stick[2:] == ["vfat", "rw", "0", "0"]
+    assert group[1:3] == ["/group", "cgroup2"]

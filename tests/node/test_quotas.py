@@ -145,12 +145,7 @@ async def test_slots_that_cannot_be_held_are_refused(
     config: NodeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "detect", lambda name: NoCgroups("a test"))
-    read = Path.read_text
-
-    def no_mounts(path: Path) -> str:
-        return "" if str(path) == "/proc/self/mounts" else read(path)
-
-    monkeypatch.setattr(Path, "read_text", no_mounts)
+    monkeypatch.setattr(cpu_quotas, "mounts", list)
     with pytest.raises(NoQuota, match="all slots would be equally fast: list cores such as"):
         await run_node(
             config.model_copy(update={"cpu_slots": SHARES}), {}, asyncio.Event(), lambda: None
@@ -158,13 +153,8 @@ async def test_slots_that_cannot_be_held_are_refused(
 
 
 def test_a_controller_that_is_read_only_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = Path.read_text
-
-    def mounts(path: Path) -> str:
-        text = "cgroup /proc cgroup ro,cpu 0 0"
-        return text if str(path) == "/proc/self/mounts" else read(path)
-
-    monkeypatch.setattr(Path, "read_text", mounts)
+    mounts = [["cgroup", "/proc", "cgroup", "ro,cpu", "0", "0"]]
+    monkeypatch.setattr(cpu_quotas, "mounts", lambda: mounts)
     with pytest.raises(NoQuota, match=r"can be written here \(/proc/.*: "):
         cpu_quotas.detect("hermes-test", {CPU0: 60}, NoCgroups("a test"))
 
@@ -173,12 +163,7 @@ def test_a_group_that_was_given_no_cpu_controller_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
-    read = Path.read_text
-
-    def no_mounts(path: Path) -> str:
-        return "" if str(path) == "/proc/self/mounts" else read(path)
-
-    monkeypatch.setattr(Path, "read_text", no_mounts)
+    monkeypatch.setattr(cpu_quotas, "mounts", list)
     with pytest.raises(NoQuota, match=r"can be written here \(/.*: it has no cpu controller\)"):
         cpu_quotas.detect("hermes-test", {CPU0: 60}, Hierarchy(tmp_path / "hermes-n1", 2))
     assert [path.name for path in tmp_path.iterdir()] == ["cgroup.controllers"]

@@ -158,9 +158,9 @@ def detect(name: str) -> Cgroups:
     """What this system offers: v2, else the v1 freezer, else nothing. `name` is a group's, to be
     made below our own."""
     reasons = []
-    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    there = mounts()
     for version, kind, option in ((2, "cgroup2", ""), (1, "cgroup", "freezer")):
-        for mount in (line.split() for line in mounts):
+        for mount in there:
             if mount[2] != kind or (option and option not in mount[3].split(",")):
                 continue
             root = Path(mount[1] + own_path(option)) / name
@@ -178,6 +178,13 @@ def detect(name: str) -> Cgroups:
                 return Hierarchy(root, version)
             reasons.append(f"{root.parent}: the kernel is too old")
     return NoCgroups("; ".join(reasons) or "none is mounted")
+
+
+def mounts() -> list[list[str]]:
+    """What is mounted, each in its fields: what, where, of which kind, how."""
+    # Anybody may mount something, by names of any bytes but those that part fields and lines.
+    lines = Path("/proc/self/mounts").read_bytes().split(b"\n")
+    return [list(map(os.fsdecode, line.split(b" "))) for line in lines if line]
 
 
 def own_path(controller: str) -> str:

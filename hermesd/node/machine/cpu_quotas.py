@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hermesd.core.model import DeviceId
-from hermesd.node.machine.cgroups import Cgroups, Hierarchy, own_path
+from hermesd.node.machine.cgroups import Cgroups, Hierarchy, mounts, own_path
 
 # The kernel's own: a slot of 70 % trains for 70 ms and rests for 30.
 PERIOD_MICROSECONDS = 100_000
@@ -110,7 +110,7 @@ def detect(name: str, percents: Mapping[DeviceId, int], groups: Cgroups) -> CpuQ
         return NoShares()
     reasons = []
     try:
-        for mount in map(str.split, Path("/proc/self/mounts").read_text().splitlines()):
+        for mount in mounts():
             if mount[2] == "cgroup" and "cpu" in mount[3].split(","):
                 root = Path(mount[1] + own_path("cpu")) / name
                 _try_v1(root)
