@@ -87,9 +87,10 @@ class Spec:
 
     @classmethod
     def load(cls, path: str) -> Spec:
-        """Read spec.json: what is known here. Raises TypeError naming a field that is missing."""
+        """Read spec.json: what is known here. Raises TypeError naming a field that is missing, or
+        if there are none."""
         with open(path) as file:
-            said = json.load(file)
+            said = {**json.load(file)}
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in said.items() if name in known}
         return cls(**{**given, "directory": os.path.dirname(os.path.abspath(path))})

@@ -182,6 +182,9 @@ def test_a_refusal_says_why(make_trial: MakeTrial, tmp_path: Path, zygote: Zygot
     assert "script" in zygote.spawn(other.spec)["reason"]
     gone = tmp_path / "nowhere" / "spec.json"
     assert zygote.spawn(gone)["kind"] == "refused"
+    for text in ("[]", "null", '{"trial": "s/1"}', "no JSON"):
+        other.spec.write_text(text)
+        assert "cannot read" in zygote.spawn(other.spec)["reason"], text
 
 
 @pytest.mark.tensorflow
