@@ -90,7 +90,7 @@ def serialized(
 def among_its_study(state: State, trial_id: TrialId) -> Pieces[pb.Trial]:
     """A trial that a request was about as people see it. Raises NotNow if it was removed since."""
     if trial_id not in state.trials:
-        raise NotNow("the study that this request made has been removed since")
+        raise NotNow(f"{trial_id} has been removed since, with its study")
     trial = state.trials[trial_id]
     board = yield from leaderboard(state, state.studies[trial.spec.study])
     return ranked_view(state, trial, board)
