@@ -393,7 +393,10 @@ async def test_that_policies_read_another_metric_than_ranks_is_told_of_a_program
 
 async def foretold(head: World, sha256: str, signal: str = "", metric: str = "") -> list[str]:
     """What is said of what a study of this program goes by before it is submitted."""
-    named = {"signal": types.Signal(name=signal), "metric": types.Metric(name=metric)}
+    ranked = types.Metric(
+        name=metric, goal=types.GOAL_MINIMIZE if metric else types.GOAL_UNSPECIFIED
+    )
+    named = {"signal": types.Signal(name=signal), "metric": ranked}
     wanted = spec(ONE, name="new", **named)
     checked = await head.submit(wanted, program_sha256=sha256, validate_only=True)
     return [note for note in checked.notes if "signal" in note or "metric" in note]

@@ -18,7 +18,7 @@ from trainer_shim import checkpoint_dir, signals
 from trainer_shim.channel.frames import FrameConnection, FrameError, Message
 from trainer_shim.host import deleted_files
 from trainer_shim.host.event_log import boottime
-from trainer_shim.host.freeze import become_subreaper, enter_cgroup
+from trainer_shim.host.freeze import become_subreaper, enter_cgroup, how_ended
 from trainer_shim.host.launch import run_program
 from trainer_shim.host.supervisor import Supervisor
 from trainer_shim.host.worker import ProgramLaunch
@@ -256,6 +256,8 @@ class Host:
             if pid not in self._seen:
                 self._seen.add(pid)
                 self._ended(pid, status, cpu_seconds, 0)
+        # The number of one that another process has reaped may come again.
+        self._seen = {pid for pid in self._seen if how_ended(pid) is not None}
 
     def _ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
         worker = self.trial.worker
