@@ -210,7 +210,7 @@ def test_what_cannot_be_rebuilt_only_parks(
             "x = x[: 50 - 40 * os.path.exists('../again')]; data = TensorDataset(x, y[: len(x)])",
             "end",
         ),
-        ("again = os.path.exists('../again') and list(DataLoader(data))", "a pass in"),
+        ("again = os.path.exists('../again') and list(DataLoader(data))", "a pass runs in"),
         ("if os.path.exists('../again'): raise KeyError('again')", "KeyError: 'again'"),
         ("if os.path.exists('../again'): raise SystemExit", "before it came to where"),
     ],
