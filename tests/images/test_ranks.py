@@ -264,6 +264,18 @@ def test_a_port_that_is_taken_is_told_and_is_no_fault_of_the_image(of_two: World
     assert image.is_image(imaged(trial))
 
 
+def test_ports_of_connections_that_ended_a_moment_ago_are_waited_for(of_two: WorldTrial) -> None:
+    """The system keeps them for a minute, unless they ended with data that nobody had read."""
+    trial = of_two
+    trial.send("checkpoint", id="passing")
+    path = trial.until("checkpointed")["path"]
+    for _ in range(2):
+        trial.end()
+        trial.launch()
+        trial.start(path)
+        trial.until("started")
+
+
 def sockets(trial: WorldTrial) -> set[str]:
     fds = [fd for pid in descendants(trial.pid, ()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
     return {os.readlink(fd) for fd in fds}

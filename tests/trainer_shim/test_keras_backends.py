@@ -154,7 +154,9 @@ def test_the_order_of_other_batches_is_drawn(warm: tuple[Zygote, str], tmp_path:
 def test_why_a_value_cannot_be_taken_is_said(warm: tuple[Zygote, str], tmp_path: Path) -> None:
     runs = runs_of(warm, tmp_path, KERAS_SETTINGS)
     without = failed(runs, "momentum", 0.0, 0.9, momentum=0.0)
-    assert "sequence cannot set momentum to 0.9 at step 3: what was made without momentum" in without
+    assert (
+        "sequence cannot set momentum to 0.9 at step 3: what was made without momentum" in without
+    )
     other = failed(runs, "momentum", 0.9, 0.5, momentum=0.0)
     assert "sequence cannot set momentum to 0.9 at step 1: what was made without momentum" in other
     assert "a whole number of examples, not 0.5" in failed(runs, "batch_size", 20, 0.5)

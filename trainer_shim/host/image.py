@@ -275,7 +275,7 @@ def take(
             _dump(criu, source.pid, processes, scratch)
             outside = _outside(source.pid, str(fields.get("directory", source.folder)))
             open_files.forget_sizes(os.path.join(processes, open_files.NAME), outside["appended"])
-            databases = _databases(source.pid)
+            databases, ports = _databases(source.pid), connections.ports(_tree(source.pid))
             files, temporary = (
                 _keep_files(folder, laid_out, os.path.join(builder.partial, name))
                 for folder, laid_out, name in (
@@ -290,7 +290,7 @@ def take(
         builder.adopt()
         said = {"form": FORM, "features": features(), "clocks": clocks, **outside}
         said |= {"kept": files, "laid_out": source.laid_out, "databases": databases}
-        said |= {"shared_folders": folders, "temporary": temporary}
+        said |= {"shared_folders": folders, "temporary": temporary, "ports": ports}
         return builder.finish({**fields, **said})
 
 
@@ -314,6 +314,7 @@ def bring_back(
     for written, size in manifest.get("written", {}).items():
         if os.path.getsize(written) > size:  # it goes on writing from there
             os.truncate(written, size)
+    connections.wait_for(manifest.get("ports", ()))
     inherited = [f"--inherit-fd=fd[{fd}]:{name}" for name, fd in ends.items()]
     command = _command([criu, "restore", "-d", "-S", "--stream", "-D", ".", *inherited], scratch)
     for fd in ends.values():

@@ -8,13 +8,16 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 _REPAIR = 19  # of TCP
 _PIDFD_GETFD = 438  # a system call
-_LISTENS, _IS_CLOSED = "0A", "07"
+_LISTENS, _IS_CLOSED, _LINGERS = "0A", "07", "06"
+# For so long the system keeps the ports of a connection that has ended (a minute), and a bit more.
+LINGER_SECONDS, _POLL_SECONDS = 65.0, 0.2
 # How an address of IPv4 is written where sockets of both kinds are taken.
 _MAPPED = "0000000000000000FFFF0000"
 
@@ -25,16 +28,34 @@ class _Connection(NamedTuple):
     state: str
     socket: str
 
+    @property
+    def port(self) -> int:
+        """The near one."""
+        return int(self.near.rpartition(":")[2], 16)
+
 
 def are_within(tree: Collection[int]) -> bool:
     """Whether no connection of these processes, which are stopped, leads out of their tree."""
-    sockets = {name for pid in tree for name in _sockets(pid)}
-    theirs = {
-        each for pid in tree for each in _connections(pid) if f"socket:[{each.socket}]" in sockets
-    }
+    theirs = _of(tree)
     ends = {(each.near, each.far) for each in theirs}
     connected = (each for each in theirs if each.state not in (_LISTENS, _IS_CLOSED))
     return all((each.far, each.near) in ends for each in connected)
+
+
+def ports(tree: Collection[int]) -> list[int]:
+    """Those of this machine that the connections of these processes have."""
+    return sorted({each.port for each in _of(tree)})
+
+
+def wait_for(ports: Collection[int]) -> None:
+    """Wait while connections that have ended keep some of these ports, as after a host was killed
+    whose processes were amid talking to each other."""
+    until = time.monotonic() + LINGER_SECONDS
+    while ports and time.monotonic() < until:
+        lingering = (each.port for each in _connections("self") if each.state == _LINGERS)
+        if not any(port in ports for port in lingering):
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def are_held() -> bool:
@@ -67,6 +88,13 @@ def go_on(pids: Collection[int]) -> None:
             os.close(process)
 
 
+def _of(tree: Collection[int]) -> set[_Connection]:
+    sockets = {name for pid in tree for name in _sockets(pid)}
+    return {
+        each for pid in tree for each in _connections(pid) if f"socket:[{each.socket}]" in sockets
+    }
+
+
 def _sockets(pid: int) -> Iterator[str]:
     return (name for _, name in _opened(pid))
 
@@ -79,7 +107,7 @@ def _opened(pid: int) -> Iterator[tuple[int, str]]:
                 yield int(number), os.readlink(f"/proc/{pid}/fd/{number}")
 
 
-def _connections(pid: int) -> Iterator[_Connection]:
+def _connections(pid: int | str) -> Iterator[_Connection]:
     """All of the network that a process is in."""
     for kind in ("tcp", "tcp6"):
         with suppress(OSError), open(f"/proc/{pid}/net/{kind}") as file:
