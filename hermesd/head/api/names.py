@@ -19,10 +19,11 @@ _FEW = 8
 
 def study_id(state: State, text: str, asker: Asker) -> StudyId:
     """The study that is meant. Raises NotFound, Refused for an ambiguous prefix."""
-    study, slash, number = text.strip().rpartition("/")
-    if slash and (known := asker.studies(state)) and study in known and number.isdecimal():
+    known = asker.studies(state)
+    study, _, number = text.strip().rpartition("/")
+    if study in known and number.isdecimal():
         raise Refused(FieldError("study", shown(text), f"a study, not one of its trials: {study}"))
-    return _one("study", text, asker.studies(state))
+    return _one("study", text, known)
 
 
 def there(state: State, study: StudyId) -> Study:
