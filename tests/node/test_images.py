@@ -1,11 +1,14 @@
 """Whether a node finds out what it can do with a CRIU, and says so."""
 
+import mmap
+import os
 from pathlib import Path
 
 import pytest
 
 import trainer_shim
 from hermesd.node.machine import images
+from trainer_shim.host import image
 
 
 @pytest.fixture
@@ -63,3 +66,15 @@ async def test_the_command_that_unlocks_them_is_named(
     found = await images.detect("sh", tmp_path, shim)
     assert found.remedy == "sudo sysctl kernel.ostype=0", "which is the better way"
     assert found.why.startswith("CRIU 4.2 by its capabilities, since this user may not")
+
+
+def test_what_a_program_finds_here_is_told_beside_files_whose_names_are_no_text(
+    tmp_path: Path,
+) -> None:
+    found = image.features()
+    path = os.fsencode(tmp_path) + b"/\xff\xfe"
+    with open(path, "w+b") as file:
+        file.write(b"-" * mmap.PAGESIZE)
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+            assert image.features() == found

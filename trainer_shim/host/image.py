@@ -125,7 +125,7 @@ def features() -> list[str]:
 
 def _c_library() -> str:
     """The file that nearly every program has mapped, and finds again only if it is the same."""
-    with open("/proc/self/maps") as file:
+    with open("/proc/self/maps", errors="surrogateescape") as file:  # names that are no text, too
         path = next((found[0] for line in file if (found := _C_LIBRARY.search(line))), "")
     return f"{path} of {os.path.getsize(path)} bytes" if path else "no C library"
 
