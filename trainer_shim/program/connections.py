@@ -75,17 +75,27 @@ def go_on(pids: Collection[int]) -> None:
     which would keep their ports from those that are restored."""
     if not are_held():
         return
-    get = ctypes.CDLL(None).syscall
     for pid in pids:
         with suppress(OSError):  # gone
             process = os.pidfd_open(pid)
-            for number, name in _opened(pid):
-                fd = get(_PIDFD_GETFD, process, number, 0) if name.startswith("socket:") else -1
-                if fd >= 0:
-                    with socket.socket(fileno=fd) as found, suppress(OSError):  # another kind
-                        if found.getsockopt(socket.IPPROTO_TCP, _REPAIR):
-                            found.setsockopt(socket.IPPROTO_TCP, _REPAIR, 0)
-            os.close(process)
+            try:
+                for number, name in _opened(pid):
+                    if name.startswith("socket:"):
+                        _speak_again(process, number)
+            finally:
+                os.close(process)
+
+
+def _speak_again(process: int, number: int) -> None:
+    """Of a process (its pidfd), have one socket be no longer mute, if it is one of TCP."""
+    fd = ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, number, 0)
+    if fd < 0:
+        return
+    # Its kind is said, whatever it is: not every kind can be asked for it.
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+    with found, suppress(OSError):  # another kind
+        if found.getsockopt(socket.IPPROTO_TCP, _REPAIR):
+            found.setsockopt(socket.IPPROTO_TCP, _REPAIR, 0)
 
 
 def _of(tree: Collection[int]) -> set[_Connection]:
