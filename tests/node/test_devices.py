@@ -63,6 +63,13 @@ def test_gpus_are_chosen_by_number_or_uuid_each_once() -> None:
             chosen(GPUS, (wrong,))
 
 
+def test_a_uuid_that_no_gpu_has_is_that_of_one_that_is_lost() -> None:
+    found = ["GPU is lost", *GPUS[1:]]
+    assert chosen(found, ("GPU-2", "GPU-1a")) == [GPUS[2], "GPU is lost"]
+    with pytest.raises(LookupError, match="visible_gpus has GPU-9, which is 0 of 3"):
+        chosen(found, ("GPU-1a", "GPU-9"))
+
+
 def test_a_gpu_sits_where_its_bus_says(tmp_path: Path) -> None:
     """Two of them below one switch, as the kernel shows a machine."""
     for bus, switch in (("0000:c1:00.0", "0000:c0:02.0"), ("0000:c2:00.0", "0000:c0:03.0")):
@@ -227,6 +234,9 @@ async def test_a_gpu_that_is_lost_takes_none_of_the_others_along(
     assert gpus.environment("n1/gpu2")["CUDA_VISIBLE_DEVICES"] == "GPU-2"
     never = "n1/gpu1 is not lent, since the driver does not answer for it: GPU is lost"
     assert gpus.warnings() == (never,)
+    named = Gpus(["GPU-2", "GPU-1"])
+    assert [device.id for device in await named.find("n1")] == ["n1/gpu0"]
+    assert named.warnings() == (never,)
     lost.add(0)
     assert dict(await gpus.holders()) == {"n1/gpu2": frozenset({7})}
     assert gpus.warnings()[1].startswith(

@@ -218,19 +218,23 @@ def _is_well(said: str) -> bool:
 
 
 def chosen(found: Sequence[Gpu], visible: Sequence[str] | None) -> list[Gpu]:
-    """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said.
+    """The GPUs that are named by number or by the beginning of a UUID; all where nothing is said. A
+    UUID that none of them has is that of one for which the driver does not answer.
 
     Raises LookupError for one that is not there.
     """
     if visible is None:
         return list(found)
-    there = {}
+    there: dict[int, Gpu] = {}
+    lost = [i for i, gpu in enumerate(found) if isinstance(gpu, str)]
     for name in visible:
         named = [
             i for i, gpu in enumerate(found) if not isinstance(gpu, str) and gpu[0].startswith(name)
         ]
         if name.isdigit():
             named = [int(name)] if int(name) < len(found) else []
+        elif not named:
+            named = [i for i in lost if i not in there][:1]
         if len(named) != 1:
             raise LookupError(f"visible_gpus has {name}, which is {len(named)} of {len(found)}")
         there[named[0]] = found[named[0]]
