@@ -1,4 +1,5 @@
-"""A study's export as CSV: the points of each trial, one per row, and which trial trained them."""
+"""A study's export as CSV: the points of each trial, one per row, with which trial trained them and
+the trial's parameters at that step."""
 
 from __future__ import annotations
 
@@ -6,39 +7,82 @@ import csv
 import io
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hermesctl.errors import HermesError, UsageError
-from hermesctl.render.output import Format, harmless
+from hermesctl.render.output import Format, csv_cell, harmless
 from hermesctl.text import printable
+from hermesctl.yaml_text import Data
 
 _COLUMNS = ("trial", "attempt", "metric", "step", "value", "trained_by")
 
 
 async def points_as_csv(export: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """Of an export the points alone, a row for each and each trial that has it."""
-    yield _csv([_COLUMNS])
     #: Of whom each trial has points, and up to which step.
     begins: dict[str, tuple[str, float]] = {}
+    given: dict[str, _Parameters] = {}
     sharers: dict[str, list[tuple[str, float]]] | None = None
+    names: list[str] = []
     async for line in _lines(export):
         try:
             entry = json.loads(line)
-            if entry["type"] == "trial" and (begin := _begin(entry["trial"])) is not None:
-                begins[entry["trial"]["spec"]["id"]] = begin
+            if entry["type"] == "trial":
+                spec = entry["trial"]["spec"]
+                given[spec["id"]] = _Parameters(spec.get("stages", ()))
+                if (begin := _begin(entry["trial"])) is not None:
+                    begins[spec["id"]] = begin
             if entry["type"] != "points":
                 continue
             if sharers is None:  # the lines of all trials come before
                 sharers = _sharers(begins)
+                names = _names(given)
+                yield _header(names)
             trained_by, metric = entry["trial"], harmless(entry["metric"])
             pairs = list(zip(entry["steps"], entry["values"], strict=True))
             for trial, until in [(trained_by, math.inf), *sharers.get(trained_by, ())]:
                 about = trial, entry["attempt"], metric
-                yield _csv([(*about, *pair, trained_by) for pair in pairs if pair[0] <= until])
+                cells = given.get(trial, _Parameters(())).cells
+                rows = [
+                    (*about, step, value, trained_by, *cells(step, names))
+                    for step, value in pairs
+                    if step <= until
+                ]
+                yield _csv(rows)
         except (ValueError, LookupError, TypeError, AttributeError):
             raise HermesError("the head sent a line that is no export's; try again") from None
+    if sharers is None:
+        yield _header(_names(given))
+
+
+class _Parameters:
+    """A trial's parameters, some of which may change while it trains."""
+
+    def __init__(self, stages: Sequence[tuple[int | None, Sequence[tuple[str, Data]]]]) -> None:
+        #: Up to which step each stage is in force, with all values in it.
+        self._stages: list[tuple[float, Mapping[str, Data]]] = []
+        values: Mapping[str, Data] = {}
+        for until, changed in stages:
+            values = {**values, **dict(changed)}
+            self._stages.append((math.inf if until is None else until, values))
+        self.names = [*values]
+
+    def cells(self, step: int, names: Sequence[str]) -> list[str | int | float]:
+        """Their values at a step, in the order of these names."""
+        values = next((each for until, each in self._stages if step <= until), {})
+        return [csv_cell(values.get(name)) for name in names]
+
+
+def _names(given: Mapping[str, _Parameters]) -> list[str]:
+    return [*dict.fromkeys(name for each in given.values() for name in each.names)]
+
+
+def _header(names: Sequence[str]) -> bytes:
+    """A parameter has a column of its own name, `params.NAME` where that is taken."""
+    own = [f"params.{name}" if name in _COLUMNS else harmless(name) for name in names]
+    return _csv([(*_COLUMNS, *own)])
 
 
 def _begin(trial: dict[str, Any]) -> tuple[str, float] | None:

@@ -97,11 +97,13 @@ def csv_text(rows: Sequence[Row]) -> str:
     names = dict.fromkeys(name for row in spread for name in row)
     # What is nothing in one row has columns for its parts in another.
     parts = {name[:dot] for name in names for dot, c in enumerate(name) if c == "."}
-    shown = [n for n in names if n not in parts or any(_cell(row.get(n)) != "" for row in spread)]
+    shown = [
+        n for n in names if n not in parts or any(csv_cell(row.get(n)) != "" for row in spread)
+    ]
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(map(harmless, shown))
     for row in spread:
-        writer.writerow([_cell(row.get(name)) for name in shown])
+        writer.writerow([csv_cell(row.get(name)) for name in shown])
     return stream.getvalue()
 
 
@@ -162,7 +164,8 @@ def _columns(name: str, value: Data) -> Iterator[tuple[str, Data]]:
         yield name, value
 
 
-def _cell(value: Data) -> str | int | float:
+def csv_cell(value: Data) -> str | int | float:
+    """A value as it stands in a cell."""
     match value:
         case None:
             return ""
@@ -174,7 +177,7 @@ def _cell(value: Data) -> str | int | float:
             return value
         case Mapping():
             named = value.get("id") or value.get("name")
-            parts = (f"{key}={_cell(inner)}" for key, inner in value.items())
-            return _cell(named) if named else " ".join(parts)
+            parts = (f"{key}={csv_cell(inner)}" for key, inner in value.items())
+            return csv_cell(named) if named else " ".join(parts)
         case _:
-            return "; ".join(str(_cell(item)) for item in value)
+            return "; ".join(str(csv_cell(item)) for item in value)

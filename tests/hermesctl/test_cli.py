@@ -932,6 +932,33 @@ def test_the_points_of_an_export_as_csv(head: FakeHead, tmp_path: Path) -> None:
     assert hermesctl("study", "export", "digits", "-o", "csv").exit_code == ExitCode.INTERNAL
 
 
+def test_each_point_of_an_export_as_csv_has_the_parameters_in_force_at_its_step(
+    head: FakeHead,
+) -> None:
+    head.add_study("s", trial(1))
+    stages = {
+        "s/1": [[2, [["lr", 0.1], ["step", "a,b"]]], [None, [["lr", 0.01]]]],
+        "s/2": [[None, [["layers", [16, 8]], ["nesterov", True]]]],
+    }
+    lines: list[dict[str, object]] = [
+        {"type": "trial", "trial": {"spec": {"id": name, "stages": each}}}
+        for name, each in stages.items()
+    ]
+    for name in stages:
+        points = {"attempt": 1, "metric": "loss", "steps": [2, 3], "values": [0.5, 0.4]}
+        lines.append({"type": "points", "trial": name, **points})
+    head.exported = [json.dumps(line).encode() + b"\n" for line in lines]
+    assert hermesctl("study", "export", "s", "-o", "csv").stdout == (
+        "trial,attempt,metric,step,value,trained_by,lr,params.step,layers,nesterov\n"
+        's/1,1,loss,2,0.5,s/1,0.1,"a,b",,\n'
+        's/1,1,loss,3,0.4,s/1,0.01,"a,b",,\n'
+        "s/2,1,loss,2,0.5,s/2,,,16; 8,true\n"
+        "s/2,1,loss,3,0.4,s/2,,,16; 8,true\n"
+    )
+    head.exported = head.exported[:2]
+    assert hermesctl("study", "export", "s", "-o", "csv").stdout.count("\n") == 1
+
+
 def test_a_point_that_was_trained_for_several_trials_is_a_row_of_each(head: FakeHead) -> None:
     head.add_study("s", trial(1))
     begins = [
