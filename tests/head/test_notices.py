@@ -220,6 +220,44 @@ async def test_trials_that_completed_and_reported_nothing_are_told(head: World, 
     assert notice.startswith("1 of 2 completed trials reported nothing (digits/1)")
 
 
+async def test_trials_that_all_came_to_the_same_are_told_until_one_has_not(
+    head: World, node: Node
+) -> None:
+    await head.submit(spec({"lr": {"values": [0.1, 0.2, 0.3]}}))
+    for number, losses in enumerate(([3.0, 2.0], [3.0, 2.0], [3.0, 2.5])):
+        launch = await node.start()
+        await node.report(launch, 1, losses)
+        await node.complete(launch, 2)
+        await node.settle()
+        told = (await shown(head)).notices
+        assert len(told) == (number == 1)
+        assert not told or told[0].startswith(
+            "digits/1, digits/2 came to the very same values with different parameters: does the"
+            " program use them? It gets them by `"
+        )
+        assert not told or "train.py --lr=0.1`" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "losses"),
+    [
+        pytest.param([0.1, 0.2], [0.9375], id="one-accuracy-at-the-end"),
+        pytest.param([0.1], [3.0, 2.0], id="the-same-point-twice"),
+    ],
+)
+async def test_trials_that_may_well_come_to_the_same_are_no_news(
+    head: World, node: Node, values: list[float], losses: list[float]
+) -> None:
+    drawn = spec({"lr": {"values": values}}, method=types.SEARCH_METHOD_RANDOM, run_cap=2)
+    await head.submit(drawn)
+    for _ in range(2):
+        launch = await node.start()
+        await node.report(launch, 1, losses)
+        await node.complete(launch, len(losses))
+    await node.settle()
+    assert (await shown(head)).notices == []
+
+
 async def test_a_metric_that_the_first_epoch_has_not_brought_is_told_at_its_end(
     head: World,
     node: Node,

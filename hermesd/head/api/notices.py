@@ -5,8 +5,10 @@ Pure. Each notice is made here only, and shown wherever the study is.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from pathlib import PurePath
 
 from hermesd.config.policy_line import label_of
 from hermesd.core.decide.scheduler import Scheduler
@@ -59,6 +61,7 @@ def all_notices(
     found.append((yield from _silent_metric(study, trials, names, now)))
     found.append(_silent_trials(trials, names))
     yield
+    found.append((yield from _all_the_same(trials)))
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
     found.append(_excluded(state, study))
     found += [_unsearched(state, study), proposing(state, study.id)]
@@ -276,6 +279,34 @@ def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:
         f"{len(silent)} of {completed} completed trials reported nothing ({named}):"
         " `hermesctl logs` has what they printed"
     )
+
+
+def _all_the_same(trials: Sequence[Trial]) -> Pieces[str]:
+    """That all trials that have completed came to the very same values, though their parameters
+    differ; else empty. A metric that has only one value, as an accuracy at the end, may well be the
+    same."""
+
+    def came_to(trial: Trial) -> list[tuple[str, float | None, float, float]]:
+        found = trial.metrics.items()
+        return sorted((name, each.last, each.low, each.high) for name, each in found)
+
+    def differs(trial: Trial) -> bool:
+        return trial.step != first.step or came_to(trial) != came_to(first)
+
+    ended = [trial for trial in trials if trial.phase is Phase.COMPLETED]
+    if not ended:
+        return ""
+    first = ended[0]
+    if not any(each.low < each.high for each in first.metrics.values()):
+        return ""
+    if (yield from any_of(ended, differs)):
+        return ""
+    if not (yield from any_of(ended, lambda trial: trial.spec.stages != first.spec.stages)):
+        return ""
+    named = ", ".join(trial.id for trial in ended[:NAMED]) + (" …" if ended[NAMED:] else "")
+    line = shlex.join([PurePath(first.spec.argv[0]).name, *first.spec.argv[1:]])
+    same = "came to the very same values with different parameters: does the program use them?"
+    return f"{named} {same} It gets them by `{line}`, and as JSON in HERMES_PARAMETERS"
 
 
 def _trained_seconds(trial: Trial, now: Time) -> float:
