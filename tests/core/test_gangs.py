@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermesd.core.decide import gangs
+from hermesd.core.decide.gangs import fitting
 from hermesd.core.decide.queue import Queues
 from hermesd.core.events import Cancelled, DeviceFailed, NodeSilent, Paused, TermsSet, Unpaused
-from hermesd.core.model import DeviceId, Plugin, Tier
+from hermesd.core.model import Device, DeviceId, Plugin, Tier
 from hermesd.core.sharing import Terms
+from hermesd.core.tables import Tables
 from hermesd.core.trial import Trial
 from tests.core.gang_cluster import GangCluster
 from tests.core.playbook import (
@@ -293,6 +297,27 @@ def test_nobody_waits_for_longer_than_two_quanta_and_its_turn(
         turn = (len(trials) - 1) * (quanta[width] + 2 * SWITCH_SECONDS + longest)
         for number in range(len(trials)):
             assert max(outcome.waits[f"w{width}/{number}"]) <= turn + 2 * longest
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    nodes=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    work=st.fixed_dictionaries({n: st.lists(st.floats(1, 200), max_size=8) for n in (1, 2, 4)}),
+    quanta=st.fixed_dictionaries({width: st.floats(5, 60) for width in (1, 2, 4)}),
+)
+def test_a_node_of_which_no_device_is_open_changes_no_choice(
+    nodes: list[int], work: dict[int, list[float]], quanta: dict[int, float]
+) -> None:
+    """So only the others are looked at, which are few where many trials wait."""
+    nodes = [8, *nodes]
+    with pytest.MonkeyPatch.context() as patch:
+
+        def of_all(state: Tables, queues: Queues, trial: Trial, *_: object) -> Iterator[Device]:
+            return fitting(state, queues, trial)
+
+        patch.setattr(gangs, "fitting", of_all)
+        expected = GangCluster(nodes, work, quanta, SWITCH_SECONDS).play()
+    assert GangCluster(nodes, work, quanta, SWITCH_SECONDS).play() == expected
 
 
 def test_devices_are_not_waited_for_while_as_many_others_are_free() -> None:

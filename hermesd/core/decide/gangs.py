@@ -383,9 +383,8 @@ class Gangs:
             return ()
         for device in devices:
             self._count(trial, device, quotas.give)
-        nodes = dict.fromkeys(state.slots[device].device.node for device in free)
         width = self.state.fewest(trial)
-        found = self._best(trial, width, dict.fromkeys(free), {}, quotas, now, nodes)
+        found = self._best(trial, width, dict.fromkeys(free), {}, quotas, now)
         others = found if found and all(device in state.free for device in found) else ()
         for device in others or devices:
             self._count(trial, device, lambda each: quotas.take(each, None))
@@ -408,7 +407,6 @@ class Gangs:
         occupants: Mapping[TrialId, DeviceId],
         quotas: DeviceQuotas,
         now: Time,
-        nodes: Iterable[NodeId] | None = None,
     ) -> tuple[DeviceId, ...] | None:
         """The devices of one node and kind that the trial does best to have: so many, or more of
         those of which it needs more.
@@ -416,9 +414,12 @@ class Gangs:
         One of them is open now, and it goes first of all that could take those that are not: about
         these nobody else is asked when they are.
         """
+        state, slots = self.state, self.state.slots
         groups: dict[tuple[NodeId, str], list[_Candidate]] = {}
-        kept = gathered(self.state)
-        for place, device in enumerate(fitting(self.state, self.queues, trial, nodes)):
+        kept = gathered(state)
+        open_ones = (*free, *occupants.values())
+        nodes = dict.fromkeys(slots[device].device.node for device in open_ones)
+        for place, device in enumerate(fitting(state, self.queues, trial, nodes)):
             if device.id in kept:
                 continue
             found = self._candidate(trial, device, place, free, occupants, now)
@@ -427,7 +428,7 @@ class Gangs:
         left = quotas.left(trial)
 
         def is_open(device: DeviceId) -> bool:
-            run = self.state.slots[device].run
+            run = slots[device].run
             return device in free or (run is not None and run.trial in occupants)
 
         @cache
