@@ -195,7 +195,8 @@ def join_reports(report: pb.Report, later: pb.Report) -> bool:
 def event_from_proto(request: pb.AttachRequest) -> NodeJoined | NodeEvent | None:
     """The event that a node's message stands for. Raises Malformed.
 
-    None for what is no event: heartbeat, goodbye, usage, a piece of a file, and kinds that a
+    None for what is no event: heartbeat, goodbye, usage, a piece of a file, that
+    no checkpoint could be written, and kinds that a
     newer node knows.
     """
     name = request.WhichOneof("message")

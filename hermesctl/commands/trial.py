@@ -283,9 +283,12 @@ def fork(
     """Add a trial that goes on from where another one is, with other parameters.
 
     The other trial may be running, parked, waiting or over, and isn't changed. If it runs or is
-    parked, a checkpoint of where it is now is written first. Lengths (`epochs`) can be raised and
-    settings of the optimizer (`learning_rate`) changed, within the study's bounds, or beyond them
-    with --new. If the program can't go on with a value, the new trial fails and says so.
+    parked, a checkpoint of where it is now is written first. If that can't be done within 20 s, the
+    new trial starts from the newest one that there is, and the answer says why.
+
+    Lengths (`epochs`) can be raised and settings of the optimizer (`learning_rate`) changed, within
+    the study's bounds, or beyond them with --new. If the program can't go on with a value, the new
+    trial fails and says so.
 
     Example: hermesctl trial fork digits/3 --set learning_rate=1e-4
     """
@@ -295,10 +298,9 @@ def fork(
         made = await client.fork(trial, values, new=arguments, step=step)
         if output.for_people:
             at = f"step {made.forked_at_step}"
-            parent = (await client.trial(made.forked_from)).trial
-            if step is None and parent.step > made.forked_at_step:
-                at += f", its newest checkpoint; that has come to step {parent.step} by now"
             say(f"{printable(made.id)} goes on from {printable(made.forked_from)} at {at}")
+            for note in made.notes:
+                say(f"note: {printable(note)}")
         metric = (await client.study(made.study)).study.ranked_by
         document: dict[str, Data] = {"trial": row(made)}
         emit(

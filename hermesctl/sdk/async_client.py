@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias
@@ -40,6 +40,7 @@ from hermesctl.sdk.records import (
     ChangedTrials,
     Curve,
     Explanation,
+    Fork,
     Invited,
     Leaderboard,
     Member,
@@ -1057,7 +1058,7 @@ class AsyncClient:
         *,
         new: Changes | None = None,
         step: int | None = None,
-    ) -> Trial:
+    ) -> Fork:
         """Add a trial that goes on from where another one is.
 
         Args:
@@ -1066,10 +1067,12 @@ class AsyncClient:
             new: the same beyond the bounds of the study, or of arguments that it has no parameter
                 for.
             step: of the checkpoint to go on from; if not given, of the newest. Of a trial that
-                runs or is parked one is written first, as it is now.
+                runs or is parked one is written first, as it is now, if that can be done within
+                20 s.
 
         Returns:
-            The new trial, which waits for its turn.
+            The new trial, which waits for its turn. Its `notes` say why, if it begins earlier
+            than where the other one is.
 
         Raises:
             NotFound: there is no such trial.
@@ -1081,7 +1084,9 @@ class AsyncClient:
         await self._check_version()
         request.request_id = new_request_id()
         answer = await self.connection.call(self.connection.stub.ForkTrial, request)
-        return record(Trial, answer.trial)
+        made = record(Trial, answer.trial)
+        known = {each.name: getattr(made, each.name) for each in fields(made)}
+        return Fork(**known, notes=tuple(answer.notes))
 
     async def set_metric(
         self, study: StudyRef, metric: str, *, goal: str = "", by: str = ""

@@ -23,6 +23,7 @@ from hermesctl.sdk.records import (
     ChangedTrials,
     Curve,
     Explanation,
+    Fork,
     Invited,
     Leaderboard,
     Member,
@@ -708,7 +709,7 @@ class Client:
         *,
         new: Changes | None = None,
         step: int | None = None,
-    ) -> Trial:
+    ) -> Fork:
         """Add a trial that goes on from where another one is.
 
         Args:
@@ -717,10 +718,12 @@ class Client:
             new: the same beyond the bounds of the study, or of arguments that it has no parameter
                 for.
             step: of the checkpoint to go on from; if not given, of the newest. Of a trial that
-                runs or is parked one is written first, as it is now.
+                runs or is parked one is written first, as it is now, if that can be done within
+                20 s.
 
         Returns:
-            The new trial, which waits for its turn.
+            The new trial, which waits for its turn. Its `notes` say why, if it begins earlier
+            than where the other one is.
 
         Raises:
             NotFound: there is no such trial.

@@ -492,6 +492,14 @@ class StudyDetail:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Fork(Trial):
+    """A trial that goes on from another one."""
+
+    #: Why it begins before the step that the other trial has come to, or from a third one.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TrialDetail:
     """A trial, the last lines of what it printed, and its use of the device over time."""
 

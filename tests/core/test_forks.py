@@ -11,7 +11,7 @@ import pytest
 from hermesd.core.events import Added, Copied, FidelityKnown, NodeSilent, Removed, Submitted
 from hermesd.core.model import Checkpoint, Fidelity, Phase, Study, TrialSpec
 from hermesd.core.tables import rebuilt
-from hermesd.head.api import trials as api
+from hermesd.head.api import forking as api
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2

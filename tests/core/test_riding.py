@@ -38,10 +38,13 @@ from hermesd.core.model import (
 from hermesd.core.node.messages import assignment
 from hermesd.core.tables import riding_of
 from hermesd.core.trial import RESTORE
+from hermesd.head.api import forking
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal import outcomes
 from hermesd.head.journal.schema import JournalLine
+from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
+from hermesd.refusal import Refused
 from tests.core.playbook import (
     Playbook,
     checkpointed,
@@ -131,6 +134,36 @@ def test_trials_of_several_devices_part_from_each_other_as_those_of_one_do() -> 
     trained(book, "s/0#1", 0, 10).tell(checkpointed("s/0#1", 10))
     book.expect("copy s/0#1@10 from n to n")
     book.tell(copied("s/1", "s/0#1", 10)).expect("launch s/1#2 on n/2, n/3 from s/1@10")
+
+
+def forked(book: Playbook, name: str, **fields: Any) -> tuple[Added, list[str]]:
+    """A fork as a person asks for it, and what is said of where it begins."""
+    made = forking.forked(book.state, name, pb.ForkTrialRequest(**fields), "fork")
+    said = forking.notes(book.state, book.trial(name), made, "", is_asked="step" in fields)
+    return made, said
+
+
+def test_a_fork_of_a_rider_begins_where_others_have_written_down_what_they_share() -> None:
+    """s/2 rides on s/0 until 10, and then on s/1 until 20; it has nothing of its own."""
+    book = three()
+    with pytest.raises(NotNow, match=r"^s/0, which trains for s/2, has no checkpoint yet, .* step"):
+        forked(book, "s/2")
+    trained(book, "s/0#1", 0, 7).tell(checkpointed("s/0#1", 5))
+    made, said = forked(book, "s/2")
+    assert [each and each.id for each in made.forked] == ["s/0#1@5"]
+    assert said == [
+        "s/0 trains for s/2 as long as both are the same, so this begins from step 5 of s/0"
+    ]
+    trained(book, "s/0#1", 7, 10).tell(checkpointed("s/0#1", 10)).heard()
+    trained(book, "s/0#1", 10, 16).tell(checkpointed("s/0#1", 16)).heard()
+    assert book.trial("s/2").carrier == "s/1"
+    made, _ = forked(book, "s/2")
+    assert [each and each.id for each in made.forked] == ["s/0#1@10"], "beyond that, s/0 differs"
+    book.tell(made).heard()
+    fork = book.trial(made.trials[0].id)
+    assert (fork.forked and fork.forked.step, fork.carrier) == (10, None)
+    with pytest.raises(Refused, match="a step at which it has a checkpoint: 10"):
+        forked(book, "s/2", step=16)
 
 
 def small_and_large() -> Playbook:

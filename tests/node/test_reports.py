@@ -231,3 +231,25 @@ async def test_what_another_daemon_may_have_told_is_no_part_of_a_later_report() 
     assert [[chunk.first_step for chunk in each.report.chunks] for each in sent] == [
         [1], [2], [3], [4, 5],
     ]  # fmt: skip
+
+
+async def test_that_nothing_could_be_written_down_is_told_to_whoever_waits() -> None:
+    outbox = Outbox()
+    driver: Any = SimpleNamespace(outbox=outbox)
+    context: Any = SimpleNamespace(node="n1", driver=driver)
+    launch = SimpleNamespace(devices=("n1/cpu0",))
+    work = SimpleNamespace(signal="loss", signal_goal=Goal.MINIMIZE)
+    assignment: Any = SimpleNamespace(launch=launch, work=work, run=RUN)
+    folder: Any = SimpleNamespace(trial="t/1")
+    hearing = HostEvents(context, folder, assignment)
+    said = {"kind": "checkpoint_failed", "attempt": 3, "seq": 1, "id": "s9", "reason": "disk full"}
+    await hearing.hear(said)
+    await hearing.hear(said)  # the host repeats what was not acknowledged
+    async with asyncio.timeout(10):
+        sent = await outbox.take()
+    assert (sent.sequence, sent.WhichOneof("message")) == (0, "not_saved")
+    told = sent.not_saved
+    assert (told.trial, told.attempt, told.reason) == (RUN.trial, RUN.attempt, "disk full")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await outbox.take()

@@ -65,6 +65,13 @@ def leave_at(state: Tables, carrier: Trial, checkpoint: Checkpoint) -> None:
             _place(state, _begun(rider, carrier, checkpoint))
 
 
+def furthest(state: Tables, rider: Trial) -> Checkpoint | None:
+    """The checkpoint of another from which a rider would go on by itself now; None if none has come
+    further than its own."""
+    found = _furthest(state, progress.rewound(replace(rider, carrier=None)))
+    return found[1] if found else None
+
+
 def redrawn(state: Tables, trial: Trial, spec: TrialSpec) -> None:
     """A trial that has not begun is another one: what others have trained for it is of no use."""
     for rider in _riders(state, trial):

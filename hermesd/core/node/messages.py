@@ -124,8 +124,8 @@ class Upcoming:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A wish: a checkpoint of where a run is now. The run goes on, or stays parked; nothing answers
-    it but the checkpoint, if one comes of it."""
+    """A wish: a checkpoint of where a run is now. The run goes on, or stays parked. What answers it
+    is the checkpoint, or a word to the head that none could be written, which nothing keeps."""
 
     run: RunId
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,10 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from hermesd import study as studies
-from hermesd import wire
 from hermesd.core.events import (
-    Added,
     Cancelled,
     Event,
     Marked,
@@ -22,24 +18,16 @@ from hermesd.core.events import (
     SearchLimited,
     Unpaused,
 )
-from hermesd.core.lengths import is_length
 from hermesd.core.model import (
-    Checkpoint,
-    Fidelity,
-    NodeId,
     Phase,
-    RunId,
     Study,
     StudyId,
     Time,
     TrialId,
-    TrialSpec,
     study_of,
 )
-from hermesd.core.node.messages import Save
 from hermesd.core.state import State
-from hermesd.core.trial import Trial, remembered
-from hermesd.head.api import names, views
+from hermesd.head.api import forking, names, views
 from hermesd.head.api.notices import notices, policy_words, unread
 from hermesd.head.api.occupied import taken
 from hermesd.head.api.paging import page
@@ -68,8 +56,6 @@ from hermesd.wire import GOALS
 BEST_COUNT = 10
 LOST_NAMED = 3
 TAGS_LIMIT = 32
-# So long a fork waits at most for a checkpoint of where its parent is now.
-SAVED_SECONDS = 20.0
 # That part of a stop which ends the study's search; the parts with trials count from 0.
 SEARCH_PART = -1
 TAG_LENGTH = 64
@@ -274,38 +260,28 @@ class TrialsService:
         who = asker()
         key = key_of(request, who)
 
+        unsaved = ""
+        notes: list[str] = []
+
         def compose(state: State, now: Time) -> Event:
             parent = names.trial_id(state, request.trial, who)
             owner = state.studies[state.trials[parent].spec.study].owner
             within_quota(state, owner, who.user, 1)
-            return forked(state, parent, request, key)
+            event = forking.forked(state, parent, request, key, unsaved)
+            notes[:] = forking.notes(
+                state, state.trials[parent], event, unsaved, is_asked=request.HasField("step")
+            )
+            return event
 
         if key not in self.head.state.requests and not request.HasField("step"):
             parent = names.trial_id(self.head.state, request.trial, who)
-            _fork(self.head.state, parent, request)  # what won't do is refused before
-            await self._saved(parent)
+            forking.spec_of(self.head.state, parent, request)  # what won't do is refused before
+            unsaved = await forking.saved(self.head, self.sessions, parent)
         (made,) = await carry_out(self.head, key, compose)
         count = len(self.head.state.members.get(study_of(made), ()))
         shown = partial(views.among_its_study, trial_id=made)
-        return pb.ForkTrialResponse(trial=await self.head.read(who.user, count, shown))
-
-    async def _saved(self, trial_id: TrialId) -> None:
-        """Have written down what a trial has come to while it runs or is parked, and goes on so;
-        wait for that as long as people like to wait."""
-        head, asked = self.head, None
-        wanted = head.state.trials[trial_id].step
-        sequence = head.committed
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SAVED_SECONDS):
-                while trial := head.state.trials.get(trial_id):
-                    if not _is_behind(head.state, trial, wanted):
-                        break
-                    stay = _stay(head.state, trial)
-                    session = self.sessions.find(stay[0]) if stay else None
-                    if session is not None and stay and stay != asked:
-                        session.send(wire.command_to_proto(Save(stay[1])))
-                        asked = stay
-                    sequence = await head.beyond(sequence)
+        trial = await self.head.read(who.user, count, shown)
+        return pb.ForkTrialResponse(trial=trial, notes=notes)
 
     async def _change(
         self,
@@ -453,89 +429,3 @@ def _retriable(state: State, trials: tuple[TrialId, ...], named: bool) -> tuple[
     if not chosen:
         raise NotNow("no trial of the study has failed or was stopped")
     return chosen
-
-
-def forked(state: State, parent: TrialId, request: pb.ForkTrialRequest, key: str) -> Added:
-    """A fork of a trial, as an event. Raises Refused, and NotNow if it can go on from nothing."""
-    trial, spec = state.trials[parent], _fork(state, parent, request)
-    step = request.step if request.HasField("step") else None
-    changed = [pair for pair in spec.parameters if pair not in trial.spec.parameters]
-    is_longer = any(is_length(name) for name, _ in changed)
-    begin = _begin(state, trial, step, is_changed=bool(changed), is_longer=is_longer)
-    return Added(trial.spec.study, (spec,), key, (begin,), counts_on=True)
-
-
-def _fork(state: State, parent: TrialId, request: pb.ForkTrialRequest) -> TrialSpec:
-    spec = state.trials[parent].spec
-    number = len(state.members[spec.study]) + 1
-    changed, new = request.parameters, request.new_parameters
-    return studies.fork(state.studies[spec.study], spec, number, changed, new)
-
-
-def _is_behind(state: State, trial: Trial, wanted: int) -> bool:
-    """Whether a checkpoint of the trial at this step may still come: it has come to it, and is on a
-    device, on its way to or from one, or parked."""
-    node = state.node_of(trial)
-    there = node is not None and state.nodes[node].connected
-    if trial.run is None and trial.kept is not None and trial.kept.midway:
-        return False
-    saved = trial.checkpoint.step if trial.checkpoint else 0
-    return there and trial.fidelity.restorable and saved < min(wanted, trial.step)
-
-
-def _stay(state: State, trial: Trial) -> tuple[NodeId, RunId, Phase] | None:
-    """Where a trial can be asked for a checkpoint, and as which run: it runs there or is parked."""
-    if trial.run is not None and trial.phase is Phase.RUNNING:
-        return state.place(trial.run).node, trial.run.id, trial.phase
-    node = state.parked_on(trial) if trial.run is None else None
-    return (node, trial.kept.run, trial.phase) if node and trial.kept else None
-
-
-def _nothing_to_fork(state: State, trial: Trial) -> str:
-    """Why a trial has no checkpoint that another one could go on from."""
-    if trial.fidelity is Fidelity.PARK_ONLY:
-        return (
-            f"{trial.id} can't be forked: it has no checkpoint and can only be kept in memory"
-            f" ({trial.fidelity_reason})"
-        )
-    seconds = state.studies[trial.spec.study].durability_seconds
-    how = (
-        f"it is at step {trial.step}, and a checkpoint is due after {seconds:g} s of its training,"
-        " or when it is suspended to disk"
-        if trial.fidelity.restorable
-        else "it has not made a step"
-    )
-    return f"{trial.id} has no checkpoint yet, and that is what a fork goes on from: {how}"
-
-
-def _begin(
-    state: State, trial: Trial, step: int | None, *, is_changed: bool, is_longer: bool
-) -> Checkpoint:
-    saved = [each for each in (*remembered(trial), trial.forked) if each is not None]
-    # An image has the values of its program in its memory, where few can be changed.
-    usual = [each for each in saved if not each.image_of]
-    images = [each for each in saved if each.image_of and not (is_changed and usual)]
-    known = {each.step: each for each in (*images, *usual)}
-    if not trial.fidelity.restorable or not known:
-        raise NotNow(_nothing_to_fork(state, trial))
-    if step is not None and step not in known:
-        expected = f"a step at which it has a checkpoint: {', '.join(map(str, sorted(known)))}"
-        raise Refused(FieldError("step", str(step), expected))
-    its = trial.checkpoint
-    newest = its if its is not None and its in known.values() else known[max(known)]
-    found = newest if step is None else known[step]
-    is_end = trial.phase is Phase.COMPLETED and found.step >= trial.step
-    if is_end and trial.planned_steps is not None and not is_longer:
-        earlier = max((each for each in known if each < found.step), default=None)
-        raise NotNow(
-            f"{trial.id} ended as planned, at step {found.step}, so there is nothing left for a"
-            " fork to train: make it longer, for example with --set epochs=20"
-            + (f", or begin earlier, with --step {earlier}" if earlier is not None else "")
-        )
-    nodes = [state.nodes[node] for node in found.nodes if node in state.nodes]
-    if all(node.lost for node in nodes):
-        raise NotNow(
-            f"the checkpoint of {trial.id} at step {found.step} is on no connected node: only on"
-            f" {', '.join(found.nodes)}"
-        )
-    return found

@@ -13,11 +13,14 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 
+from hermesd import wire
 from hermesd.core.commands import Command
-from hermesd.core.model import DeviceId, NodeId, TrialId
+from hermesd.core.model import DeviceId, NodeId, RunId, TrialId
+from hermesd.core.node.messages import Save
 from hermesd.core.state import Rejected
 from hermesd.head.clock import boottime
 from hermesd.head.loop import Answer, Answered
@@ -84,6 +87,8 @@ class NodeSession:
         self._untold: dict[DeviceId, float] = {}  # not told among points yet
         self.warnings: list[str] = []
         self.disk: pb.DiskUsage | None = None
+        # Whoever waits for a checkpoint holds one of these.
+        self._saves: WeakValueDictionary[RunId, asyncio.Future[str]] = WeakValueDictionary()
         self._outbox: deque[pb.AttachResponse] = deque()
         self._grant = grant
         self._patience_seconds = min(PATIENCE_SECONDS, PATIENCE_LEASES * lease_seconds)
@@ -128,6 +133,17 @@ class NodeSession:
         self.pids = {each.trial: each.pids for each in report.processes}
         self._untold = {usage.device: usage.usage.utilization for usage in report.devices}
         self.warnings = [words[:WARNING_CHARACTERS] for words in report.warnings[:WARNINGS_LIMIT]]
+
+    def save(self, run: RunId) -> asyncio.Future[str]:
+        """Ask for a checkpoint of a run as it is now; comes to why, if none can be written."""
+        self.send(wire.command_to_proto(Save(run)))
+        return self._saves.setdefault(run, asyncio.get_running_loop().create_future())
+
+    def note_not_saved(self, said: pb.NotSaved) -> None:
+        """A checkpoint could not be written, for which somebody may wait."""
+        waiting = self._saves.pop(RunId(said.trial, said.attempt), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(said.reason[:WARNING_CHARACTERS])
 
     def use_of(self, device: DeviceId) -> float | None:
         """How busy a device was found since this was asked last, 0 to 1."""

@@ -299,6 +299,8 @@ class NodeService(node_pb2_grpc.NodeServiceServicer):
                     raise SessionEnded(f"it said goodbye: {shown(request.goodbye.reason)}")
                 case "usage":
                     session.note_usage(request.usage)
+                case "not_saved":
+                    session.note_not_saved(request.not_saved)
                 case "file_chunk":
                     was_asked = self._relay.deliver(session, request.file_chunk)
                 case "holdings":

@@ -42,6 +42,7 @@ from hermesd.node.runner.context import NodeContext
 from hermesd.node.runner.host_link import HostLink
 from hermesd.node.storage import checkpoints
 from hermesd.node.storage.trial_folder import TrialFolder
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 # A host's words as facts of the node's machine: pure, no I/O.
 #
@@ -354,6 +355,8 @@ class HostEvents:
             if frame.get("error_kind") == RESTORE:
                 await self._refuse(frame)
             await context.release(self.assignment.launch.devices, self.worker_pids)
+        elif kind == "checkpoint_failed":
+            self._say_not_saved(str(frame.get("reason") or ""))
         self.seen = sequence
         told = context.driver.say(fact) if fact is not None else 0
         if sequence <= self.told_before:  # The head drops what it knows, if nothing else is in it.
@@ -398,6 +401,12 @@ class HostEvents:
         with as_owner(self._folder.path):
             found = checkpoints.newest(self._folder.checkpoints)
             return next((each for each in found if each.path.name in backed), None)
+
+    def _say_not_saved(self, reason: str) -> None:
+        """Who waits for a checkpoint learns that none was made; nobody else needs to know."""
+        run = self.assignment.run
+        said = pb.NotSaved(trial=run.trial, attempt=run.attempt, reason=reason)
+        self._context.driver.outbox.put_transient(pb.AttachRequest(not_saved=said))
 
     def _fact(self, frame: Frame) -> HostFact | None:
         work, trial, node = self.assignment.work, self._folder.trial, self._context.node

@@ -908,10 +908,12 @@ class ForkTrialRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., trial: _Optional[str] = ..., parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., new_parameters: _Optional[_Iterable[_Union[_types_pb2.NamedValue, _Mapping]]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class ForkTrialResponse(_message.Message):
-    __slots__ = ("trial",)
+    __slots__ = ("trial", "notes")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     trial: Trial
-    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, trial: _Optional[_Union[Trial, _Mapping]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SetMetricRequest(_message.Message):
     __slots__ = ("request_id", "study", "metric")
