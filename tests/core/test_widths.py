@@ -87,10 +87,11 @@ def trains(
     seconds: float,
     planned: int = 10_000,
     framework: str = "explicit",
+    fidelity: Fidelity = EXACT,
 ) -> Playbook:
     """A run that starts at a step and does so many more, each in so many seconds."""
     run = book.trial(name.partition("#")[0]).run.id
-    book.tell(started(name, step, planned), FidelityKnown(run, EXACT, "", framework))
+    book.tell(started(name, step, planned), FidelityKnown(run, fidelity, "", framework))
     book.tell(reported(name, step + 1, [1.0], busy_seconds=seconds))  # the first compiles
     return book.tell(
         reported(name, step + steps, [1.0] * (steps - 1), busy_seconds=seconds * (steps - 1))
@@ -122,10 +123,22 @@ def test_more_devices_that_do_not_help_are_given_back_by_none_and_not_tried_agai
     book.at(60).tell(quantum_ended("s/1#1", 0, 60)).expect("renew s/1#1.1 for 30 s")
 
 
-def test_what_an_adapter_restores_is_not_resized() -> None:
+@pytest.mark.parametrize(
+    ("framework", "fidelity", "why"),
+    [
+        ("torch 2.13.0", EXACT, "its checkpoints are of one number of devices"),
+        ("none", Fidelity.PARK_ONLY, "it cannot be resumed from a checkpoint"),
+    ],
+)
+def test_what_cannot_be_resized_keeps_to_the_fewest_and_why_says_so(
+    framework: str, fidelity: Fidelity, why: str
+) -> None:
     book = elastic()
-    trains(book, "s/0#1", 0, 30, 1.0, framework="torch 2.13.0").heard()
+    trains(book, "s/0#1", 0, 30, 1.0, framework=framework, fidelity=fidelity).heard()
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
+    said = book.scheduler.explain("s/0", book.now).summary
+    assert f"it may have 1 to 4 devices, and keeps to the fewest, as {why}; on 1 it does" in said
+    assert "a resize would take" not in said
 
 
 @pytest.mark.parametrize("framework", ["torch-ddp 2.13.0", "tensorflow-multiworker 2.21.0"])
@@ -391,6 +404,14 @@ def test_users_get_no_more_devices_than_their_quota() -> None:
     book.at(30).tell(quantum_ended("s/0#1", 0, 30)).expect("renew s/0#1.1 for 30 s")
 
 
+def test_why_says_what_a_resize_must_save_before_there_was_one() -> None:
+    book = elastic()
+    trains(book, "s/0#1", 0, 30, 1.0)
+    said = book.scheduler.explain("s/0", book.now).summary
+    assert "1 to 4 devices; on 1 it does 1 steps a second; a resize would take" in said
+    assert "s, and must save 5 times as much" in said
+
+
 def test_the_speed_on_another_number_of_devices_is_not_taken_for_that_on_these() -> None:
     book = wide()
     assert book.trial().width_seconds == pytest.approx({1: 1.0, 2: 0.5})
@@ -398,7 +419,7 @@ def test_the_speed_on_another_number_of_devices_is_not_taken_for_that_on_these()
     assert book.state.facts["s"].step_seconds == pytest.approx(1.0)
     assert (book.trial().width, book.trial().resizes) == (2, 1)
     said = book.scheduler.explain("s/0", book.now).summary
-    assert "it may have 1 to 2 devices, on 1 it does 1 steps a second, on 2 it does 2" in said
+    assert "it may have 1 to 2 devices; on 1 it does 1 steps a second, on 2 it does 2" in said
     assert "it was resized once, for" in said
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hermesd.core.decide.gangs import has_room, widest
 from hermesd.core.decide.queue import PolicyStanding, Queues, Unanswered
 from hermesd.core.decide.relocation import arriving, stuck
+from hermesd.core.decide.resizing import WORTH
 from hermesd.core.failures import one_line
 from hermesd.core.model import (
     DEFAULT_POOL,
@@ -43,7 +44,7 @@ from hermesd.core.resume_points import goes_on_from_image, has_own_beginning
 from hermesd.core.speeds import rate
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
-from hermesd.core.widths import resize_seconds
+from hermesd.core.widths import is_of_any_width, resize_seconds
 
 # What keeps a trial from going on although its policy would have it: machines, in words.
 #
@@ -335,19 +336,33 @@ def _widths(state: State, trial: Trial, asked: Question) -> str:
             words += why_no_wider(state, trial, max(full))
     if trial.keeps_width:
         words += ", and keeps its number, as its checkpoint could not be used on another"
+    elif trial.framework and not full:
+        words += _why_not_resized(trial)
     if trial.run is None and (width := state.made_for(trial)):
         noun = "image" if goes_on_from_image(trial) else "checkpoint"
         noun = "process" if trial.kept is not None and trial.kept.tier.in_process else noun
         words += f"; its {noun} is of {width} device{'' if width == 1 else 's'}"
         if asked.narrower_at is not None:
             words += _until_narrower(trial, asked.narrower_at - asked.now)
-    for width, seconds in sorted(trial.width_seconds.items()):
-        words += f", on {width} it does {1.0 / seconds:.3g} steps a second"
+    speeds = sorted(trial.width_seconds.items())
+    told = [f"on {width} it does {1.0 / seconds:.3g} steps a second" for width, seconds in speeds]
+    words += f"; {', '.join(told)}" if told else ""
+    cost = resize_seconds(trial, state.facts[study.id])
     if trial.resizes:
-        cost = resize_seconds(trial, state.facts[study.id])
         times = "once, for" if trial.resizes == 1 else f"{trial.resizes} times, each for"
         words += f"; it was resized {times} {cost:.2g} s"
+    elif told and not _why_not_resized(trial):
+        words += f"; a resize would take {cost:.2g} s, and must save {WORTH:g} times as much"
     return words
+
+
+def _why_not_resized(trial: Trial) -> str:
+    """What keeps a trial that has begun on as few devices as it may."""
+    if not trial.fidelity.restorable:
+        return ", and keeps to the fewest, as it cannot be resumed from a checkpoint"
+    if not is_of_any_width(trial):
+        return ", and keeps to the fewest, as its checkpoints are of one number of devices"
+    return ""
 
 
 def _until_narrower(trial: Trial, seconds: float) -> str:
