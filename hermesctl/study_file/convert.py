@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from hermesctl.errors import Place, Problem, UsageError
+from hermesctl.study_file.convert_policies import policy_of, word_of
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.text import cut, printable
 
@@ -34,8 +35,7 @@ VALUES_MAX = 10_000
 _EXPONENT_MAX = 700
 _RUN_CAP = 20
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
-# By their names elsewhere, without what only says that they are one.
-_WORDS_OF_KIND = re.compile(r"(sampler|searcher|search|tuner|scheduler|pruner|assessor|rule)$")
+# By their names elsewhere.
 _METHODS = {
     "grid": "grid", "random": "random", "bruteforce": "grid", "batch": "grid", "single": "grid",
     "tpe": "tpe", "multivariatetpe": "tpe", "motpe": "tpe", "bayes": "tpe",
@@ -45,11 +45,7 @@ _METHODS = {
     "cmaes": "cmaes", "nsgaii": "nsgaii", "evolution": "genetic", "sobol": "qmc", "qmc": "qmc",
     "hyperband": "random", "asha": "random", "asynchalving": "random", "adaptiveasha": "random",
 }  # fmt: skip
-_POLICIES = {
-    "asha": "asha", "asynchyperband": "asha", "adaptiveasha": "asha", "asynchalving": "asha",
-    "successivehalving": "asha", "hyperband": "hyperband", "hyperbandforbohb": "hyperband",
-    "bohb": "hyperband", "median": "median", "medianstop": "median", "medianstopping": "median",
-}  # fmt: skip
+_NONE: Mapping[str, object] = {}
 _NO_POLICY = frozenset({"fifo", "nop", ""})
 # Here that is no method and no rule that stops trials, and needs to know how long a round is.
 _POPULATIONS = frozenset({"pbt", "populationbasedtraining", "pbtuner"})
@@ -115,27 +111,41 @@ class StudyDraft:
             self.note(f"left out: the goal {printable(str(goal))}, which is not understood")
         return found
 
-    def search_by(self, name: object) -> None:
-        """How points are chosen, by its name elsewhere."""
-        word = _word(name)
+    def search_by(self, name: object, tool: str = "", given: Mapping[str, object] = _NONE) -> None:
+        """How points are chosen, by its name elsewhere and the settings that the file gives it."""
+        word = word_of(name)
         method = _METHODS.get(word)
+        self.data["method"] = method or "random"
         if word in _POPULATIONS:
-            self.schedule_by(name)
-        elif method is None:
+            self.schedule_by(name, tool, given)
+            return
+        if method is None:
             self.note(f"{printable(str(name))}: no similar method is known; random is used instead")
         elif method not in (word, "grid", "random"):
             self.note(f"{printable(str(name))} became the method {method}")
-        self.data["method"] = method or "random"
-        if word in _POLICIES:
-            self.schedule_by(name)
+        if policy_of(name, tool, {})[0]:
+            self.schedule_by(name, tool, given)
+        else:
+            self.leave_out(given, (), f"{name}.")
 
-    def schedule_by(self, name: object) -> None:
-        """Who deserves the devices, by the name of what stops trials early elsewhere."""
-        word = _word(name)
-        policy = _POLICIES.get(word)
-        if policy is not None:
-            self.data["schedule"] = {"policy": policy}
-            self.note(f"{printable(str(name))} became the policy {policy}: it ends no trial")
+    def schedule_by(
+        self, name: object, tool: str = "", given: Mapping[str, object] = _NONE
+    ) -> None:
+        """Who deserves the devices, by the name of what stops trials early elsewhere, and by the
+        settings that the file gives it."""
+        policy, taken = policy_of(name, tool, {key: number(one) for key, one in given.items()})
+        word = word_of(name)
+        if policy:
+            self.data["schedule"] = {"policy": policy if len(policy) > 1 else policy["name"]}
+            self.note(
+                f"{printable(str(name))} became the policy {policy['name']}: it ends no trial"
+            )
+            if "min_rung" in policy:
+                self.note(
+                    f"the first rung is at {policy['min_rung']} of what a trial's program trains"
+                    " for: let that be as much as a trial may train for there"
+                )
+            self.leave_out(given, taken, f"{name}.")
         elif word in _POPULATIONS:
             self.note(
                 f"left out: {printable(str(name))}; the policy `pbt` needs `ready`, the steps of a"
@@ -158,11 +168,6 @@ class StudyDraft:
         if not any("${args" in word for word in words):
             words.append("${args}")
         self.data["command"] = words
-
-
-def _word(name: object) -> str:
-    plain = re.sub(r"[^a-z]", "", str(name or "").lower())
-    return _WORDS_OF_KIND.sub("", plain) or plain
 
 
 def number(value: object) -> int | float | None:
@@ -376,11 +381,9 @@ def from_katib(path: Path) -> StudyDraft:
         draft.data["stop"] = {"target": goal}
         draft.note("objective.goal ends each trial that reaches it, and not the whole study")
     algorithm = spec.get("algorithm") or {}
-    draft.search_by(algorithm.get("algorithmName", "random"))
-    if settings := algorithm.get("algorithmSettings"):
-        draft.note(f"left out: algorithmSettings {', '.join(str(one['name']) for one in settings)}")
+    draft.search_by(algorithm.get("algorithmName", "random"), "katib", _katib_settings(algorithm))
     if stopping := spec.get("earlyStopping"):
-        draft.schedule_by(stopping.get("algorithmName"))
+        draft.schedule_by(stopping.get("algorithmName"), "katib", _katib_settings(stopping))
     draft.run_up_to(spec.get("maxTrialCount"))
     for parameter in spec.get("parameters") or ():
         _katib_parameter(draft, parameter)
@@ -391,6 +394,11 @@ def from_katib(path: Path) -> StudyDraft:
         )
     _katib_command(draft, spec.get("trialTemplate") or {})
     return draft
+
+
+def _katib_settings(algorithm: Mapping[str, Any]) -> dict[str, object]:
+    settings = algorithm.get("algorithmSettings") or ()
+    return {str(one.get("name")): one.get("value") for one in settings if isinstance(one, Mapping)}
 
 
 def _katib_parameter(draft: StudyDraft, parameter: Mapping[str, Any]) -> None:
@@ -407,7 +415,7 @@ def _katib_parameter(draft: StudyDraft, parameter: Mapping[str, Any]) -> None:
         for key in ("min", "max")
     )
     axis: dict[str, Any] = {"min": low, "max": high}
-    step, drawn = space.get("step"), _word(space.get("distribution"))
+    step, drawn = space.get("step"), word_of(space.get("distribution"))
     if drawn == "loguniform":
         axis["distribution"] = "q_log_uniform_values" if is_whole else "log_uniform_values"
     elif drawn not in ("", "uniform"):
@@ -489,13 +497,16 @@ def of_nni(path: Path, whole: Mapping[str, Any]) -> StudyDraft:
         draft.data["name"] = str(name)
     tuner = whole.get("tuner") or whole.get("advisor") or {}
     names = ("name", "builtinTunerName", "builtinAdvisorName", "className")
-    draft.search_by(next((tuner[name] for name in names if tuner.get(name)), "random"))
-    mode = (tuner.get("classArgs") or {}).get("optimize_mode")
+    settings = dict(tuner.get("classArgs") or {})
+    mode = settings.pop("optimize_mode", None)
+    tuner_name = next((tuner[name] for name in names if tuner.get(name)), "random")
+    draft.search_by(tuner_name, "nni", settings)
     draft.rank_by("default", mode, "maximize")
     draft.note("metric: NNI's has no name; the program has to print or log default=VALUE")
     draft.note("the program has to take arguments, where it asks for nni.get_next_parameter()")
     if assessor := whole.get("assessor"):
-        draft.schedule_by(assessor.get("name") or assessor.get("builtinAssessorName"))
+        its = {k: v for k, v in (assessor.get("classArgs") or {}).items() if k != "optimize_mode"}
+        draft.schedule_by(assessor.get("name") or assessor.get("builtinAssessorName"), "nni", its)
     draft.run_up_to(whole.get("maxTrialNumber", whole.get("maxTrialNum")))
     parts = (trial, *(trial.get(key) or {} for key in ("worker", "master", "ps")))
     commands = (part.get("command") for part in parts)
@@ -568,6 +579,11 @@ _DETERMINED_FIELDS = (
 _DETERMINED_TYPES = frozenset({"int", "double", "log", "categorical", "const"})
 
 
+def _length(given: Any) -> Any:
+    """The number of a length with its unit, `{batches: 100}`; all else as it is."""
+    return next(iter(given.values())) if isinstance(given, Mapping) and len(given) == 1 else given
+
+
 def from_determined(path: Path) -> StudyDraft:
     """An experiment's configuration."""
     whole = mapping_in(
@@ -577,12 +593,12 @@ def from_determined(path: Path) -> StudyDraft:
     for key in ("name", "description"):
         if whole.get(key):
             draft.data[key] = str(whole[key])
-    draft.search_by(searcher.get("name", "random"))
+    known = ("name", "metric", "smaller_is_better", "max_trials")
+    settings = {key: _length(one) for key, one in searcher.items() if key not in known}
+    draft.search_by(searcher.get("name", "random"), "determined", settings)
     lower = searcher.get("smaller_is_better", True)
     draft.rank_by(searcher.get("metric"), "minimize" if lower else "maximize")
     draft.run_up_to(searcher.get("max_trials", 1 if searcher.get("name") == "single" else None))
-    known = ("name", "metric", "smaller_is_better", "max_trials")
-    draft.leave_out(searcher, known, "searcher.")
     if any(key in searcher for key in ("max_length", "max_time")):
         draft.note("how long a trial trains is up to the program, or stop.max_steps")
     is_grid = draft.data["method"] == "grid"

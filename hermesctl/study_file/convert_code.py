@@ -294,7 +294,7 @@ def _optuna_study(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
             draft.data["seed"] = seed
         draft.leave_out(settings, ("search_space",), f"{sampler} ")
     if pruner := _called_or_noted(source, draft, about, "pruner"):
-        draft.schedule_by(pruner)
+        draft.schedule_by(pruner, "optuna", _settings(source, about["pruner"]))
     if name := _or_noted(source, draft, about, "study_name"):
         draft.data["name"] = str(name)
     draft.leave_out(about, ("direction", "directions", "sampler", "pruner", "study_name"))
@@ -532,9 +532,6 @@ _RAY_NUMBERS = {
     "randn": ("mean", "sd"), "qrandn": ("mean", "sd", "q"),
 }  # fmt: skip
 _RAY_LEFT = ("stop", "time_budget_s", "max_concurrent_trials")
-# What it takes where nothing is said; here it is 3.
-_RAY_ASHA = ("ASHAScheduler", "AsyncHyperBandScheduler")
-_RAY_ASHA_FACTOR = 4
 _RAY_LISTS = ("choice", "grid_search")
 
 
@@ -722,30 +719,21 @@ def _ray_settings(source: PythonSource, draft: StudyDraft, about: Mapping[str, a
             _or_noted(source, draft, about, "num_samples")
     if "resources_per_trial" in about:
         _ray_resources(source, draft, about["resources_per_trial"])
-    if searcher := called(source.named(about.get("search_alg"))):
-        draft.search_by(searcher)
-    if scheduler := called(source.named(about.get("scheduler"))):
-        draft.schedule_by(scheduler)
-    for one in makers:
-        _ray_rungs(source, draft, given(one), called(one))
+    for key, take in (("search_alg", draft.search_by), ("scheduler", draft.schedule_by)):
+        if maker := called(source.named(about.get(key))):
+            settings = _settings(source, about[key])
+            for known in ("metric", "mode", "time_attr"):
+                settings.pop(known, None)
+            take(maker, "ray", settings)
     left = [key for key in _RAY_LEFT if key in about]
     draft.leave_out(dict.fromkeys(left), ())
 
 
-def _ray_rungs(
-    source: PythonSource, draft: StudyDraft, about: Mapping[str, ast.expr], whose: str
-) -> None:
-    """The settings of a scheduler or a searcher. Where rungs are is told in calls of `tune.report`
-    there, and in steps here: only by how much fewer trials pass each is the same."""
-    policy = draft.data.get("schedule", {}).get("policy")
-    factor = number(_or_none(source, about.get("reduction_factor"))) or 0
-    known = ["metric", "mode", "time_attr"]
-    if whose in _RAY_ASHA and "reduction_factor" not in about:
-        factor = _RAY_ASHA_FACTOR
-    if policy in ("asha", "hyperband") and factor > 1 and factor == int(factor):
-        draft.data["schedule"] = {"policy": {"name": policy, "eta": int(factor)}}
-        known.append("reduction_factor")
-    draft.leave_out(about, known, f"{whose}.")
+def _settings(source: PythonSource, maker: ast.expr) -> dict[str, object]:
+    """What is given where a scheduler or the like is made; None for what is not written out."""
+    call = source.named(maker)
+    about = given(call) if isinstance(call, ast.Call) else {}
+    return {key: _or_none(source, one) for key, one in about.items()}
 
 
 # Programs that start W&B's sweeps and NNI's experiments have dicts like those tools' files.

@@ -196,7 +196,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "determined": {
         "name": "mnist", "command": ["python3", "train.py", "${args}"], "method": "random",
         "run_cap": 16, "metric": {"name": "accuracy", "goal": "maximize"},
-        "schedule": {"policy": "asha"}, "retry": {"max_failures": 3},
+        "schedule": {"policy": {"name": "asha", "eta": 4, "min_rung": "1/256"}},
+        "retry": {"max_failures": 3},
         "parameters": {
             "learning_rate": {"min": 0.0001, "max": 0.1, "distribution": LOG},
             "dropout": {"min": 0.1, "max": 0.5},
@@ -233,7 +234,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
     },
     "optuna": {
         "program": "search.py", "method": "cmaes", "run_cap": 40,
-        "metric": {"name": "value", "goal": "maximize"}, "schedule": {"policy": "median"},
+        "metric": {"name": "value", "goal": "maximize"},
+        "schedule": {"policy": {"name": "median", "min_trials": 5}},
         "parameters": {
             "lr": {"min": 0.0001, "max": 0.1, "distribution": LOG},
             "kind": {"values": ["svc", "forest", "knn"]},
@@ -265,7 +267,7 @@ FILES = {
 NOTES = {
     "wandb": ["depth: the value null was left out", "left out: metric.target"],
     "katib": ["left out: the image example/mnist", "each trial that reaches it"],
-    "determined": ["left out: searcher.max_length", "left out: environment"],
+    "determined": ["the first rung is at 1/256 of what a trial", "left out: environment"],
     "nni": ["left out: pair, whose values are several", "left out: trainingService"],
     "hydra": ["left out: data, as glob(*) is not understood", "script with @hydra.main"],
     "optuna": ["left out: line 15, whose suggest_int is given a value that is not written out"],
@@ -702,8 +704,9 @@ def test_a_space_of_ray_may_be_made_key_by_key_and_nothing_of_it_is_lost(tmp_pat
     assert sorted(study["parameters"]) == ["dropout", "model.size", "rate"]
     assert study["metric"] == {"name": "accuracy", "goal": "maximize"}
     assert "left out: tune.uniform(0.9, 0.99) (line 4), which is in no dict" in notes
-    assert study["schedule"] == {"policy": {"name": "asha", "eta": 2}}
-    assert "left out: ASHAScheduler.max_t, ASHAScheduler.grace_period" in notes
+    assert study["schedule"] == {"policy": {"name": "asha", "eta": 2, "min_rung": "1/5"}}
+    assert "the first rung is at 1/5 of what a trial's program trains for" in notes
+    assert "ASHAScheduler." not in notes, "nothing of it is left out"
     assert "a device is one GPU" in notes
     assert "resources" not in study
 
@@ -816,20 +819,87 @@ def test_whole_numbers_of_gpus_are_devices_however_written(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "policy"),
+    ("scheduler", "policy", "left"),
     [
-        ("ASHAScheduler()", {"name": "asha", "eta": 4}),  # Ray's own; here it is 3
-        ("ASHAScheduler(reduction_factor=3.0)", {"name": "asha", "eta": 3}),
-        ("ASHAScheduler(reduction_factor=unknown)", "asha"),
-        ("HyperBandScheduler()", "hyperband"),
+        ("ASHAScheduler()", {"name": "asha", "eta": 4}, ""),  # Ray's own; here it is 3
+        ("ASHAScheduler(reduction_factor=3.0)", {"name": "asha", "eta": 3}, ""),
+        ("ASHAScheduler(reduction_factor=unknown)", "asha", "reduction_factor"),
+        ("ASHAScheduler(reduction_factor=2.5, max_t=9)", "asha", "reduction_factor, S.max_t"),
+        (
+            "ASHAScheduler(time_attr='epoch', max_t=9, brackets=2)",
+            {"name": "asha", "eta": 4, "min_rung": "1/9"},
+            "brackets",
+        ),
+        ("ASHAScheduler(grace_period=3)", {"name": "asha", "eta": 4}, "grace_period"),
+        ("HyperBandScheduler()", {"name": "hyperband", "eta": 3}, ""),
+        (
+            "HyperBandScheduler(max_t=27)",
+            {"name": "hyperband", "eta": 3, "min_rung": "1/27"},
+            "",
+        ),
+        (
+            "MedianStoppingRule(grace_period=5, min_samples_required=4)",
+            {"name": "median", "min_trials": 4},
+            "grace_period",
+        ),
     ],
 )
-def test_how_many_trials_pass_a_rung_is_as_in_ray(
-    scheduler: str, policy: Any, tmp_path: Path
+def test_of_the_settings_of_rays_schedulers_what_a_policy_has_is_kept_and_the_rest_named(
+    scheduler: str, policy: Any, left: str, tmp_path: Path
 ) -> None:
     text = 'tune.run(f, config={"x": tune.uniform(0, 1)}, num_samples=3, scheduler=%s)'
-    study, _ = converted(tmp_path, "ray", text % scheduler)
+    study, notes = converted(tmp_path, "ray", text % scheduler)
     assert study["schedule"]["policy"] == policy
+    name = scheduler.partition("(")[0]
+    said = [line for line in notes.splitlines() if f"left out: {name}" in line]
+    assert [line.partition("left out: ")[2] for line in said] == (
+        [f"{name}.{left}".replace("S.", f"{name}.")] if left else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "policy", "left"),
+    [
+        (
+            "optuna",
+            "MedianPruner()",
+            "HyperbandPruner(min_resource=2, max_resource=30, bootstrap_count=1)",
+            {"name": "hyperband", "eta": 3, "min_rung": "1/15"},
+            "HyperbandPruner.bootstrap_count",
+        ),
+        (
+            "katib",
+            "earlyStopping: {algorithmName: medianstop}",
+            "earlyStopping:\n    algorithmName: medianstop\n    algorithmSettings:"
+            ' [{name: min_trials_required, value: "4"}, {name: start_step, value: "6"}]',
+            {"name": "median", "min_trials": 4},
+            "medianstop.start_step",
+        ),
+        (
+            "nni",
+            "tuner: {name: Evolution, classArgs: {optimize_mode: minimize}}\n"
+            "assessor: {name: Medianstop}",
+            "advisor: {name: Hyperband, classArgs: {R: 60, exec_mode: serial}}",
+            {"name": "hyperband", "eta": 3, "min_rung": "1/60"},
+            "Hyperband.exec_mode",
+        ),
+        (
+            "determined",
+            "max_length: {batches: 900}",
+            "max_length: {batches: 20}\n  max_rungs: 9\n  divisor: 2\n  mode: conservative",
+            {"name": "asha", "eta": 2, "min_rung": "1/16"},
+            "adaptive_asha.mode",
+        ),
+    ],
+)
+def test_so_are_those_of_other_tools(
+    kind: str, before: str, after: str, policy: Any, left: str, tmp_path: Path
+) -> None:
+    text = FILES[kind]
+    assert before in text
+    study, notes = converted(tmp_path, kind, text.replace(before, after))
+    assert study["schedule"]["policy"] == policy
+    assert f"left out: {left}" in notes
 
 
 SEVERAL_GOALS = {
