@@ -124,6 +124,8 @@ def _details(event: Event) -> list[str]:
         parts.append(f"tier {event.tier}")
     if event.seconds is not None and event.kind is EventKind.STALLED:
         parts.append(f"no further step for {duration(event.seconds)}")
+    elif event.seconds is not None and event.kind is EventKind.SEARCH_FAILED:
+        parts.append(f"asked again in {duration(event.seconds)}")
     elif event.seconds is not None:
         parts.append(f"in {duration(event.seconds)}")
     if event.successor and not event.reason.startswith(f"{event.successor} "):

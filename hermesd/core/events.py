@@ -305,6 +305,8 @@ class SearchFailed:
 
     study: StudyId
     detail: str
+    #: It could not be asked, and is again after so long: none is drawn instead. 0: it was asked.
+    again_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ MOST_AT_ONCE = 16
 PROCESS = ("-m", "hermesd.search")
 # A constraint on what is no number is broken by so much.
 MUCH = 1e300
+# A process that cannot be started is tried again after so long, and then after twice as long.
+FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 60.0
 LINE_LIMIT_BYTES = 64 * 2**20
 
 log = get_logger()
@@ -50,6 +52,10 @@ class _ProposedForOthers(Exception):
 
 class _Failed(Exception):
     """A searcher gave no answer; says why."""
+
+
+class _NotStarted(TooMuch):
+    """There is no process to ask: no fault of any study's."""
 
 
 @dataclass(slots=True)
@@ -65,21 +71,34 @@ class Searching:
     # Whose studies are to be looked at, and whose are being.
     _due: set[UserId] = field(default_factory=set)
     _busy: set[UserId] = field(default_factory=set)
+    _tasks: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    # Until a process that could not be started is tried again: when that is, after how long, why
+    # it could not, and which studies were told.
+    _retry: asyncio.TimerHandle | None = None
+    _rest_seconds: float = 0.0
+    _not_started: str = ""
+    _told: set[StudyId] = field(default_factory=set)
 
     async def run(self) -> None:
         """Work until cancelled."""
         seq = -1
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self._tasks:
                 while True:
-                    studies = self.head.state.studies
-                    self._due |= {studies[each].owner for each in self.head.state.searching}
-                    for user in self._due - self._busy:
-                        self._busy.add(user)
-                        tasks.create_task(self._serve(user))
+                    self._look()
                     seq = await self.head.beyond(seq)
         finally:
+            if self._retry is not None:
+                self._retry.cancel()
             await self._end()
+
+    def _look(self) -> None:
+        """Have the studies of each user served that have a searcher."""
+        studies = self.head.state.studies
+        self._due |= {studies[each].owner for each in self.head.state.searching}
+        for user in self._due - self._busy:
+            self._busy.add(user)
+            self._tasks.create_task(self._serve(user))
 
     async def _serve(self, user: UserId) -> None:
         """Have what a user's studies want proposed, for as long as anything happens meanwhile."""
@@ -125,6 +144,9 @@ class Searching:
         except (_Failed, Refused) as error:
             await self._failed(study_id, str(error))
             return
+        except _NotStarted as error:
+            await self._delayed(study_id, str(error))
+            raise
         key = f"search:{study.identity}:{len(members) + 1}"
 
         def compose(state: State, now: Time) -> Event:
@@ -144,6 +166,13 @@ class Searching:
             if was_drawn:
                 key = f"search:{secrets.token_hex(16)}"
                 await self.head.tell(SearchLimited(study, None, key))
+
+    async def _delayed(self, study: StudyId, why: str) -> None:
+        """Say once of a study that its searcher could not be started; that is tried again."""
+        if study not in self._told:
+            self._told.add(study)
+            with suppress(Rejected):  # removed meanwhile
+                await self.head.tell(SearchFailed(study, why, self._rest_seconds))
 
     async def _points(
         self, state: State, study: Study, wanted: int
@@ -186,8 +215,10 @@ class Searching:
         return answer.proposals
 
     async def _there(self) -> asyncio.subprocess.Process:
-        """The process, which is started if it is not there. Raises TooMuch."""
+        """The process, which is started if it is not there. Raises _NotStarted."""
         if self._process is None:
+            if self._retry is not None:
+                raise _NotStarted(self._not_started)
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, *PROCESS,
@@ -196,8 +227,20 @@ class Searching:
                 )  # fmt: skip
             except OSError as error:  # for want of memory, say: that is no fault of the study's
                 log.warning("no searcher can be started now", error=str(error))
-                raise TooMuch(f"no searcher can be started now: {error.strerror}") from None
+                self._not_started = f"no searcher can be started now: {error.strerror}"
+                self._rest_seconds = min(
+                    2 * self._rest_seconds or FIRST_REST_SECONDS, LONGEST_REST_SECONDS
+                )
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(self._rest_seconds, self._try_again)
+                raise _NotStarted(self._not_started) from None
+            self._rest_seconds = 0.0
+            self._told.clear()
         return self._process
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._look()
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -319,9 +319,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     def search(self, name: str, most: int | None, request: str) -> None:
         self.tell(SearchLimited(name, most, request))
 
-    @rule(name=st.sampled_from("st"))
-    def search_fails(self, name: str) -> None:
-        self.tell(SearchFailed(name, "no memory"))
+    @rule(name=st.sampled_from("st"), again=st.sampled_from([0.0, 1.0]))
+    def search_fails(self, name: str, again: float) -> None:
+        self.tell(SearchFailed(name, "no memory", again))
 
     @rule(trials=some_trials, failure=st.sampled_from(["", "", "x"]), request=requests)
     def train_outside(self, trials: tuple[TrialId, ...], failure: str, request: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from hermesd.core.events import Added
+from hermesd.core.events import Added, SearchFailed
 from hermesd.head import searching
 from hermesd.head.api import submission_checks
 from hermesd.head.searching import Searching
@@ -127,6 +127,34 @@ async def test_a_sampler_that_cannot_be_started_now_is_asked_once_it_can(
         proposals = [line.entry for line in lines if isinstance(line.entry, Added)]
         assert {each.searcher for each in proposals} == {"random_walk"}
         assert next(tries) > 2
+        node.call.cancel()
+
+
+async def test_it_is_asked_again_though_nothing_else_happens_and_that_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, tries = asyncio.create_subprocess_exec, itertools.count()
+
+    async def fourth_time_lucky(*words: Any, **how: Any) -> asyncio.subprocess.Process:
+        if next(tries) < 3:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        return await start(*words, **how)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fourth_time_lucky)
+    monkeypatch.setattr(searching, "FIRST_REST_SECONDS", 0.1)
+    async with world(tmp_path) as head:
+        node = Node(head, slots=3)
+        await node.hello()
+        await head.submit(search("random_walk"))
+        await until(head, 3)  # the node says nothing: only its own clock wakes it
+        assert next(tries) == 4
+        told = (await events(head, pb.PUBLIC_EVENT_KIND_SEARCH_FAILED))[-1]
+        said = "no searcher can be started now: Resource temporarily unavailable"
+        assert (told.study, told.reason, told.seconds) == ("digits", said, 0.1)
+        lines = await head.running.head.journal.read(0, 1000)
+        assert sum(isinstance(line.entry, SearchFailed) for line in lines) == 1
+        study = (await head.control.GetStudy(pb.GetStudyRequest(study="digits"))).study
+        assert not any("drawn at random" in each for each in study.notices)
         node.call.cancel()
 
 

@@ -180,6 +180,8 @@ def _fold_search(state: Tables, event: SearchLimited | SearchFailed) -> None:
     if study.searcher is None:
         raise Rejected(f"{study.id!r} has no searcher")
     if isinstance(event, SearchFailed):
+        if event.again_seconds:
+            return
         state.unsearched[study.id] = event.detail
         return
     state.request(event.request_id, ())

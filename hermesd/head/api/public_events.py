@@ -261,11 +261,11 @@ def _of_own_loop(entry: Asked | OutcomeTold) -> Iterator[pb.PublicEvent]:
 
 def _of_search(entry: SearchLimited | SearchFailed) -> pb.PublicEvent:
     if isinstance(entry, SearchFailed):
-        kind, words = pb.PUBLIC_EVENT_KIND_SEARCH_FAILED, entry.detail
-    else:
-        cap = entry.run_cap
-        words = "no more trials are proposed" if cap is None else f"up to {cap} trials"
-        kind = pb.PUBLIC_EVENT_KIND_EXTENDED
+        kind, again = pb.PUBLIC_EVENT_KIND_SEARCH_FAILED, entry.again_seconds or None
+        return pb.PublicEvent(study=entry.study, kind=kind, reason=entry.detail, seconds=again)
+    cap = entry.run_cap
+    words = "no more trials are proposed" if cap is None else f"up to {cap} trials"
+    kind = pb.PUBLIC_EVENT_KIND_EXTENDED
     return pb.PublicEvent(study=entry.study, kind=kind, reason=words)
 
 
