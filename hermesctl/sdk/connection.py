@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import errno
 import os
 import random
+import socket
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -166,17 +168,20 @@ class Connection:
 
     def refuse_absent_socket(self) -> None:
         """Raise Unreachable at once when no head was ever seen on a socket that is not there, or
-        that is out of this user's reach."""
-        socket = self.address.socket
-        if socket is None or self.has_answered:
+        that is out of this user's reach, or that a local head has left which nothing restarts."""
+        path = self.address.socket
+        if path is None or self.has_answered:
             return
         try:
-            socket.stat()
+            path.stat()
         except PermissionError:
-            folder = printable(str(socket.parent))
+            folder = printable(str(path.parent))
             raise Unreachable(self._advice(f"you may not enter {folder}")) from None
         except OSError:
             raise Unreachable(self._advice("there is no such socket")) from None
+        is_alone = self.address.embedded and not embedded_process(short_state_directory(os.environ))
+        if is_alone and _is_deserted(path):
+            raise Unreachable(self._advice("it does not run"))
 
     def explained(self, error: aio.AioRpcError) -> HermesError:
         """The HermesError that `error` amounts to."""
@@ -203,7 +208,8 @@ class Connection:
             ):
                 return Refused(words)
             case _ if is_outage(error):
-                return Unreachable(self._advice(words))
+                refused = "Connection refused" in words  # amid much about addresses
+                return Unreachable(self._advice("it refuses connections" if refused else words))
             case _:
                 return HermesError(f"the head failed ({error.code().name}): {words}")
 
@@ -232,6 +238,13 @@ def _embedded_advice(state: Path) -> list[str]:
         f"or log in to another's:   {command('login HOST:PORT TOKEN')}",
         "or name a socket on this machine: --head unix:PATH, or HERMES_HEAD",
     ]
+
+
+def _is_deserted(path: Path) -> bool:
+    """Whether nobody listens on a socket any more."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        return asking.connect_ex(os.fsencode(path)) == errno.ECONNREFUSED
 
 
 def _channel(address: Address, token: Token | None) -> aio.Channel:

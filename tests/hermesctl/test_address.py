@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from socket import AF_UNIX
+from socket import socket as Socket
 
 import pytest
 
@@ -210,3 +212,23 @@ def test_a_socket_that_others_may_not_reach_is_told_from_an_absent_one(tmp_path:
     (tmp_path / "head.sock").unlink()
     with pytest.raises(Unreachable, match="no such socket"):
         connection.refuse_absent_socket()
+
+
+def test_the_socket_of_a_local_head_that_died_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_STATE", str(tmp_path))
+    embedded = embedded_head(os.environ)
+    assert embedded.socket is not None
+    with Socket(AF_UNIX) as listener:
+        listener.bind(str(embedded.socket))
+        listener.listen()
+        Connection(embedded, token=None).refuse_absent_socket()
+    with pytest.raises(Unreachable, match=r"it does not run\n.*hermesctl local start"):
+        Connection(embedded, token=None).refuse_absent_socket()
+    restarts = Connection(parse_address(embedded.target, "--head"), token=None)
+    restarts.refuse_absent_socket()
+    with (tmp_path / "running.lock").open("w") as lock:
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        Connection(embedded, token=None).refuse_absent_socket()
