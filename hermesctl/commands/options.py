@@ -55,6 +55,11 @@ def complete_trial(ctx: typer.Context, incomplete: str) -> list[str]:
     return _quietly(ask)
 
 
+def complete_study_or_trial(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Ids of studies; behind a slash, those of the study's trials."""
+    return (complete_trial if "/" in incomplete else complete_study)(ctx, incomplete)
+
+
 def complete_policies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of policies that the head has, after the last comma."""
     before, comma, last = incomplete.rpartition(",")
@@ -231,6 +236,15 @@ LatestStudyArgument: TypeAlias = Annotated[
         metavar="STUDY",
         help="A study's id, or a unique prefix of it. Default: the newest.",
         autocompletion=complete_study,
+        show_default=False,
+    ),
+]
+LatestArgument: TypeAlias = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY|TRIAL",
+        help="A study, or a trial, `study/17`; a unique prefix will do. Default: the newest study.",
+        autocompletion=complete_study_or_trial,
         show_default=False,
     ),
 ]

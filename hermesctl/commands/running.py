@@ -7,12 +7,13 @@ Ctrl-C is not an error; a message says what goes on without us and how to look a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import errno
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import typer
@@ -26,7 +27,7 @@ from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.records import StudyDetail, TrialState
 from hermesctl.terminal import forget_stdout, say, show_error, stdout
-from hermesctl.text import cut, nearest, printable
+from hermesctl.text import count, cut, nearest, printable
 from hermesctl.waiting import make_room, progress
 from hermesctl.yaml_text import Data
 from hermesd.misuse import Misuse, OneLineGroup, elsewhere
@@ -66,14 +67,21 @@ def run(
             async with client:
                 return await body(client)
 
-    try:
+    with saying_if_interrupted(interrupted):
         code = asyncio.run(with_client())
+    if code:
+        raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def saying_if_interrupted(interrupted: Callable[[], str] | None) -> Iterator[None]:
+    """Leave when interrupted, with what is true then."""
+    try:
+        yield
     except (KeyboardInterrupt, asyncio.CancelledError):
         if interrupted is not None:
             say("\n" + interrupted())
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    if code:
-        raise typer.Exit(code)
 
 
 def _head_to_name(local: bool) -> str:
@@ -209,6 +217,12 @@ def show_change(
     for line in (words, *(f"note: {printable(note)}" for note in notes)):
         if line:
             say(line)
+
+
+def retried_text(trials: Sequence[str]) -> str:
+    """How many trials run again, and with what: not with what was mended meanwhile."""
+    what = "the code and the environment that they were submitted with"
+    return f"{count(len(trials), 'trial')} will run again, with {what}"
 
 
 def no_study_yet() -> str:

@@ -34,7 +34,14 @@ from hermesctl.commands.options import (
     complete_metric,
     complete_study,
 )
-from hermesctl.commands.running import NounGroup, confirm, no_study_yet, run, show_change
+from hermesctl.commands.running import (
+    NounGroup,
+    confirm,
+    no_study_yet,
+    retried_text,
+    run,
+    show_change,
+)
 from hermesctl.errors import UsageError
 from hermesctl.render.comparison_views import comparison_view
 from hermesctl.render.documents import study_document
@@ -186,7 +193,8 @@ def stop(
 def retry(
     study: StudyArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
 ) -> None:
-    """Run failed, stopped and cancelled trials again, from their last checkpoint.
+    """Run failed, stopped and cancelled trials again, from their last checkpoint, with the code and
+    the environment that they were submitted with.
 
     Example: hermesctl study retry digits
     """
@@ -194,8 +202,7 @@ def retry(
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
         again = await client.retry(found)
-        words = f"{count(len(again), 'trial')} will run again"
-        show_change(output, words, {"study": found.id, "trials": again})
+        show_change(output, retried_text(again), {"study": found.id, "trials": again})
 
     run(body, head=head)
 
@@ -491,7 +498,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="STUDY STUDY...",
-            help="Studies' ids, or unique prefixes of them.",
+            help="Two studies or more: their ids, or unique prefixes.",
             autocompletion=complete_study,
             show_default=False,
         ),

@@ -33,7 +33,7 @@ from hermesctl.commands.options import (
     YesOption,
 )
 from hermesctl.commands.preview import prepare, renamed, show_preview
-from hermesctl.commands.running import confirm, outcome, run
+from hermesctl.commands.running import confirm, outcome, run, saying_if_interrupted
 from hermesctl.commands.try_out import try_out
 from hermesctl.errors import ExitCode, UsageError
 from hermesctl.invocation import command
@@ -48,7 +48,7 @@ from hermesctl.sdk.records import StudyDetail, Submission, TrialState
 from hermesctl.study_file.regular_files import open_regular
 from hermesctl.study_file.submission import Prepared
 from hermesctl.study_file.write import study_text
-from hermesctl.terminal import say, stdout
+from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable
 from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -114,10 +114,11 @@ def submit(
     """
     _one_of(dry_run, tries)
     axes = {"grid": grid, "random": random, "settings": settings}
-    prepared = prepare(file, **axes, trials=trials, metric=metric, name=name, pool=pool)
-    prepared, saved = _saving(save, _taken(prepared, dry_run or yes), yes)
-    environment = _environment(env or [])
     far = _Progress(local)
+    with saying_if_interrupted(lambda: _interrupted(far)):
+        prepared = prepare(file, **axes, trials=trials, metric=metric, name=name, pool=pool)
+        prepared, saved = _saving(save, _taken(prepared, dry_run or yes), yes)
+        environment = _environment(env or [])
 
     async def body(client: AsyncClient) -> ExitCode | None:
         if tries and not await _tried(client, prepared, environment, yes):
@@ -140,8 +141,7 @@ def submit(
         await _say_notes(client, submission)
         if not output.for_people:
             return await _report(client, submission, output, wait=wait or follow)
-        detail = await _watch(client, submission, before if follow else None, wait)
-        return None if detail is None else _ended(detail, local)
+        return _ended(await _watch(client, submission, before if follow else None, wait), local)
 
     run(body, head=head, local=local, interrupted=lambda: _interrupted(far), waiting="")
 
@@ -170,7 +170,7 @@ async def _tried(
 ) -> bool:
     """Whether the first trial, tried for some seconds, lets the others follow."""
     tried = await try_out(client, prepared, environment)
-    Console(stderr=True, highlight=False).print(tried.view())
+    stderr().print(tried.view())
     if tried.has_failed:
         say("nothing was submitted")
     elif tried.doubt:
@@ -197,8 +197,10 @@ async def _watch(
     return None
 
 
-def _ended(detail: StudyDetail, local: bool) -> ExitCode:
+def _ended(detail: StudyDetail | None, local: bool) -> ExitCode | None:
     """The exit code of a study that has finished; what is not over with it is said."""
+    if detail is None:
+        return None
     if local:
         say(f"your head and node stay; {command('local stop')} ends them")
     return outcome(detail)

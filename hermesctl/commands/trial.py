@@ -22,7 +22,14 @@ from hermesctl.commands.options import (
     complete_metric,
     complete_trial,
 )
-from hermesctl.commands.running import NounGroup, chosen_study, confirm, run, show_change
+from hermesctl.commands.running import (
+    NounGroup,
+    chosen_study,
+    confirm,
+    retried_text,
+    run,
+    show_change,
+)
 from hermesctl.errors import NotFound, UsageError
 from hermesctl.invocation import command
 from hermesctl.render.charts import plot, sparkline
@@ -121,29 +128,31 @@ def show(
     Example: hermesctl trial show digits/3
     """
 
-    async def body(client: AsyncClient) -> None:
-        detail = await client.trial(trial)
-        document = row(detail)
-        uses = (
-            [await _use(client, trial, of) for of in (_CPU_USE, _DEVICE_USE)]
-            if output.for_people
-            else [(), ()]
-        )
-        signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
-        wanted = ""
-        if output.for_people and detail.trial.metric is None and detail.trial.metrics:
-            wanted = (await client.best(detail.trial.study, 1)).metric
-        family = await _family(client, detail.trial) if output.for_people else []
-        rows = [row(detail.trial)]
-        emit(
-            stdout(),
-            output,
-            document,
-            rows,
-            lambda _: trial_view(detail, *uses, signal=signal, wanted=wanted, family=family),
-        )
+    run(lambda client: show_trial(client, trial, output), head=head)
 
-    run(body, head=head)
+
+async def show_trial(client: AsyncClient, trial: str, output: Format) -> None:
+    """Show a trial as `trial show` does."""
+    detail = await client.trial(trial)
+    document = row(detail)
+    uses = (
+        [await _use(client, trial, of) for of in (_CPU_USE, _DEVICE_USE)]
+        if output.for_people
+        else [(), ()]
+    )
+    signal = (await client.curve(trial, max_points=1)).metric if output.for_people else ""
+    wanted = ""
+    if output.for_people and detail.trial.metric is None and detail.trial.metrics:
+        wanted = (await client.best(detail.trial.study, 1)).metric
+    family = await _family(client, detail.trial) if output.for_people else []
+    rows = [row(detail.trial)]
+    emit(
+        stdout(),
+        output,
+        document,
+        rows,
+        lambda _: trial_view(detail, *uses, signal=signal, wanted=wanted, family=family),
+    )
 
 
 @app.command()
@@ -251,14 +260,15 @@ def stop(
 def retry(
     trials: TrialsArgument, head: HeadOption = None, output: OutputOption = Format.TABLE
 ) -> None:
-    """Run failed, stopped or cancelled trials again, from their last checkpoint.
+    """Run failed, stopped or cancelled trials again, from their last checkpoint, with the code and
+    the environment that they were submitted with.
 
     Example: hermesctl trial retry digits/3
     """
 
     async def body(client: AsyncClient) -> None:
         again = await client.retry(*trial_ids(trials))
-        show_change(output, f"{count(len(again), 'trial')} will run again", {"trials": again})
+        show_change(output, retried_text(again), {"trials": again})
 
     run(body, head=head)
 

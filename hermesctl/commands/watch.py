@@ -10,24 +10,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from hermesctl.commands.options import (
     ByOption,
     ForceOption,
     GoalOption,
     HeadOption,
+    LatestArgument,
     LatestStudyArgument,
     OutputOption,
     RankOption,
     TrialArgument,
-    complete_trial,
 )
 from hermesctl.commands.running import chosen_study, outcome, run
+from hermesctl.commands.trial import show_trial
 from hermesctl.commands.trial_files import fetch
 from hermesctl.errors import ExitCode, NotFound, Unreachable, UsageError
 from hermesctl.render.documents import best_columns, best_document, study_document
 from hermesctl.render.event_lines import print_event
+from hermesctl.render.failure_views import failed_trials
 from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
 from hermesctl.render.node_views import hindrances
 from hermesctl.render.output import Format, emit, json_line, row, write
@@ -40,7 +43,7 @@ from hermesctl.render.views import (
     status_view,
 )
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.events import Event, Plain
+from hermesctl.sdk.events import ENDS, Event, Plain
 from hermesctl.sdk.records import Study
 from hermesctl.study_file import load
 from hermesctl.terminal import say, stdout, write_bytes
@@ -61,14 +64,15 @@ CountOption = Annotated[
 
 
 def status(
-    study: LatestStudyArgument = None,
+    of: LatestArgument = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the study has finished.")
     ] = False,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show how a study is doing. Without STUDY: the newest, and which others are unfinished.
+    """Show how a study, or a trial, is doing. Without one: the newest study, and which others are
+    unfinished.
 
     The exit code is 0 if the study could be shown. With --wait, it says how the study ended: 6 if
     any trial failed or was cancelled (study stop, trial stop), else 0.
@@ -76,8 +80,14 @@ def status(
     Example: hermesctl status digits --wait && hermesctl best digits
     """
 
+    if wait and of is not None and "/" in of:
+        raise UsageError(f"--wait: expected a study, not one of its trials: {printable(of)}")
+
     async def body(client: AsyncClient) -> ExitCode | None:
-        chosen = await chosen_study(client, study)
+        if of is not None and "/" in of:
+            await show_trial(client, of, output)
+            return None
+        chosen = await chosen_study(client, of)
         detail = await client.study(chosen)
         if not detail.study.finished:
             for reason in await hindrances(client, detail.study):
@@ -89,7 +99,7 @@ def status(
         console = stdout()
         said = await said_last(client, detail) if output.for_people else {}
         emit(console, output, document, [document], lambda _: status_view(detail, said))
-        if study is None and output.for_people:
+        if of is None and output.for_people:
             others = [s async for s in client.studies() if not s.finished and s.id != chosen]
             if others:
                 console.print()
@@ -165,7 +175,7 @@ class _EventPrinter:
 
 
 def tail(
-    study: LatestStudyArgument = None,
+    of: LatestArgument = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing events as they happen.")
     ] = False,
@@ -198,20 +208,25 @@ def tail(
         typer.Option("--output", "-o", metavar="table|json", help="How to print the events."),
     ] = Format.TABLE,
 ) -> None:
-    """Print what happened: results, milestones, switches, ends.
+    """Print what happened in a study, or to a trial: results, milestones, switches, ends.
 
     Each line starts with its sequence number; --after continues from there. -o json prints one line
     of JSON for every event, including routine ones.
 
     Example: hermesctl tail -f digits --reports
+
+    Example: hermesctl tail digits/3 --routine
     """
     printer = _EventPrinter(output, routine, after)
 
     async def body(client: AsyncClient) -> None:
         beside: AbstractAsyncContextManager[None] = nullcontext()
         chosen = None
+        if not everything and of is not None and "/" in of:
+            await _tail_trial(client, of, printer, lines, reports, follow)
+            return
         if not everything:
-            chosen = (await client.study(await chosen_study(client, study))).study
+            chosen = (await client.study(await chosen_study(client, of))).study
             told = [one_line(words) for words in chosen.notices]
             if follow:
                 told = await concerns(client, chosen)
@@ -234,6 +249,37 @@ def tail(
         interrupted=lambda: f"the trials go on; see the rest with --after {printer.sequence}",
         waiting="",
     )
+
+
+async def _tail_trial(
+    client: AsyncClient,
+    name: str,
+    printer: _EventPrinter,
+    lines: int | None,
+    reports: bool,
+    follow: bool,
+) -> None:
+    """Print what happened to a trial, and with `follow` what does until it is over."""
+    detail = await client.study(name.partition("/")[0])
+    trial = (await client.trial(name)).trial
+    study, now = detail.study, detail.journal_sequence
+
+    async def events(follow: bool) -> AsyncGenerator[Event, None]:
+        stream = _events(client, study, printer.sequence, reports, follow)
+        async with aclosing(stream) as of_the_study:
+            async for event in of_the_study:
+                if event.trial != trial.id:
+                    continue
+                yield event
+                may_be_over = follow and event.kind in ENDS and event.sequence > now
+                if may_be_over and (await client.trial(trial)).trial.state.final:
+                    return
+
+    follow = follow and not trial.state.final
+    if lines is not None:
+        await printer.print_last(events(False), lines)
+    if lines is None or follow:
+        await printer.print_all(events(follow))
 
 
 def logs(
@@ -357,16 +403,7 @@ def best(
 
 
 def why(
-    of: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TRIAL|STUDY",
-            help="A trial, `study/17`, or a study; a unique prefix will do. Default: the newest"
-            " study.",
-            autocompletion=complete_trial,
-            show_default=False,
-        ),
-    ] = None,
+    of: LatestArgument = None,
     head: HeadOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -376,19 +413,26 @@ def why(
     """
 
     async def body(client: AsyncClient) -> None:
+        failed: list[RenderableType] = []
         if of is not None and "/" in of:
             explanation = await client.why(of)
         else:
-            explanation = await client.why_study(await chosen_study(client, of))
+            chosen = await chosen_study(client, of)
+            explanation = await client.why_study(chosen)
             for reason in await hindrances(client):
                 say(f"note: {reason}")
+            if output.for_people:
+                detail = await client.study(chosen)
+                failed = failed_trials(detail.trials, await said_last(client, detail))
         rows = [row(ranked) for ranked in explanation.ranking]
         emit(
             stdout(),
             output,
             row(explanation),
             rows,
-            lambda wide: explanation_view(explanation, wide),
+            lambda wide: Group(
+                explanation_view(explanation, wide), *([Text(), *failed] if failed else [])
+            ),
         )
 
     run(body, head=head)

@@ -59,6 +59,9 @@ class EventKind(StrEnum):
 # Each quantum makes some of these, whatever comes of it: people ask for them.
 ROUTINE = frozenset({EventKind.QUANTUM_ENDED, EventKind.RENEWED, EventKind.CHECKPOINTED})
 
+# After these a trial may be over: one that has failed is mostly tried again.
+ENDS = frozenset({EventKind.COMPLETED, EventKind.FAILED, EventKind.STOPPED, EventKind.CANCELLED})
+
 # What happens whenever a device goes from one trial to another: who only waits for results sees how
 # far the study is instead.
 SWITCHES = frozenset(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -653,6 +654,61 @@ def test_tail_prints_events_as_lines_and_as_json(head: FakeHead) -> None:
     assert hermesctl("tail", "-o", "csv").exit_code == ExitCode.USAGE
 
 
+def test_tail_of_a_trial_is_what_happened_to_it_and_ends_with_it(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, state=RUNNING), trial(2))
+    head.events = [
+        event(1, pb.PUBLIC_EVENT_KIND_LAUNCHED, trial="digits/1", attempt=1),
+        event(2, pb.PUBLIC_EVENT_KIND_LAUNCHED, trial="digits/2", attempt=1),
+        event(3, pb.PUBLIC_EVENT_KIND_COMPLETED, trial="digits/2"),
+        event(4, pb.PUBLIC_EVENT_KIND_FAILED, trial="digits/1"),
+    ]
+    (launched, failed) = hermesctl("tail", "digits/1").stdout.splitlines()
+    assert ("launched" in launched, "failed" in failed) == (True, True)
+    assert hermesctl("tail", "digits/1", "-n", "1").stdout.splitlines() == [failed]
+
+    def end() -> None:
+        head.watching.wait()
+        head.trials["digits"][0].state = types.TRIAL_STATE_COMPLETED
+        head.events.append(event(5, pb.PUBLIC_EVENT_KIND_COMPLETED, trial="digits/1"))
+
+    head.watching.clear()
+    ending = threading.Thread(target=end)
+    ending.start()
+    followed = hermesctl("tail", "-f", "digits/1").stdout.splitlines()
+    ending.join()
+    assert followed[:2] == [launched, failed]
+    assert "completed" in followed[2]
+    assert hermesctl("tail", "-f", "digits/1").stdout.splitlines() == followed
+    assert hermesctl("tail", "digits/9").exit_code == ExitCode.NOT_FOUND
+
+
+def test_status_of_a_trial_is_what_trial_show_shows(head: FakeHead) -> None:
+    head.add_study("digits", trial(1, state=RUNNING))
+    shown = hermesctl("status", "digits/1")
+    assert (shown.exit_code, shown.stdout) == (0, hermesctl("trial", "show", "digits/1").stdout)
+    refused = hermesctl("status", "digits/1", "--wait")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "expected a study, not one of its trials: digits/1" in refused.stderr
+
+
+def test_why_of_a_study_tells_why_trials_failed(head: FakeHead) -> None:
+    failed = trial(1, state=types.TRIAL_STATE_FAILED, reason="ValueError: no data")
+    head.add_study("digits", failed, trial(2, state=types.TRIAL_STATE_COMPLETED))
+    assert "ValueError: no data" in hermesctl("why", "digits").stdout
+
+
+def test_a_submit_that_is_interrupted_before_anything_is_sent_says_so(
+    head: FakeHead, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hermesctl.commands.submit.prepare", interrupted)
+    done = hermesctl("submit", str(project / "study.yaml"))
+    assert done.exit_code == ExitCode.INTERRUPTED
+    assert "nothing was submitted" in done.stderr
+
+
 def test_logs_are_passed_on_byte_by_byte(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     head.output = b"\x1b[32mgreen\x1b[0m \xff\n" * 10
@@ -790,7 +846,7 @@ def test_pause_resume_retry_extend(head: FakeHead) -> None:
     head.add_study("digits", trial(1), trial(2))
     assert "2 trials paused" in hermesctl("study", "pause", "digits").stderr
     assert "1 trial resumed" in hermesctl("trial", "resume", "digits/2").stderr
-    assert "2 trials will run again" in hermesctl("study", "retry", "digits").stderr
+    assert "2 trials will run again, with the code" in hermesctl("study", "retry", "digits").stderr
     flags = ["--set", "epochs=20", "--set", "stop.max_steps=100"]
     assert "2 trials extended" in hermesctl("study", "extend", "digits", *flags).stderr
     (request,) = head.of(pb.ExtendStudyRequest)
