@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -171,14 +173,22 @@ async def _frameworks(python: str) -> list[Check]:
     except NoInterpreter as error:
         return [Check(name, DoctorVerdict.FAILED, f"{chosen}: {error}")]
     if not found:
-        extras = "'hermes-scheduler[tensorflow]' or 'hermes-scheduler[torch]'"
-        remedy = f"pip install {extras} there, or name another with `python:`"
+        either = " or ".join(f"'{_wanted(extra)}'" for extra in ("tensorflow", "torch"))
+        remedy = f"{chosen} -m pip install {either}, or name another with `python:`"
         words = f"{chosen}: no framework that Hermes can see into"
         return [Check(name, DoctorVerdict.NOTE, words, remedy)]
     listed = ", ".join(f"{each.package} {each.version}" for each in found)
     remedy = "without a tested version its trials can only be parked"
     doubts = [Check(name, DoctorVerdict.NOTE, each.doubt, remedy) for each in found if each.doubt]
     return [Check(name, DoctorVerdict.OK, f"{chosen} with {listed}"), *doubts]
+
+
+def _wanted(extra: str) -> str:
+    """What installs the framework that an extra of ours is named after, wherever we came from."""
+    ours = importlib.metadata.requires("hermes-scheduler") or ()
+    mark = re.compile(rf"extra\s*==\s*['\"]{extra}['\"]")
+    found = (needed for needed in ours if mark.search(needed) and needed.startswith(extra))
+    return next(found, extra).partition(";")[0].strip()
 
 
 def _completion() -> Check:

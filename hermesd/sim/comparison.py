@@ -43,7 +43,7 @@ ALIKE = 0.6
 # Devices beyond the trials stand idle, and each costs time at every decision.
 MOST_DEVICES = 1_024
 DIGITS = 9  # of a number that is read at all
-NO_CHARTS = "matplotlib, which draws them: install hermes-scheduler[plots]"
+NO_CHARTS = "matplotlib, which draws them: pip install matplotlib"
 
 
 # `bins` is the option --bin. What is said of them is said of the options.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_untested_versions_are_told_by_doctor(
     assert doubts[0][1].startswith("resuming is tested with torch 2.6 to ")
     assert "this is 2.99.1" in doubts[0][1]
     assert "only be parked" in mine[1]["remedy"]
+
+
+def test_a_python_without_a_framework_is_told_what_installs_one(
+    head: FakeHead, tmp_path: Path
+) -> None:
+    """By names that registries know, before a release as after it."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
+    bare.chmod(0o755)
+    told = json.loads(hermesctl("doctor", "--python", str(bare), "-o", "json").stdout)
+    (mine,) = [each for each in told["checks"] if each["name"] == "trials' python"]
+    assert "no framework" in mine["words"]
+    wanted = r"-m pip install 'tensorflow[<>=.,0-9]+' or 'torch[<>=.,0-9]+'"
+    assert re.search(f"{bare} {wanted}", mine["remedy"])
 
 
 def test_preview_tells_it_of_what_the_script_imports(
