@@ -4,11 +4,12 @@ It is the plain name if the shell would find it, and otherwise the path, shorten
 directory. The head is named if another one would be found without it.
 
 This file must be imported before everything else: a command that is interrupted while it is still
-being imported ends without a word, since there is nothing to say yet.
+being imported says that nothing was done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import shlex
@@ -48,10 +49,17 @@ def _is_command() -> bool:
 
 def heed_interrupts() -> None:
     """All is imported: from now on, whoever is interrupted says what is true then."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+    if signal.getsignal(signal.SIGINT) is _end_by_it:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_by_it(number: int, _frame: object) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, b"\nnothing was done\n")
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 # What whoever started us has ignored (nohup) stays ignored.
 if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, _end_by_it)

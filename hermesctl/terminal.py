@@ -96,4 +96,12 @@ def _console(*, to_stderr: bool) -> Console:
     stream = sys.stderr if to_stderr else sys.stdout
     piped = stream is None or not stream.isatty()
     width = _PIPE_WIDTH if piped and "COLUMNS" not in os.environ else None
-    return QuietConsole(stderr=to_stderr, width=width, highlight=False, markup=False, emoji=False)
+    return QuietConsole(
+        stderr=to_stderr,
+        width=width,
+        # For whoever wants no colors, nothing is dim or bold either.
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )

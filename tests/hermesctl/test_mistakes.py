@@ -286,7 +286,9 @@ def test_a_method_that_lacks_its_library_is_named_as_it_was_written(
 
 
 @pytest.mark.parametrize("started_as", ["hermesctl", "notebook"])
-def test_an_interrupt_ends_a_command_without_a_word_while_it_is_imported(started_as: str) -> None:
+def test_a_command_that_is_interrupted_while_it_is_imported_has_done_nothing(
+    started_as: str,
+) -> None:
     code = f"""
 import builtins, os, signal, sys
 sys.argv[0] = "/usr/bin/{started_as}"
@@ -300,7 +302,7 @@ builtins.__import__ = hooked
 import hermesctl.cli
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    quiet = (-signal.SIGINT, "")
+    quiet = (-signal.SIGINT, "\nnothing was done\n")
     assert ((done.returncode, done.stderr) == quiet) == (started_as == "hermesctl")
 
 

@@ -83,6 +83,15 @@ def test_any_terminal_will_do(head: FakeHead, environment: dict[str, str]) -> No
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_whoever_wants_no_color_gets_no_style_at_all(
+    head: FakeHead, terminal: Terminal, no_color: str
+) -> None:
+    head.add_study("digits", trial(1, reason="as it was"))
+    terminal.start("study", "retry", "digits", NO_COLOR=no_color)
+    assert ("\x1b[" in terminal.until("the words of no output")) == (not no_color)
+
+
 def test_no_head_is_one_message(state: Path) -> None:
     done = run("status")
     assert done.returncode == ExitCode.UNREACHABLE
@@ -98,9 +107,10 @@ class Terminal:
         self.ours, self._theirs = pty.openpty()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *args: str) -> subprocess.Popen[bytes]:
+    def start(self, *args: str, **variables: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
         environment.pop("NO_COLOR", None)
+        environment |= variables
         ends = dict.fromkeys(("stdin", "stdout", "stderr"), self._theirs)
         self.process = subprocess.Popen(
             [*HERMESCTL, *args], env=environment, start_new_session=True, **ends
