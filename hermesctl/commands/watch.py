@@ -307,6 +307,15 @@ def logs(
             show_default=False,
         ),
     ] = None,
+    rank: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=load.INT32_MAX,
+            metavar="RANK",
+            help="Of which process, if it has one for each device.",
+        ),
+    ] = 0,
     head: HeadOption = None,
 ) -> None:
     """Print what a trial's program printed.
@@ -323,7 +332,9 @@ def logs(
         on_terminal = sys.stdout is not None and sys.stdout.isatty()
         console = stdout()
         shown = TerminalFilter()
-        chunks = client.logs(trial, offset=offset, lines=lines, follow=follow, on_gap=say_gap)
+        chunks = client.logs(
+            trial, offset=offset, lines=lines, follow=follow, rank=rank, on_gap=say_gap
+        )
         async with aclosing(chunks) as stream:
             async for chunk in stream:
                 if on_terminal:

@@ -428,6 +428,7 @@ class AsyncClient:
         offset: int = 0,
         lines: int | None = None,
         follow: bool = False,
+        rank: int = 0,
         on_gap: OnGap | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """What a trial's program printed.
@@ -437,15 +438,17 @@ class AsyncClient:
             offset: the byte to start from; if negative, this many bytes before the end.
             lines: start with this many last lines instead, within the last 16 MiB.
             follow: go on with what it prints until it ends.
+            rank: of which of its processes, if it has one for each device.
             on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such trial.
+            UsageError: no process of the trial can have that rank.
         """
-        known = trial_id(trial)
+        link, known = self.connection, trial_id(trial)
         if lines is not None:
-            offset = await begin_of_lines(self.connection, known, lines, on_gap=on_gap)
-        chunks = follow_logs(self.connection, known, offset=offset, follow=follow, on_gap=on_gap)
+            offset = await begin_of_lines(link, known, lines, rank=rank, on_gap=on_gap)
+        chunks = follow_logs(link, known, offset=offset, follow=follow, rank=rank, on_gap=on_gap)
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield chunk

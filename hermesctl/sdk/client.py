@@ -276,6 +276,7 @@ class Client:
         offset: int = 0,
         lines: int | None = None,
         follow: bool = False,
+        rank: int = 0,
         on_gap: OnGap | None = None,
     ) -> Iterator[bytes]:
         """What a trial's program printed.
@@ -285,14 +286,16 @@ class Client:
             offset: the byte to start from; if negative, this many bytes before the end.
             lines: start with this many last lines instead, within the last 16 MiB.
             follow: go on with what it prints until it ends.
+            rank: of which of its processes, if it has one for each device.
             on_gap: called with the reason when the connection breaks.
 
         Raises:
             NotFound: there is no such trial.
+            UsageError: no process of the trial can have that rank.
         """
         return self._iterate(
             lambda: self._client.logs(
-                trial, offset=offset, lines=lines, follow=follow, on_gap=on_gap
+                trial, offset=offset, lines=lines, follow=follow, rank=rank, on_gap=on_gap
             )
         )
 

@@ -105,11 +105,13 @@ async def follow_logs(
     *,
     offset: int = 0,
     follow: bool = False,
+    rank: int = 0,
     reconnect_seconds: float = RECONNECT_SECONDS,
     on_gap: OnGap | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """What a trial printed, from the byte `offset` on (negative: counted from the end)."""
-    chunks = _log(connection, trial, offset, follow, reconnect_seconds, on_gap)
+    """What a trial's process of a rank printed, from the byte `offset` on (negative: counted from
+    the end)."""
+    chunks = _log(connection, trial, offset, follow, rank, reconnect_seconds, on_gap)
     async with aclosing(chunks):
         async for chunk in chunks:
             yield chunk.data
@@ -120,12 +122,13 @@ async def _log(
     trial: str,
     offset: int,
     follow: bool,
+    rank: int,
     reconnect_seconds: float,
     on_gap: OnGap | None,
 ) -> AsyncGenerator[pb.TailLogsResponse, None]:
     backoff = Backoff(connection.patience_seconds)
     while True:
-        request = asked(pb.TailLogsRequest, trial=trial, offset=offset, follow=follow)
+        request = asked(pb.TailLogsRequest, trial=trial, offset=offset, follow=follow, rank=rank)
         try:
             async with aclosing(connection.stream(connection.stub.TailLogs, request)) as chunks:
                 async for chunk in chunks:
@@ -138,7 +141,12 @@ async def _log(
 
 
 async def begin_of_lines(
-    connection: Connection, trial: str, lines: int, *, on_gap: OnGap | None = None
+    connection: Connection,
+    trial: str,
+    lines: int,
+    *,
+    rank: int = 0,
+    on_gap: OnGap | None = None,
 ) -> int:
     """The byte at which the last so many lines of what a trial printed begin, if that is within
     its last 16 MiB; else where those begin."""
@@ -146,7 +154,7 @@ async def begin_of_lines(
     for room in _WINDOWS_BYTES:
         offset = -room if end is None else max(0, end - room)
         data, begin = bytearray(), 0
-        chunks = _log(connection, trial, offset, False, RECONNECT_SECONDS, on_gap)
+        chunks = _log(connection, trial, offset, False, rank, RECONNECT_SECONDS, on_gap)
         async with aclosing(chunks):
             async for chunk in chunks:
                 begin = begin if data else chunk.offset

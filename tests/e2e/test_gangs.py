@@ -64,6 +64,10 @@ async def test_trials_of_two_devices_take_turns_with_others_and_train_as_if_alon
         pairs = [trial for trial in ended if trial.id.startswith("pairs/")]
         assert len({trial.metric for trial in pairs}) == 1, "both compute the same"
         assert sum(trial.preemptions for trial in pairs), "none was ever suspended"
+        for rank in (0, 1):  # each prints its rank and its last weight
+            call = cluster.stub.TailLogs(control.TailLogsRequest(trial=pairs[0].id, rank=rank))
+            printed = b"".join([piece.data async for piece in call])
+            assert printed.startswith(b"%d " % rank)
     lines = [line.split(maxsplit=2) for line in log.read_text().splitlines()]
     for step in range(1, STEPS + 1):
         places = {rank: cores for at, rank, cores in lines if at == str(step)}

@@ -62,6 +62,22 @@ async def test_a_log_is_relayed_from_where_the_client_wants(head: World, node: N
     assert got == [(90, b"hello "), (96, b"you\n")]
 
 
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [(2, "rank = 2: expected 0 to 1"), (1, "rank = 2: expected 0, as its trials have one process")],
+)
+async def test_a_rank_that_no_process_can_have_is_refused(
+    head: World, node: Node, devices: int, expected: str
+) -> None:
+    resources = types.Resources(devices=1, max_devices=devices)
+    await head.submit(spec(ONE, name="wide", resources=resources))
+    code, words = await status(
+        head.control.TailLogs(pb.TailLogsRequest(trial="wide/1", rank=2)).read()
+    )
+    assert code is CODE.INVALID_ARGUMENT
+    assert expected in words
+
+
 async def test_files_of_the_working_copy_are_relayed_as_the_node_sends_them(
     head: World, node: Node
 ) -> None:

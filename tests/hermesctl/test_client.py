@@ -374,6 +374,13 @@ async def test_logs_go_on_from_the_last_byte(head: FakeHead) -> None:
     assert [r.offset for r in head.of(pb.TailLogsRequest)] == [0, 14, 28, -9]
 
 
+async def test_each_process_of_a_trial_has_a_log(head: FakeHead) -> None:
+    head.output = b"one\n"
+    async with AsyncClient() as client:
+        assert b"".join([c async for c in client.logs("digits/1", lines=1, rank=3)]) == b"one\n"
+    assert {request.rank for request in head.of(pb.TailLogsRequest)} == {3}
+
+
 async def test_the_last_lines_of_a_log_are_looked_for_in_its_end(
     head: FakeHead, monkeypatch: pytest.MonkeyPatch
 ) -> None:

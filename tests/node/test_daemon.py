@@ -484,6 +484,10 @@ async def test_output_is_sent_from_its_end_and_followed(
     (trial / "work" / "go").touch()
     await head.until(lambda: finished(head, 1))
     assert received(head, 1) == b"line 98\nline 99\nthe end\n"
+    (trial / "output.log.rank1").write_bytes(b"another\n")
+    head.send(pb.SendFile(ticket=3, trial=run.trial, log=pb.LogRange(rank=1)))
+    await head.until(lambda: finished(head, 3))
+    assert received(head, 3) == b"another\n"
 
 
 async def test_a_checkpoint_is_sent_file_by_file(

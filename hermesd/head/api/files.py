@@ -11,7 +11,7 @@ from typing import Any
 
 from hermesd.core.decide.explanation import crowded
 from hermesd.core.fold.checkpoints import loadable
-from hermesd.core.model import NodeId, TrialId, study_of
+from hermesd.core.model import NodeId, Processes, TrialId, study_of
 from hermesd.core.state import State
 from hermesd.head.api import names, views
 from hermesd.head.api.ranking import leaderboard
@@ -82,10 +82,11 @@ class FilesService:
         self, request: pb.TailLogsRequest, context: Any
     ) -> AsyncIterator[pb.TailLogsResponse]:
         trial = names.trial_id(self.head.state, request.trial, asker())
+        self._check_rank(trial, request.rank)
         offset = request.offset
         while True:
             over = not request.follow or self._over(trial)
-            pieces = self._log(trial, offset, follow=not over)
+            pieces = self._log(trial, offset, follow=not over, rank=request.rank)
             try:
                 async with aclosing(pieces):
                     async for piece in pieces:
@@ -104,8 +105,16 @@ class FilesService:
         known = self.head.state.trials.get(trial)
         return known is None or known.phase.final
 
+    def _check_rank(self, trial: TrialId, rank: int) -> None:
+        """Raises Refused for one that no process of the trial can have."""
+        study = self.head.state.studies[study_of(trial)]
+        last = 0 if study.processes is Processes.ONE else study.widest - 1
+        if not 0 <= rank <= last:
+            expected = f"0 to {last}" if last else "0, as its trials have one process each"
+            raise Refused(FieldError("rank", str(rank), expected))
+
     async def _log(
-        self, trial: TrialId, offset: int, follow: bool = False
+        self, trial: TrialId, offset: int, follow: bool = False, rank: int = 0
     ) -> AsyncGenerator[node_pb2.FileChunk, None]:
         """The log from an offset on, from the first node that has it; nothing before the first run.
 
@@ -113,7 +122,8 @@ class FilesService:
         """
         if self.head.state.trials[trial].last_node is None:
             return
-        wanted = node_pb2.SendFile(trial=trial, log=node_pb2.LogRange(offset=offset, follow=follow))
+        log = node_pb2.LogRange(offset=offset, follow=follow, rank=rank)
+        wanted = node_pb2.SendFile(trial=trial, log=log)
         async with aclosing(self._sent(trial, wanted, f"the output of {trial} lies")) as chunks:
             async for chunk in chunks:
                 yield chunk

@@ -147,7 +147,7 @@ async def _log(
     folder: TrialFolder, wanted: pb.LogRange, ended: Callable[[], bool]
 ) -> AsyncIterator[tuple[int, bytes]]:
     """The output from an offset on. The file and its predecessor, if any, count as one."""
-    path = folder.output
+    path = folder.output_of(wanted.rank)
     before = path.with_name(path.name + ".1")
     old, new = _size(before), _size(path)
     start = wanted.offset if wanted.offset >= 0 else max(0, old + new + wanted.offset)

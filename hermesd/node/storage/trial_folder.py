@@ -83,6 +83,10 @@ class TrialFolder:
         self.host_log = self.path / "host.log"
         self.cgroup = trial.replace("/", "@")
 
+    def output_of(self, rank: int) -> Path:
+        """What one of its processes printed, if it has one for each device."""
+        return self.output.with_name(f"{self.output.name}.rank{rank}") if rank else self.output
+
     # Whose it is.
 
     @property

@@ -1016,14 +1016,16 @@ class PublicEvent(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., at_unix_seconds: _Optional[float] = ..., study: _Optional[str] = ..., trial: _Optional[str] = ..., attempt: _Optional[int] = ..., device: _Optional[str] = ..., kind: _Optional[_Union[PublicEventKind, str]] = ..., step: _Optional[int] = ..., loss: _Optional[float] = ..., quantum: _Optional[_Union[_types_pb2.Quantum, _Mapping]] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., successor: _Optional[str] = ..., percent: _Optional[float] = ..., metrics: _Optional[_Iterable[_Union[MetricValue, _Mapping]]] = ...) -> None: ...
 
 class TailLogsRequest(_message.Message):
-    __slots__ = ("trial", "offset", "follow")
+    __slots__ = ("trial", "offset", "follow", "rank")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     trial: str
     offset: int
     follow: bool
-    def __init__(self, trial: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+    rank: int
+    def __init__(self, trial: _Optional[str] = ..., offset: _Optional[int] = ..., follow: bool = ..., rank: _Optional[int] = ...) -> None: ...
 
 class TailLogsResponse(_message.Message):
     __slots__ = ("data", "offset")

@@ -846,12 +846,14 @@ class WorkFiles(_message.Message):
     def __init__(self, patterns: _Optional[_Iterable[str]] = ..., names_only: bool = ..., written_only: bool = ...) -> None: ...
 
 class LogRange(_message.Message):
-    __slots__ = ("offset", "follow")
+    __slots__ = ("offset", "follow", "rank")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     offset: int
     follow: bool
-    def __init__(self, offset: _Optional[int] = ..., follow: bool = ...) -> None: ...
+    rank: int
+    def __init__(self, offset: _Optional[int] = ..., follow: bool = ..., rank: _Optional[int] = ...) -> None: ...
 
 class FileChunk(_message.Message):
     __slots__ = ("ticket", "name", "offset", "data", "last", "error", "size_bytes", "modified_unix_seconds")
