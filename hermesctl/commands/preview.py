@@ -6,6 +6,7 @@ It stores nothing and starts nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from hermesctl.sdk.forecast import Forecast, policy_of
 from hermesctl.sdk.records import DEFAULT_POOL, Submission
 from hermesctl.study_file.load import Document, Table
 from hermesctl.study_file.submission import Prepared, from_file, open_study
-from hermesctl.study_file.trees import with_flags
+from hermesctl.study_file.trees import spanning_decades, with_flags
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
 
@@ -116,7 +117,8 @@ def prepare(
             pool=pool,
         )
         document = Document(changed, document.problems)
-    return from_file(file, document, Path.cwd())
+    prepared = from_file(file, document, Path.cwd())
+    return replace(prepared, notes=(*prepared.notes, *spanning_decades(random or ())))
 
 
 def show_preview(

@@ -25,7 +25,9 @@ from hermesctl.render.output import Format, emit
 from hermesctl.sdk import local as own_head
 from hermesctl.sdk.address import embedded_head, find_head
 from hermesctl.sdk.async_client import AsyncClient
-from hermesctl.sdk.records import StudyDetail, TrialState
+from hermesctl.sdk.records import Study, StudyDetail, TrialState
+from hermesctl.study_file.load import Table
+from hermesctl.study_file.submission import unknown_arguments
 from hermesctl.terminal import forget_stdout, say, show_error, stdout
 from hermesctl.text import count, cut, nearest, printable
 from hermesctl.waiting import make_room, progress
@@ -217,6 +219,17 @@ def show_change(
     for line in (words, *(f"note: {printable(note)}" for note in notes)):
         if line:
             say(line)
+
+
+def see_that_it_takes(study: Study, new: Table) -> None:
+    """Raises UsageError, with the nearest, for a new argument that the study's program has no
+    option for: it would end at once, and the trial would stay as it is."""
+    names = [entry.key for entry in new.entries]
+    problems = names and unknown_arguments(
+        study.spec, study.submit_directory, study.program_sha256, names
+    )
+    if problems:
+        raise UsageError("", problems)
 
 
 def retried_text(trials: Sequence[str]) -> str:

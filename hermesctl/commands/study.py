@@ -40,6 +40,7 @@ from hermesctl.commands.running import (
     no_study_yet,
     retried_text,
     run,
+    see_that_it_takes,
     show_change,
 )
 from hermesctl.errors import UsageError
@@ -237,6 +238,7 @@ def extend(
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
+        see_that_it_takes(found, arguments)
         extended = await client.extend(
             found,
             stop=given.stop,
@@ -287,6 +289,7 @@ def add(
     )
 
     async def body(client: AsyncClient) -> None:
+        see_that_it_takes((await client.study(study)).study, arguments)
         added = await client.add(study, axes, new=arguments, count=trials)
         for note in added.notes:
             say(f"note: {printable(note)}")

@@ -28,6 +28,7 @@ from hermesctl.commands.running import (
     confirm,
     retried_text,
     run,
+    see_that_it_takes,
     show_change,
 )
 from hermesctl.errors import NotFound, UsageError
@@ -305,6 +306,7 @@ def fork(
     values, arguments = named_values("--set", settings or []), named_values("--new", new or [])
 
     async def body(client: AsyncClient) -> None:
+        see_that_it_takes((await client.study(trial.partition("/")[0])).study, arguments)
         made = await client.fork(trial, values, new=arguments, step=step)
         if output.for_people:
             at = f"step {made.forked_at_step}"

@@ -8,7 +8,7 @@ options.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +75,26 @@ class ScriptOptions:
 
 def refusals(script: Path, names: Iterable[str]) -> list[Problem]:
     """What a script refuses if it gets `--name=value` for each of `names` and nothing else."""
+    given, file = list(names), printable(script.name)
     options = read_options(script)
     if options is None:
         return []
-    given, file = list(names), printable(script.name)
+    found = _unknown(options, file, given, "parameters.")
+    for spellings in options.required:
+        if not any(options.gives(name, spellings) for name in given):
+            wanted = max(spellings, key=len)
+            how = f" (`--set parameters.{wanted[2:]}.value=...`)" if wanted.startswith("--") else ""
+            found.append(Problem(f"{wanted}, which {file} requires{how}", "parameters"))
+    return found
+
+
+def unknown_options(script: Path, names: Iterable[str], source: str) -> list[Problem]:
+    """Which of `names` a script has no option for; `source` is the flag that they were given by."""
+    options = read_options(script)
+    return _unknown(options, printable(script.name), list(names), source) if options else []
+
+
+def _unknown(options: ScriptOptions, file: str, given: Sequence[str], source: str) -> list[Problem]:
     long = sorted(each[2:] for each in options.accepted if each.startswith("--"))
     others = [each for each in long if each != "help" and each not in given]
     known = ", ".join(f"--{each}" for each in others[:_NAMED_MAX])
@@ -88,12 +104,7 @@ def refusals(script: Path, names: Iterable[str]) -> list[Problem]:
         if not options.takes(name):
             near = nearest(name, others)
             listed = f" ({known}{more})" if known and not near else ""
-            found.append(Problem(f"an option of {file}{listed}", f"parameters.{name}", "", near))
-    for spellings in options.required:
-        if not any(options.gives(name, spellings) for name in given):
-            wanted = max(spellings, key=len)
-            how = f" (`--set parameters.{wanted[2:]}.value=...`)" if wanted.startswith("--") else ""
-            found.append(Problem(f"{wanted}, which {file} requires{how}", "parameters"))
+            found.append(Problem(f"an option of {file}{listed}", f"{source}{name}", "", near))
     return found
 
 

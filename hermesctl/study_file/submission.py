@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
-from hermesctl.study_file.script_options import refusals
+from hermesctl.study_file.script_options import refusals, unknown_options
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
@@ -172,15 +172,32 @@ def from_document(document: Document, home: Path, *others: Path) -> Prepared:
 
 def _refusals(spec: StudySpec, directory: Path) -> list[Problem]:
     """What the program would refuse of the parameters, where it gets nothing else."""
-    if not spec.program.endswith(".py") or spec.search.asked or not {*spec.command} <= _PLAIN:
+    if not _gives_only_options(spec):
         return []
     # Of what changes while a trial trains, and of mappings, the names on the line are others.
-    if spec.command and not {"${args}", "${args_no_boolean_flags}"} & {*spec.command}:
-        return []
     if any(each.parameters or each.HasField("sequence") for each in spec.parameters):
         return []
     names = [each.name for each in spec.parameters]
     return refusals(directory / spec.program, names)
+
+
+def unknown_arguments(
+    data: Mapping[str, object], directory: str, sha256: str, names: Iterable[str]
+) -> list[Problem]:
+    """Which of `names` the program of a study at a head has no option for, as far as its file is
+    here and still has this hash."""
+    document = Document(tree_of(data, "study"), ())
+    prepared = from_changed_spec(document, Path(directory))
+    if not _gives_only_options(prepared.spec) or program_sha256(prepared) != sha256:
+        return []
+    return unknown_options(prepared.directory / prepared.spec.program, names, "--new ")
+
+
+def _gives_only_options(spec: StudySpec) -> bool:
+    """Whether a Python script gets `--name=value` for each parameter and nothing else."""
+    plain = spec.program.endswith(".py") and not spec.search.asked and {*spec.command} <= _PLAIN
+    has_them = not spec.command or {"${args}", "${args_no_boolean_flags}"} & {*spec.command}
+    return plain and bool(has_them)
 
 
 def from_changed_spec(document: Document, directory: Path) -> Prepared:

@@ -6,6 +6,7 @@ A changed part remembers the flag as its place, so an error names what the perso
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -32,6 +33,10 @@ _GOALS = ("minimize", "maximize")
 _KEYS = frozenset(StudySpec.DESCRIPTOR.fields_by_name)
 # How like a key of a study file a word is that is no name of a parameter.
 _A_SLIP = 0.8
+# Bounds are far apart from here on.
+_DECADES = 100
+# What some write between two bounds.
+_WITHOUT_DOTS = re.compile(r"[:,]")
 _OF_A_PARAMETER = frozenset(Parameter.DESCRIPTOR.fields_by_name) - {"name"}
 
 
@@ -191,6 +196,21 @@ def parse_assignments(flags: Sequence[str]) -> Assignments:
     return Assignments(stop, values if values.entries else None, run_cap, axes)
 
 
+def spanning_decades(random: Sequence[str]) -> list[str]:
+    """What to say of `--random` flags that draw evenly between bounds so far apart that nearly all
+    draws are of the size of the higher one."""
+    notes = []
+    for flag in random:
+        place, (_, _, bounds) = Place(f"--random {flag}"), flag.partition("=")
+        match [_real(end, place) for end in bounds.split("..")]:
+            case [int() | float() as low, int() | float() as high] if high >= _DECADES * low > 0:
+                notes.append(
+                    f"{place}: nine in ten draws are above {low + (high - low) / 10:g};"
+                    f" {printable(flag)}:log draws as often from each decade"
+                )
+    return notes
+
+
 def named_values(option: str, flags: Sequence[str]) -> Table:
     """`NAME=VALUE` flags as a table, also written `parameters.NAME.value=VALUE` as in a study file.
     A name with dots is a name like any other.
@@ -260,7 +280,12 @@ def _range(flag: str) -> tuple[str, Table]:
     bounds, _, scale = text.partition(":")
     ends = [_real(end, place) for end in bounds.split("..", 1)]
     if len(ends) != 2 or None in ends:
-        raise UsageError(f"{place}: expected {form}")
+        low, high, *rest = [*_WITHOUT_DOTS.split(text), "", ""]
+        near = f"{printable(key)}={':'.join([f'{low}..{high}', *filter(None, rest)])}"
+        is_clear = all(_real(end, place) is not None for end in (low, high))
+        raise UsageError(
+            f"{place}: expected {form}" + (f"; did you mean {near}?" if is_clear else "")
+        )
     whole = all(isinstance(end, int) for end in ends)
     axis: dict[str, object] = {"min": ends[0], "max": ends[1]}
     if scale == "log":
@@ -295,6 +320,14 @@ def _axis(flag: str) -> tuple[str, Table]:
             f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
         )
     values = parse_value(f"[{text}]", place.source)
+    for each in values.items if isinstance(values, Items) else ():
+        words = each.text if isinstance(each, Scalar) else ""
+        low, dots, high = words.partition("..")
+        if dots and _real(low, place) is not None and _real(high, place) is not None:
+            raise UsageError(
+                f"{place}: expected values with commas between; did you mean"
+                f" {printable(key)}={low},{high}, or --random {printable(key)}={words}?"
+            )
     return key, Table((TreeEntry("values", place, values),), place)
 
 

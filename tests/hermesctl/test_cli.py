@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -986,6 +987,35 @@ def test_the_points_of_an_export_as_csv(head: FakeHead, tmp_path: Path) -> None:
     assert "expected json (JSON Lines) or csv; for a file: --to digits.csv" in refused.stderr
     head.exported = [b"<html>\n"]
     assert hermesctl("study", "export", "digits", "-o", "csv").exit_code == ExitCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["study", "extend", "digits"], ["study", "add", "digits"], ["trial", "fork", "digits/1"]],
+)
+def test_a_new_argument_that_the_program_has_no_option_for_is_refused(
+    head: FakeHead, project: Path, args: list[str]
+) -> None:
+    script = project / "train.py"
+    script.write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser(allow_abbrev=False)\n"
+        "parser.add_argument('--epochs', type=int)\n"
+        "parser.add_argument('--lr', type=float)\n"
+        "print(parser.parse_args())\n"
+    )
+    head.add_study("digits", trial(1))
+    study = head.studies["digits"]
+    study.spec.CopyFrom(types.StudySpec(program="train.py"))
+    study.submit_directory = str(project)
+    study.program_sha256 = hashlib.sha256(script.read_bytes()).hexdigest()
+    refused = hermesctl(*args, "--new", "epoch=9")
+    assert refused.exit_code == ExitCode.USAGE
+    words = "--new epoch: expected an option of train.py; did you mean epochs?"
+    assert words in refused.stderr
+    assert hermesctl(*args, "--new", "epochs=9").exit_code != ExitCode.USAGE
+    study.program_sha256 = "f" * 64  # what is here now is another program
+    assert hermesctl(*args, "--new", "epoch=9").exit_code != ExitCode.USAGE
 
 
 def test_each_point_of_an_export_as_csv_has_the_parameters_in_force_at_its_step(

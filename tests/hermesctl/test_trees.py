@@ -7,7 +7,13 @@ import pytest
 from hermesctl.errors import Place, StudyFileError, UsageError
 from hermesctl.study_file.load import Table, parse
 from hermesctl.study_file.schema import build_spec
-from hermesctl.study_file.trees import named_values, parse_assignments, tree_of, with_flags
+from hermesctl.study_file.trees import (
+    named_values,
+    parse_assignments,
+    spanning_decades,
+    tree_of,
+    with_flags,
+)
 from hermesctl.study_file.write import study_data
 from hermesd.pb.hermes.v1 import types_pb2 as pb
 from hermesd.study import Submission, draft
@@ -147,6 +153,8 @@ def test_an_axis_is_drawn_between_two_bounds(flag: str, axis: dict[str, object])
     [
         (["lr=1e-5"], "--random lr=1e-5: expected NAME=LOW..HIGH, for example lr=1e-5..1e-1:log"),
         (["lr"], "--random lr: expected NAME=LOW..HIGH"),
+        (["lr=0.1:0.2"], "or drop=0.1..0.5; did you mean lr=0.1..0.2?"),
+        (["lr=1e-5,0.1:log"], "or drop=0.1..0.5; did you mean lr=1e-5..0.1:log?"),
         (["lr=a..b"], "expected NAME=LOW..HIGH"),
         (["lr=1..true"], "expected NAME=LOW..HIGH"),
         (["lr=1..inf"], "expected NAME=LOW..HIGH"),
@@ -158,3 +166,28 @@ def test_a_range_that_is_none_is_refused(flags: list[str], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         with_flags(tree_of({}, "here"), random=flags)
     assert words in str(caught.value)
+
+
+def test_bounds_among_the_values_of_a_grid_are_refused_with_what_may_be_meant() -> None:
+    with pytest.raises(UsageError) as refused:
+        with_flags(tree_of({}, "study"), grid=["lr=0.1..0.2"])
+    assert str(refused.value).endswith("did you mean lr=0.1,0.2, or --random lr=0.1..0.2?")
+    with_flags(tree_of({}, "study"), grid=["data=../train,a..b", "version=1.2"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "is_told"),
+    [
+        ("lr=1e-4..0.1", True),
+        ("units=1..100", True),
+        ("lr=1e-4..0.1:log", False),
+        ("lr=0.01..0.1", False),
+        ("shift=0..100", False),
+        ("shift=-1..100", False),
+    ],
+)
+def test_even_draws_over_decades_are_told(flag: str, is_told: bool) -> None:
+    notes = spanning_decades([flag])
+    assert [each.endswith(f"{flag}:log draws as often from each decade") for each in notes] == (
+        [True] if is_told else []
+    )
