@@ -4,7 +4,7 @@ every field other than its default, from the journal to `tail`."""
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -13,6 +13,7 @@ from hermesctl.render.event_lines import event_line
 from hermesctl.sdk.events import Event, EventKind
 from hermesctl.sdk.from_wire import record as told_as
 from hermesd import record
+from hermesd.core.commands import Launch
 from hermesd.core.state import State
 from hermesd.head.api.public_events import public_events
 from hermesd.head.journal.schema import JournalLine
@@ -63,3 +64,10 @@ def test_every_field_of_an_event_is_told_of_some_entry() -> None:
         if all(getattr(event, each.name) in ("", 0, None, ()) for event in events)
     }
     assert empty == set()
+
+
+def test_a_launch_names_every_device_of_the_trial() -> None:
+    launch = replace(Filler().whole(Launch), devices=("box/0", "box/1"))
+    entry = record.decode(*record.encode(launch))
+    (said,) = public_events(JournalLine(7, 9.0, entry, ""), State())
+    assert "on box/0, box/1 · " in event_line(told_as(Event, said)).plain

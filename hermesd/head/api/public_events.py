@@ -273,7 +273,7 @@ def _command(command: Launch | Renew | Suspend | Stop, study: Study | None) -> p
     match command:
         case Launch(run, devices, quantum, reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_LAUNCHED)
-            event.device = devices[0]
+            event.device = ", ".join(devices)
             event.quantum.CopyFrom(quantum_view(study, quantum))
         case Renew(run, _, quantum, reason):
             event = _of(run, pb.PUBLIC_EVENT_KIND_RENEWED)
