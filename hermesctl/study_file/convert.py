@@ -620,9 +620,7 @@ _LAUNCHERS = "determined.launch."
 
 
 def _determined_command(draft: StudyDraft, entry: Any) -> None:
-    words = shlex.split(entry) if isinstance(entry, str) else entry
-    if not words:
-        return
+    words = (shlex.split(entry) if isinstance(entry, str) else entry) or []
     launcher = next((word for word in words if str(word).startswith(_LAUNCHERS)), None)
     if launcher is not None:  # what follows it is what each process runs
         words = words[words.index(launcher) + 1 :]
@@ -630,6 +628,8 @@ def _determined_command(draft: StudyDraft, entry: Any) -> None:
             words = words[words.index("--") + 1 :]
         words = words[1:] if words[:1] == ["--trial"] else words
         draft.note(f"left out: {launcher}; a process for each device is started as torchrun does")
+    if not words:  # nor is there anything behind the launcher
+        return
     if len(words) == 1 and ":" in words[0]:
         module = words[0].partition(":")[0]
         draft.data["program"] = f"{module.replace('.', '/')}.py"

@@ -617,6 +617,15 @@ def test_the_class_that_a_launcher_of_determineds_is_given_is_named(tmp_path: Pa
     assert "model:Net is a class for Determined" in said
 
 
+def test_a_launcher_of_determineds_that_is_given_nothing_names_no_command(tmp_path: Path) -> None:
+    text = determined("{type: double, minval: 0, maxval: 1}")
+    for behind in ("", " --", " --autotune -- --trial"):
+        entry = f"entrypoint: python3 -m determined.launch.horovod{behind}\n"
+        data, said = converted(tmp_path, "determined", text + entry)
+        assert (data["program"], "command" in data) == ("train.py", False)
+        assert "program: the file doesn't name it" in said
+
+
 LAUGHS = "".join(f"x{i}: &x{i} [{f'*x{i - 1}, ' * 10}]\n" for i in range(1, 10))
 MERGES = "".join(f"x{i}: &x{i} {{<<: [{f'*x{i - 1}, ' * 10}]}}\n" for i in range(1, 10))
 LONG = f"x0: &x0 {'a' * 10_000}\nparameters: {{x: {{values: [{'*x0, ' * 1_000}]}}}}\n"
