@@ -43,12 +43,17 @@ SwitchCost = Annotated[
     typer.Option(help="Seconds of a suspend and a resume; paper: those of the Hermes paper."),
 ]
 MetricLoss = Annotated[
-    str, typer.Option(help="The loss for policies and figures: base, or total, with penalties.")
+    str,
+    typer.Option(
+        metavar="base|total",
+        help="The loss for policies and figures: base, or total, with penalties.",
+    ),
 ]
 Good = Annotated[
     str,
     typer.Option(
-        help="A loss is good at 90 % of the way from start to best, or at best / 0.9 (optimum)."
+        metavar="way|optimum",
+        help="A loss is good at 90 % of the way from start to best, or at best / 0.9 (optimum).",
     ),
 ]
 
@@ -102,7 +107,10 @@ def simulate(
             min=1, help="How many processes to use. Default: one per core.", show_default=False
         ),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="table|json", help="How to print the figures."),
+    ] = "table",
     charts: Charts = None,
     history: History = None,
 ) -> None:
