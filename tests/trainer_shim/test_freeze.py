@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer_shim.host.freeze import WorkGroup
+from tests.waiting import until
+from trainer_shim.host.freeze import WorkGroup, how_ended, is_dying
 
 ROOTS = {
     "v2": [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")],
@@ -111,3 +112,19 @@ def test_frozen_thawed_and_killed_even_while_frozen(
     family.wait()
     while pids(cgroup):
         pass
+
+
+def test_a_process_is_dying_once_no_thread_of_it_goes_on(tmp_path: Path) -> None:
+    leaves = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1e6,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    program = subprocess.Popen([sys.executable, "-c", leaves])
+    try:
+        until(lambda: how_ended(program.pid))  # its first thread
+        assert not is_dying(program.pid)
+    finally:
+        program.kill()
+    until(lambda: is_dying(program.pid))
+    program.wait()

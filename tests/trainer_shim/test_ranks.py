@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer_shim.driving import Event, Trial, Zygote, ending, environment
+from tests.trainer_shim.driving import ROOT, Event, Trial, Zygote, ending, environment
 from tests.trainer_shim.rank_programs import (
     ALL_REDUCE,
     DDP,
@@ -23,6 +26,7 @@ from tests.trainer_shim.rank_programs import (
     MULTI_WORKER,
     MULTI_WORKER_OF_ANY_WIDTH,
     PARAMETER_SERVERS,
+    SOCKETS,
 )
 from tests.trainer_shim.suspending import QUIET, warm_zygote
 from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
@@ -486,3 +490,102 @@ def test_the_trial_is_over_when_the_last_of_them_is(tmp_path: Path) -> None:
         trial.start()
         trial.until("completed")
         assert last_words(trial, 2) == ["over", "over"]
+
+
+def hosted_by(trial: Trial, code: str) -> Trial:
+    """Its host runs this first."""
+    program = f"import sys\n{code}\n__main__.main(sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(trial.spec)]
+    itself = {**os.environ, "PYTHONHASHSEED": "0"}  # else it starts once more, without the code
+    trial.process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, env=itself)
+    trial.attach()
+    return trial
+
+
+IMPATIENT = """
+from trainer_shim.host import __main__, run
+run.LOOK_SECONDS, run._EXIT_IDLE_SECONDS = 0.2, 2.0
+"""
+LAST = """
+import os, time
+if os.environ["RANK"] == "1":
+    until = time.monotonic() + 4.0
+    while time.monotonic() < until: print("writes", flush=True)
+    print("over", flush=True)
+    {}
+print("over", flush=True)
+"""
+
+
+def test_those_that_still_do_something_may_end_after_the_first_those_that_hang_not(
+    tmp_path: Path,
+) -> None:
+    for then in ("pass", "time.sleep(1e6)"):
+        trial = trial_of(tmp_path / then, 2, LAST.replace("{}", then))
+        with ending(hosted_by(trial, IMPATIENT)) as trial:
+            trial.start()
+            trial.until("completed")
+            assert last_words(trial, 2) == ["over", "over"]
+
+
+# They miss who has gone, but a bit later; those that are killed have died of that by then.
+_SUM = "all_reduce(mine.random() - weight)"
+MISSES = SOCKETS + ALL_REDUCE.removeprefix(SOCKETS).replace(_SUM, "awaited(mine.random() - weight)")
+MISSES = MISSES.replace(
+    "def save",
+    """def awaited(value):
+    try:
+        return all_reduce(value)
+    except OSError:
+        time.sleep(0.2)
+        raise
+
+def save""",
+)
+LATE = """
+from trainer_shim.host import __main__
+from trainer_shim.host.freeze import WorkGroup
+from tests.waiting import until
+kill = WorkGroup.kill
+def late(group):
+    until(lambda: not group.members())
+    kill(group)
+WorkGroup.kill = late
+"""
+
+
+def test_what_others_say_as_the_first_is_killed_comes_of_that(tmp_path: Path) -> None:
+    trial = trial_of(tmp_path / "t", 3, MISSES, "1000000")
+    with ending(hosted_by(trial, LATE)) as trial:
+        trial.start()
+        os.kill(trial.until("started")["worker_pid"], signal.SIGKILL)
+        with pytest.raises(AssertionError):
+            trial.until("completed")
+        failed = trial.events[-1]
+        assert failed["detail"] == "killed by SIGKILL"
+        assert "rank" not in failed
+
+
+def test_one_that_fails_as_the_first_is_done_fails_the_trial(tmp_path: Path) -> None:
+    program = "import os\nos._exit(3 * int(os.environ['RANK']))\n"
+    for turn in range(3):
+        with ending(trial_of(tmp_path / f"{turn}", 2, program).launch()) as trial:
+            trial.start()
+            with pytest.raises(AssertionError):
+                trial.until("completed")
+            assert trial.events[-1]["rank"] == 1
+
+
+def test_a_hung_program_is_told_of_as_hung(tmp_path: Path) -> None:
+    # The first is the last to be gone.
+    program = (
+        "import os, time\nkept = b'-' * ((os.environ['RANK'] == '0') << 28)\ntime.sleep(1e6)\n"
+    )
+    trial = trial_of(tmp_path / "t", 3, program, hung_seconds=1.0)
+    with ending(hosted_by(trial, f"{IMPATIENT}\nrun._QUIET_START_SECONDS = 0.1")) as trial:
+        trial.start()
+        with pytest.raises(AssertionError):
+            trial.until("completed")
+        failed = trial.events[-1]
+        assert failed["error_kind"] == "hung"
+        assert "rank" not in failed

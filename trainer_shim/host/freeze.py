@@ -24,7 +24,8 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _CPU_TIMES = slice(
     11, 15
 )  # among the fields from the state on: own and children's, user and system
-_EXIT_CODE = 49
+_FLAGS, _EXIT_CODE = 6, 49
+_IS_EXITING = 4  # a flag of a thread
 _OWN_MEMORY = ("RssAnon:", "RssShmem:")
 _MOVED = ("rchar:", "wchar:")
 
@@ -209,6 +210,13 @@ def how_ended(pid: int) -> tuple[int, float] | None:
     if fields is None or fields[0] not in "ZX":
         return None
     return int(fields[_EXIT_CODE]), sum(map(int, fields[_CPU_TIMES])) / _TICKS_PER_SECOND
+
+
+def is_dying(pid: int) -> bool:
+    """Whether a process is on its way out, or over: others may see that it has closed its
+    connections before it counts as ended."""
+    stats = (_stat(f"/proc/{pid}/task/{thread}/stat") for thread in _threads(pid))
+    return all(fields is None or int(fields[_FLAGS]) & _IS_EXITING for fields in stats)
 
 
 def descendants(pid: int, without: Collection[int]) -> set[int]:

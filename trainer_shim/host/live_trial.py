@@ -41,9 +41,9 @@ class LiveTrial(ABC):
 
     def new_run(self, worker: Worker | None, restore: str | None) -> ProgramRun:
         """Nothing is known yet of what `worker` does."""
-        promise = self.images.promise
         self.output.reader = None
-        return ProgramRun(worker, restore, self.group, self.output, self.emit, self.spec, promise)
+        how = self.emit, self.spec, self.ranks.end, self.images.promise
+        return ProgramRun(worker, restore, self.group, self.output, *how)
 
     @property
     def worker(self) -> Worker | None:

@@ -12,7 +12,9 @@ at that step, or at its own if that is later, and nobody need go further for its
 from __future__ import annotations
 
 import json
+import math
 import os
+import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,8 +34,6 @@ _ADDRESS = "127.0.0.1"
 # PyTorch's processes meet at a store, one of two; the usual one has an io_uring, which no image
 # holds. 0 is the other one.
 _STORE = "USE_LIBUV"
-# When the first has ended well, the others have so long to do the same.
-LEAVE_SECONDS = 30.0
 
 
 @dataclass
@@ -210,14 +210,21 @@ class OtherRanks:
             state = said["others"][str(number)]
             rank.held, rank.is_blind = state["held"], state["is_blind"]
 
-    def ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> bool:
+    def ended(
+        self,
+        pid: int,
+        status: int,
+        cpu_seconds: float,
+        memory_bytes: int,
+        is_first_gone: bool,
+    ) -> bool:
         """Whether a process that was reaped, having used this, is one of them; how it ended, if
-        badly, is kept."""
+        badly, is kept. Of `is_first_gone` see `heard`."""
         rank = next((each for each in self._running() if each.worker.pid == pid), None)
         if rank is None:
             return False
         for message in rank.worker.channel.read():
-            self.heard(rank.number, message)
+            self.heard(rank.number, message, is_first_gone)
         rank.status = status
         self.cpu_seconds += cpu_seconds
         self.memory_bytes += memory_bytes
@@ -229,7 +236,10 @@ class OtherRanks:
         rank.output.close()
         if bad and rank.said is None and not self.are_ended:
             outcome = outcome_of_status(status, False, None)
-            self._fails(rank, {**outcome, "failed_at": 0.0})  # before those whom it has left alone
+            # Nothing that comes of another's end ends it by SIGKILL. Without a word, it was before
+            # those whom it has left alone.
+            is_cause = not is_first_gone or status == signal.SIGKILL
+            self._fails(rank, {**outcome, "failed_at": 0.0 if is_cause else math.inf})
         return True
 
     def first_has_ended(self, attempt: int) -> None:
@@ -282,7 +292,7 @@ class OtherRanks:
         assert rank.worker.pipe is not None
         return rank.output.pump(rank.worker.pipe)
 
-    def heard(self, number: int, message: Message, is_first_gone: bool = False) -> None:
+    def heard(self, number: int, message: Message, is_first_gone: bool) -> None:
         """One frame of another than the first; what it reports is not told again. If the first is
         gone without a word, what another says of its end comes of that."""
         rank = self.others[number]
@@ -294,8 +304,9 @@ class OtherRanks:
             rank.worker.tell("restored")
         elif kind in ("failed", "completed") and rank.said is None:
             rank.said = message
-            if kind == "failed" and not is_first_gone:
-                self._fails(rank, message)
+            if kind == "failed":
+                said = {**message, "failed_at": math.inf} if is_first_gone else message
+                self._fails(rank, said)
         elif kind == "part":
             rank.part = message
         elif kind == "checkpointed" and message["id"] == self._saving:

@@ -82,7 +82,8 @@ class Liveness:
 class ProgramRun:
     """What a training process has said of itself; `worker` is None before and after it.
 
-    `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon.
+    `restore` is the checkpoint that it is to go on from. `emit(kind, **fields)` tells the daemon,
+    and `end` kills it and all that it has started.
     Without boundaries it has hung when it has shown no sign of life for the spec's `hung_seconds`.
     """
 
@@ -94,6 +95,7 @@ class ProgramRun:
         output: Output,
         emit: Callable[..., None],
         spec: Spec,
+        end: Callable[[], None],
         promise: Callable[[Message], Message] = dict,
     ) -> None:
         self.worker = worker
@@ -111,6 +113,7 @@ class ProgramRun:
         self._group = group
         self._output = output
         self._emit = emit
+        self._end = end
         self._promise = promise
         self._agents_word: Message | None = None  # of how true a resume is
         self._said: Message | None = None
@@ -227,10 +230,14 @@ class ProgramRun:
 
     def _heard_completed(self, message: Message) -> None:
         self._said = message
-        self._over_at = boottime()
-        self._life.begin(self._over_at)
+        self.leaves()
 
     _heard_failed = _heard_completed
+
+    def leaves(self) -> None:
+        """What is left of it is its exit, or the other processes of several."""
+        self._over_at = boottime()
+        self._life.begin(self._over_at)
 
     def _heard_part(self, message: Message) -> None:
         self.part = message
@@ -406,14 +413,14 @@ class ProgramRun:
         idle_seconds = self._life.look(now)
         if self._over_at is not None:
             if idle_seconds >= _EXIT_IDLE_SECONDS or now >= self._over_at + _EXIT_SECONDS:
-                self._group.kill()
+                self._end()
         elif idle_seconds >= self._hung_seconds:
             idle = f"for {self._hung_seconds:g} s (retry.hung_seconds) it has printed nothing"
             what = BLIND if self._begun_at is None else _NO_STEP
             detail = f"{what}, and {idle} and used less than {IDLE_CORES:.0%} of a core"
             said = {"error_kind": "hung", "detail": detail, "error_signature": detail}
             self._heard_failed({"kind": "failed", **said})
-            self._group.kill()
+            self._end()
 
     @property
     def _has_stepped(self) -> bool:
@@ -423,7 +430,8 @@ class ProgramRun:
 
     @property
     def _look_at(self) -> float | None:
-        is_looked_at = self.is_over or (self.started and not self._has_stepped)
+        is_over = self._over_at is not None
+        is_looked_at = is_over or (self.started and not self._has_stepped)
         return self._life.due if self.worker is not None and is_looked_at else None
 
     @property

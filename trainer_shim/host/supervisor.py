@@ -17,11 +17,9 @@ from trainer_shim.agent import FORK, NOT_FURTHER
 from trainer_shim.channel.frames import Message
 from trainer_shim.channel.page import NO_LIMIT
 from trainer_shim.host import cuda, image
-from trainer_shim.host.event_log import boottime
 from trainer_shim.host.image import ImageError, NotHere
 from trainer_shim.host.imaging import Arrival
 from trainer_shim.host.live_trial import LiveTrial
-from trainer_shim.host.ranks import LEAVE_SECONDS
 from trainer_shim.host.suspension import Suspension
 from trainer_shim.host.worker import ProgramLaunch, Start, fork_workers
 from trainer_shim.rerun import temporary_paths
@@ -42,13 +40,13 @@ _USAGE = re.compile(r"(^|: )error: ", re.IGNORECASE)
 
 
 class EndedFirst(NamedTuple):
-    """How the first of several processes has ended, and until when the others may go on; None if
-    they were ended."""
+    """How the first of several processes has ended; whether badly, without a word, and before any
+    other had failed."""
 
     status: int
     cpu_seconds: float
     memory_bytes: int
-    until: float | None
+    is_cause: bool
 
 
 class Supervisor(LiveTrial):
@@ -494,11 +492,14 @@ class Supervisor(LiveTrial):
             elif message.get("kind") == "checkpoint_failed":
                 self.heard(message)
             else:
-                self.hear_out()
-                worker = self.worker
-                is_gone = worker is not None and worker.has_exited and not self.run.is_over
-                self.ranks.heard(number, message, is_gone)
+                self.ranks.heard(number, message, self._is_first_gone())
         self._settle()
+
+    def _is_first_gone(self) -> bool:
+        """Whether the first process is over without a word."""
+        self.hear_out()
+        worker, is_known = self.worker, self._left is not None or self.run.is_over
+        return worker is not None and worker.is_dying and not is_known
 
     def _holds(self, message: Message, rank: int = 0) -> None:
         """A process waits at a boundary. Where there are several, that counts once all of them do,
@@ -581,14 +582,16 @@ class Supervisor(LiveTrial):
         self.hear_out()
         if self.ranks.are_left:
             # Nothing is said before all are gone; after a good end they may come to theirs.
-            well = status == 0 and self.ranks.failed is None
-            until = boottime() + LEAVE_SECONDS if well else None
-            self._left = EndedFirst(status, cpu_seconds, memory_bytes, until)
-            if well:
+            is_cause = status != 0 and not run.is_over and not self.ranks.are_ended
+            self._left = EndedFirst(status, cpu_seconds, memory_bytes, is_cause)
+            if status == 0 and self.ranks.failed is None:
+                run.leaves()
                 self.ranks.first_has_ended(self.attempt)
             else:
                 self.ranks.end()
             return
+        # What others say of their end comes of that of the first.
+        last_at = 0.0 if self._left is not None and self._left.is_cause else math.inf
         self._left = None
         suspension, self._suspension = self._suspension, None
         # What exits by itself, though it was to be killed at that moment, has come to its own end.
@@ -617,8 +620,9 @@ class Supervisor(LiveTrial):
         if run.part is not None and (run.is_over or status == 0):
             self._join_parts(run.part)
         outcome = run.ended(status, oom)
-        failed, failed_at = self.ranks.failed, outcome.pop("failed_at", math.inf)
-        if failed is not None and failed["failed_at"] < failed_at:
+        failed, failed_at = self.ranks.failed, outcome.pop("failed_at", last_at)
+        is_well = outcome["kind"] != "failed"
+        if failed is not None and (is_well or failed["failed_at"] < failed_at):
             outcome = {**outcome, **failed}
             del outcome["failed_at"]
         self.ranks.release()
@@ -650,7 +654,8 @@ class Supervisor(LiveTrial):
 
     def rank_ended(self, pid: int, status: int, cpu_seconds: float, memory_bytes: int) -> None:
         """A process was reaped that may be another of the program's, having used this."""
-        if not self.ranks.ended(pid, status, cpu_seconds, memory_bytes):
+        is_first_gone = self.ranks.are_left and self._is_first_gone()
+        if not self.ranks.ended(pid, status, cpu_seconds, memory_bytes, is_first_gone):
             return
         if (left := self._left) is not None:
             if not self.ranks.are_left:
@@ -669,8 +674,7 @@ class Supervisor(LiveTrial):
 
     def deadline(self) -> float | None:
         """When `tick` has something to do, in boot-time seconds; None for nothing."""
-        times = [self._lease_out(), self._left.until if self._left else None]
-        times += [self.device_memory.deadline(), self.images.deadline()]
+        times = [self._lease_out(), self.device_memory.deadline(), self.images.deadline()]
         if self.phase == "running":
             times.append(self.run.deadline())
         if self._suspension is not None:
@@ -679,10 +683,6 @@ class Supervisor(LiveTrial):
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        left = self._left
-        if left is not None and left.until is not None and now >= left.until:
-            self._left = left._replace(until=None)
-            self.ranks.end()
         if self.phase == "running":
             self.run.tick(now)
         self.device_memory.tick(now)

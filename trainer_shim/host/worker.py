@@ -17,7 +17,7 @@ from trainer_shim.channel.page import NO_LIMIT, ControlPage
 from trainer_shim.channel.pipes import Pipes, pipe_pair
 from trainer_shim.host import world
 from trainer_shim.host.event_log import boottime
-from trainer_shim.host.freeze import die_with_parent, enter_cgroup, how_ended
+from trainer_shim.host.freeze import die_with_parent, enter_cgroup, how_ended, is_dying
 from trainer_shim.host.output import Output
 from trainer_shim.spec import Spec
 
@@ -109,6 +109,11 @@ class Worker:
     def has_exited(self) -> bool:
         """Whether the process is over, reaped or not."""
         return bool(select.select([self.pidfd], [], [], 0)[0])
+
+    @property
+    def is_dying(self) -> bool:
+        """Whether the process is over, or about to be."""
+        return self.has_exited or is_dying(self.pid)
 
     def end_seen(self) -> tuple[int, float] | None:
         """Exit status and CPU seconds of a process that is over, but is not for its host to reap:
