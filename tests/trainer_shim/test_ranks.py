@@ -31,7 +31,10 @@ from tests.trainer_shim.rank_programs import (
 from tests.trainer_shim.suspending import QUIET, warm_zygote
 from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
 from trainer_shim.adapters.tensorflow.function_graph import Definition
+from trainer_shim.host.freeze import WorkGroup
+from trainer_shim.host.ranks import OtherRanks
 from trainer_shim.saver import OtherProgram
+from trainer_shim.spec import Spec
 
 # PyTorch's processes are suspended 500 times in each tier, in rounds: `make test-ranks` goes on
 # with those that are left.
@@ -443,6 +446,25 @@ def test_a_program_of_one_process_is_told_nothing_of_the_kind(tmp_path: Path) ->
         trial.start()
         trial.until("completed")
         assert set(json.loads(trial.output).values()) == {None}
+
+
+def test_nobody_who_wants_any_port_is_given_one_of_theirs_nor_another_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take them only when they have imported what they need."""
+    monkeypatch.setattr(os, "urandom", bytes)  # the same at each draw
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first, last = map(int, file.read().split())
+    specs = [Spec.load(str(trial_of(tmp_path / name, 2, TELLS).spec)) for name in ("a", "b")]
+    trials = [OtherRanks(spec, WorkGroup(os.getpid(), None)) for spec in specs]
+    chosen = []
+    for trial in trials:
+        told = json.loads(trial.environments(are_imaged=False)[0]["TF_CONFIG"])
+        chosen += [int(each.rpartition(":")[2]) for each in told["cluster"]["worker"]]
+    for trial in trials:
+        trial.leave()
+    assert len(chosen) == len(set(chosen))
+    assert not [port for port in chosen if first <= port <= last]
 
 
 FAILS = ALL_REDUCE.replace(

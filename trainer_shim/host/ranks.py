@@ -31,6 +31,8 @@ from trainer_shim.saver import rank_folder
 from trainer_shim.spec import Spec, named_cores
 
 _ADDRESS = "127.0.0.1"
+# Below them are the ports of well-known services, above them those that Kubernetes forwards.
+_PORTS = 20_000, 30_000
 # PyTorch's processes meet at a store, one of two; the usual one has an io_uring, which no image
 # holds. 0 is the other one.
 _STORE = "USE_LIBUV"
@@ -76,6 +78,7 @@ class OtherRanks:
         self._gone_on_from = 0  # the furthest step at which some held, and went on
         self.others: dict[int, Rank] = {}
         self._outputs: dict[int, Output] = {}  # of those that are about to be there
+        self._locks: dict[int, socket.socket] = {}  # by the port that each is for
         self._expected: Message | None = None  # their state, if an image is being brought back
         self.failed: Message | None = None  # how the one of them that failed first did
         self.are_ended = False  # by us
@@ -86,7 +89,9 @@ class OtherRanks:
     def environments(self, are_imaged: bool) -> list[dict[str, str]]:
         """What each process is told of the others."""
         count = len(self._spec.ranks)
-        ports = _free_ports(count)
+        self._leave_ports()
+        self._locks = _take_ports(count)
+        ports = list(self._locks)
         workers = [f"{_ADDRESS}:{port}" for port in ports]
         return [
             {
@@ -150,6 +155,12 @@ class OtherRanks:
         """In a child: close what belongs to the host."""
         for output in self._outputs.values():
             output.close()
+        self._leave_ports()
+
+    def _leave_ports(self) -> None:
+        for lock in self._locks.values():
+            lock.close()
+        self._locks.clear()
 
     def begin(self, first: Worker, others: Mapping[int, Worker]) -> None:
         """They are there, by their numbers."""
@@ -456,13 +467,26 @@ class OtherRanks:
             self._saving = None
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((_ADDRESS, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def _take_ports(count: int) -> dict[int, socket.socket]:
+    """Ports that nobody has now. The kernel gives them to nobody who just wants any, and no other
+    host takes them while these locks are open."""
+    taken: dict[int, socket.socket] = {}
+    if not count:
+        return taken
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        first, last = map(int, file.read().split())
+    least, most = _PORTS
+    ports = [*range(least, min(most, first)), *range(last + 1, 1 << 16)]
+    begin = int.from_bytes(os.urandom(4), "big") % max(1, len(ports))
+    for port in [*ports[begin:], *ports[:begin], *range(first, last + 1)]:
+        if len(taken) == count:
+            break
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            with socket.socket() as probe:
+                lock.bind(f"\0hermes-port-{port}")  # a name, as the ports are, of this network
+                probe.bind((_ADDRESS, port))
+            taken[port] = lock
+        except OSError:
+            lock.close()
+    return taken
