@@ -119,16 +119,18 @@ def from_file(path: Path, document: Document, *others: Path) -> Prepared:
 
 
 def own_files(prepared: Prepared) -> tuple[Path, ...]:
-    """The files of its directory that say just what the study is: its own, and those that were
-    written for it by an earlier submit, or read as the same."""
+    """The files of its directory that say just what studies of its program are: its own and others.
+    So two of them that lie side by side are of the same code."""
     found = []
+    its = prepared.spec
     for path in sorted(prepared.directory.iterdir()):
         if path.suffix not in _STUDY_SUFFIXES or path in prepared.own_files:
             continue
         try:
             if path.is_file() and path.stat().st_size <= _STUDY_FILE_BYTES_MAX:
-                other = from_document(load.read(path), prepared.directory)
-                found += [path] if other.spec == prepared.spec else []
+                other = from_document(load.read(path), prepared.directory).spec
+                is_of_it = (other.program, *other.command) == (its.program, *its.command)
+                found += [path] if is_of_it else []
         except (UsageError, OSError):
             continue  # no study file, whatever else it is
     return (*prepared.own_files, *found)
