@@ -2,9 +2,10 @@
 
 Without `--curves`: nine jobs of the Optimus paper, and twice and three times as many, under its
 allocation, DRF, Tetris, first in first out and fixed widths (`cluster`); and one decision for 4,000
-jobs that come to 100,000 tasks on 16,000 nodes, for which the paper needs 5 s. With the files of
-recorded curves that `hermesd simulate` reads: a search at one width, at another, and at any. With
-`--live`, six jobs for real, at one width, at two and at any.
+jobs that come to 100,000 tasks on 16,000 nodes, for which the paper needs 5 s. With `--speeds` the
+jobs alone, as fast as was measured (`measured`). With the files of recorded curves that `hermesd
+simulate` reads: a search at one width, at another, and at any. With `--live`, six jobs for real, at
+one width, at two and at any.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.elastic import cluster, live, search
+from benchmarks.elastic import cluster, live, measured, search
 from benchmarks.elastic.place import place
 from benchmarks.report import median, publish
 from hermesd.core.decide.scheduler import undisturbed
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=20, help="of a file (default 20)")
     parser.add_argument("--seeds", type=int, default=3, help="of the paper's jobs (default 3)")
     parser.add_argument("--live", action="store_true", help="six jobs on CPU slots, in their stead")
+    parser.add_argument("--speeds", type=Path, help="a file of speeds of jobs, in their stead")
     words = parser.parse_args()
     if words.live:
         publish("elastic_live", live.COLUMNS, live.compared())
@@ -78,8 +80,14 @@ def main() -> None:
         except Refused as error:
             sys.exit(str(error))
         return
-    rows = [row for jobs in JOBS for row in cluster.compared(jobs, words.seeds)]
-    publish("elastic_cluster", cluster.COLUMNS, rows)
+    try:
+        speeds = measured.read(words.speeds) if words.speeds else {}
+    except (Refused, OSError) as error:
+        sys.exit(str(error))
+    rows = [row for jobs in JOBS for row in cluster.compared(jobs, words.seeds, speeds)]
+    publish("elastic_measured" if speeds else "elastic_cluster", cluster.COLUMNS, rows)
+    if speeds:
+        return
     publish("elastic_decision", LARGE, [decided(4_000, 100_000, 16_000)])
 
 

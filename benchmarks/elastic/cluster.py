@@ -3,8 +3,9 @@
 A small simulation of its own: the production scheduler puts a trial on one node and knows no
 parameter servers. What is compared is the allocation; the models are fitted to what the jobs show,
 speeds and losses with noise, never told. (Y. Peng et al., EuroSys 2018.) Nine jobs of the paper's
-kinds come within 12,000 s to 13 nodes; their speeds and lengths are planted here, since the paper
-prints none: by the size of each model, over a network of 1 Gbit/s.
+kinds come within 12,000 s to 13 nodes; their lengths are planted here, since the paper prints none,
+and so are their speeds, by the size of each model over a network of 1 Gbit/s, unless `measured` has
+some.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from benchmarks.elastic.measured import Measured
 from hermesd.core.losses import chunked_points
 from hermesd.policy.curve import InverseFit, fit_inverse
 from hermesd.policy.elastic.gain import ServedJob, Split, divide
@@ -93,7 +95,7 @@ class Course:
 
     name: str
     arrived: float
-    truth: SpeedModel
+    truth: SpeedModel | Measured
     loss: InverseFit
     threshold: float
     #: Steps in an epoch.
@@ -154,20 +156,13 @@ class Course:
         self.seen.append(Observed(split, noisy))
 
 
-def drawn(seed: int, jobs: int) -> list[Course]:
+def drawn(seed: int, jobs: int, measured: Mapping[str, Measured]) -> list[Course]:
     """The jobs of a seed, in the order in which they come: of each kind by turns."""
     chance = np.random.default_rng(seed)
     courses = []
     for number in range(jobs):
-        name = list(KINDS)[number % len(KINDS)]
-        parameters, compute = KINDS[name]
-        # Gradients up and parameters down, of four bytes each.
-        transfer = 2 * 4e6 * parameters / BYTES_PER_SECOND
-        if chance.random() < 0.5:
-            by_size = compute, compute / 24, transfer, 0.05, 0.05
-            truth = SpeedModel(Exchange.SYNCHRONOUS, by_size)
-        else:
-            truth = SpeedModel(Exchange.ASYNCHRONOUS, (compute / 6, transfer, 0.05, 0.05))
+        name = list(measured or KINDS)[number % len(measured or KINDS)]
+        truth = measured[name] if measured else _planted(name, chance)
         threshold = float(chance.uniform(*THRESHOLDS))
         hours = float(np.exp(chance.uniform(math.log(0.3), math.log(4.0))))
         steps = hours * 3_600 * truth(4, 4)
@@ -187,6 +182,15 @@ def drawn(seed: int, jobs: int) -> list[Course]:
             )
         )
     return sorted(courses, key=lambda course: course.arrived)
+
+
+def _planted(name: str, chance: np.random.Generator) -> SpeedModel:
+    parameters, compute = KINDS[name]
+    # Gradients up and parameters down, of four bytes each.
+    transfer = 2 * 4e6 * parameters / BYTES_PER_SECOND
+    if chance.random() < 0.5:
+        return SpeedModel(Exchange.SYNCHRONOUS, (compute, compute / 24, transfer, 0.05, 0.05))
+    return SpeedModel(Exchange.ASYNCHRONOUS, (compute / 6, transfer, 0.05, 0.05))
 
 
 # Allocations: the jobs that there are, in the order in which they came, to their splits.
@@ -259,9 +263,11 @@ ALLOCATIONS: Mapping[str, Allocation] = {
 }  # fmt: skip
 
 
-def simulated(allocation: Allocation, seed: int, jobs: int) -> tuple[float, float]:
+def simulated(
+    allocation: Allocation, seed: int, jobs: int, measured: Mapping[str, Measured]
+) -> tuple[float, float]:
     """The mean completion time and the makespan, in hours."""
-    courses = drawn(seed, jobs)
+    courses = drawn(seed, jobs, measured)
     for course in courses:
         course.probe()
     now = 0.0
@@ -284,11 +290,17 @@ def simulated(allocation: Allocation, seed: int, jobs: int) -> tuple[float, floa
     return took / 3_600, (max(c.finished for c in courses) - courses[0].arrived) / 3_600
 
 
-def compared(jobs: int, seeds: int) -> list[list[str | float]]:
+def compared(jobs: int, seeds: int, measured: Mapping[str, Measured]) -> list[list[str | float]]:
     """A row for each allocation: means over the seeds, beside how many times as long as with
-    `optimus`, and the least of that of any seed."""
+    `optimus`, and the least of that of any seed.
+
+    Args:
+        jobs: how many there are.
+        seeds: of as many mixes.
+        measured: how fast each kind of job is; empty: as planted.
+    """
     times = {
-        name: np.array([simulated(allocation, seed, jobs) for seed in range(seeds)])
+        name: np.array([simulated(allocation, seed, jobs, measured) for seed in range(seeds)])
         for name, allocation in ALLOCATIONS.items()
     }
     rows: list[list[str | float]] = []
