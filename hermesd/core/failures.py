@@ -193,7 +193,10 @@ def against(state: Tables, place: Place, where_met: Met) -> dict[TrialId, Strike
     """The strikes that count against a place: the latest of each trial that has trained past its
     failure elsewhere, or failed as one that has; of a study without such a trial, its latest."""
     if place in state.slots:
-        here = [(place, strike) for strike in state.strikes.get(place, ())]
+        slot = state.slots[place].device
+        struck_here = state.strikes.get(place, ())
+        # A process that has vanished from some cores tells of a machine at most.
+        here = [(place, s) for s in struck_here if slot.owns_memory or s.error_kind != LOST]
     else:
         devices = (d for d in state.strikes if state.slots[d].device.node == place)
         here = [(device, strike) for device in devices for strike in state.strikes[device]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -164,6 +166,21 @@ def test_the_death_of_a_whole_node_is_held_against_none_of_its_devices() -> None
     assert alone is not None
     book.tell(crashed_host(alone))
     assert list(book.state.quarantined) == ["n/1"]
+
+
+@pytest.mark.parametrize(("cores", "suspect"), [((), ["n/0"]), ((0,), [])])
+def test_a_host_that_vanishes_is_held_against_a_gpu_and_no_cpu_slot(
+    cores: tuple[int, ...], suspect: list[str]
+) -> None:
+    hello = joined(2)
+    hello = replace(hello, devices=tuple(replace(each, cores=cores) for each in hello.devices))
+    book = play(1, None).tell(hello, submitted(2, "t"))
+    while len({strike.trial for strike in book.state.strikes.get("n/0", ())}) < 2:
+        book.at(book.now + 100)
+        alone = book.busy("n/0")
+        assert alone is not None
+        book.tell(crashed_host(alone))
+    assert [*book.state.quarantined] == suspect
 
 
 def test_one_trial_that_fails_often_makes_nothing_suspect() -> None:
