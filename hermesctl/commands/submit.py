@@ -6,6 +6,7 @@ is asked for.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
@@ -46,12 +47,15 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import with_doubts
 from hermesctl.sdk.records import StudyDetail, Submission, TrialState
 from hermesctl.study_file.regular_files import open_regular
-from hermesctl.study_file.submission import Prepared
+from hermesctl.study_file.submission import Prepared, fewest_trials, program_sha256
 from hermesctl.study_file.write import study_text
 from hermesctl.terminal import say, stderr, stdout
-from hermesctl.text import count, printable
+from hermesctl.text import count, duration, printable
 from hermesctl.waiting import progress
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
+
+# What is more than these is asked about: a grid grows by a factor with each axis.
+MANY_TRIALS = 1_000
 
 
 class _Sent(Enum):
@@ -121,6 +125,7 @@ def submit(
         environment = _environment(env or [])
 
     async def body(client: AsyncClient) -> ExitCode | None:
+        await _see_that_so_many_are_meant(client, prepared, dry_run or yes)
         if tries and not await _tried(client, prepared, environment, yes):
             return ExitCode.TRIALS_FAILED
         far.sent = _Sent.REQUEST
@@ -131,8 +136,7 @@ def submit(
             )
         far.sent, far.study = _Sent.ANSWERED, submission.study
         submission = await with_doubts(prepared, submission)
-        if save is not None:
-            _save(save, saved, bool(env))
+        _save(save, saved, bool(env))
         if words := renamed(prepared, submission.study):
             say(f"note: {words}")
         if dry_run:
@@ -163,6 +167,28 @@ def _taken(prepared: Prepared, anyway: bool) -> Prepared:
             " the same, add --yes"
         )
     return prepared
+
+
+async def _see_that_so_many_are_meant(
+    client: AsyncClient, prepared: Prepared, anyway: bool
+) -> None:
+    """Ask, where there is somebody to ask, before a study of very many trials is submitted, with
+    what that comes to if the same program has run before."""
+    trials = fewest_trials(prepared.spec)
+    if trials <= MANY_TRIALS or anyway or not (sys.stdin and sys.stdin.isatty()):
+        return
+    devices = sum(len(node.devices) for node in await client.nodes()) or 1
+    words, program = f"Submit {trials:,} trials?", program_sha256(prepared)
+    before = [s async for s in client.studies() if program and s.program_sha256 == program]
+    before = [each for each in before if each.counts.get(TrialState.COMPLETED)]
+    if before:
+        last = before[-1]
+        seconds = last.busy_seconds / last.counts[TrialState.COMPLETED]
+        words = (
+            f"Submit {trials:,} trials? Of {duration(seconds)} each, as in {printable(last.id)},"
+            f" they take {duration(trials * seconds / devices)} on {count(devices, 'device')}."
+        )
+    confirm(words, yes=False)
 
 
 async def _tried(
@@ -279,7 +305,9 @@ def _text_for(path: Path, prepared: Prepared) -> str:
     return study_text(elsewhere)
 
 
-def _save(path: Path, text: str, env: bool) -> None:
+def _save(path: Path | None, text: str, env: bool) -> None:
+    if path is None:
+        return
     try:
         path.write_text(text)
     except OSError as error:

@@ -138,6 +138,8 @@ HEED_SECONDS = 5.0
 _REFRESH_SHARE = 5
 _TRAILS_FETCHED = 64
 LEADERBOARD_LENGTH = 10
+# A picture of more is slow to lay out, and `trial ls` lists all.
+_LINES_IN_A_PIPE = 1_000
 _OUTPUT_BYTES = 32 << 10
 
 
@@ -187,7 +189,7 @@ async def show_top(client: AsyncClient, study: str, console: Console) -> None:
             say("the study goes on")
         return
     live = await _asked(client, study, None, devices=True)
-    console.print(top_view(live, console.width, 1 << 30))
+    console.print(top_view(live, console.width, _LINES_IN_A_PIPE))
 
 
 async def _print_lines(client: AsyncClient, study: str, console: Console, after: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
 from hermesctl.study_file.script_options import refusals, unknown_options
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
-from hermesd.pb.hermes.v1.types_pb2 import StudySpec
+from hermesd.pb.hermes.v1.types_pb2 import SearchMethod, StudySpec
 
 _STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 # What is larger is data of the program.
@@ -134,6 +135,14 @@ def own_files(prepared: Prepared) -> tuple[Path, ...]:
         except (UsageError, OSError):
             continue  # no study file, whatever else it is
     return (*prepared.own_files, *found)
+
+
+def fewest_trials(spec: StudySpec) -> int:
+    """How many trials a study has at least, by its lists of values and its `run_cap`."""
+    if spec.method != SearchMethod.SEARCH_METHOD_GRID:
+        return spec.run_cap
+    points = math.prod(max(1, len(each.values)) for each in spec.parameters if not each.when)
+    return min(points, spec.run_cap or points)
 
 
 def program_sha256(prepared: Prepared) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pty
 import re
@@ -90,6 +91,26 @@ def test_whoever_wants_no_color_gets_no_style_at_all(
     head.add_study("digits", trial(1, reason="as it was"))
     terminal.start("study", "retry", "digits", NO_COLOR=no_color)
     assert ("\x1b[" in terminal.until("the words of no output")) == (not no_color)
+
+
+def test_a_grid_of_very_many_trials_is_asked_about(
+    head: FakeHead, terminal: Terminal, project: Path
+) -> None:
+    values = ",".join(map(str, range(40)))
+    flags = ["--grid", f"a={values}", "--grid", f"b={values}"]
+    head.add_study("before", trial(1, "before", state=types.TRIAL_STATE_COMPLETED))
+    before = head.studies["before"]
+    script = (project / "train.py").read_bytes()
+    before.program_sha256 = hashlib.sha256(script).hexdigest()
+    before.busy_seconds = 9.0
+    process = terminal.start("submit", str(project / "train.py"), *flags)
+    asked = " ".join(terminal.until("[y/N]").split())
+    assert "Submit 1,600 trials? Of 9.0 s each, as in before, they take 4 h on" in asked
+    os.write(terminal.ours, b"n\n")
+    assert "nothing was done" in terminal.until("nothing was done")
+    assert process.wait() == 0
+    assert head.of(pb.SubmitStudyRequest) == []
+    assert run("submit", str(project / "train.py"), *flags).returncode == 0, "nobody to ask"
 
 
 def test_no_head_is_one_message(state: Path) -> None:
