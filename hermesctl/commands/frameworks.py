@@ -13,6 +13,7 @@ from pathlib import Path
 import hermesctl
 from hermesctl.study_file.script_options import imported
 from hermesctl.study_file.submission import interpreter
+from hermesd import children
 from hermesd.pb.hermes.v1.types_pb2 import StudySpec
 
 _SECONDS = 30.0
@@ -57,9 +58,9 @@ async def frameworks(python: str) -> list[InstalledFramework]:
         code = _SOURCE.read_bytes() + _CODE.encode()
         out, errors = await asyncio.wait_for(process.communicate(code), _SECONDS)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise NoInterpreter(f"it does not end within {_SECONDS:.0f} s") from None
+    finally:
+        await children.end(process)
     last = errors.decode(errors="replace").strip().splitlines()[-1:]
     if process.returncode:
         raise NoInterpreter(last[0] if last else f"exit code {process.returncode}")

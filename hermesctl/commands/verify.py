@@ -26,6 +26,7 @@ from hermesctl.study_file.submission import Prepared, inherited_environment, int
 from hermesctl.terminal import say, stderr, stdout
 from hermesctl.text import count, printable
 from hermesctl.waiting import is_live
+from hermesd import children
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import NamedValue, StudySpec, Value
 
@@ -110,8 +111,7 @@ async def _engine(
         try:
             await asyncio.wait_for(process.wait(), _END_SECONDS)
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            await children.end(process)
 
 
 def _raise_refusal(said: Said, prepared: Prepared) -> None:

@@ -21,6 +21,7 @@ from hermesctl.study_file.submission import Prepared, program_sha256
 from hermesctl.study_file.write import plugin_label, study_data
 from hermesctl.text import count, one_line, printable
 from hermesctl.waiting import progress
+from hermesd import children
 from hermesd.pb.hermes.v1.types_pb2 import Plugin
 
 # Whether a policy that a package of this environment brings keeps what every policy promises.
@@ -59,9 +60,7 @@ async def distrust(policy: str) -> list[str]:
         if not process.returncode:
             return []
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await children.end(process)
     first = printable(found[0].removeprefix(f"{policy}: ")) if found else "it failed"
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return [

@@ -25,6 +25,7 @@ from hermesctl.invocation import command
 from hermesctl.sdk.address import embedded_head, embedded_process, short_state_directory
 from hermesctl.sdk.connection import Connection, problems_of
 from hermesctl.text import printable, size
+from hermesd import children
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 
 # Without -P, Python would import first what lies in the current folder.
@@ -284,9 +285,7 @@ async def expanded(request: pb.SubmitStudyRequest) -> pb.SubmitStudyResponse:
     try:
         answer, said = await process.communicate(request.SerializeToString())
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await children.end(process)
     if process.returncode == _REFUSED and (problems := problems_of(answer)):
         raise UsageError("", problems)
     if process.returncode:

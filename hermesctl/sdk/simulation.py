@@ -18,6 +18,7 @@ from hermesctl.errors import HermesError, UsageError
 from hermesctl.sdk.local import HERMESD
 from hermesctl.sdk.transfer import write_file
 from hermesctl.text import printable
+from hermesd import children
 
 _REFUSED = 2
 
@@ -43,9 +44,7 @@ async def simulated(study: str, export: AsyncIterator[bytes], verb: str, *flags:
         try:
             answer, said = await process.communicate()
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await children.end(process)
     lines = said.decode(errors="replace").replace(str(file), study).splitlines()
     words = "\n".join(printable(line.removeprefix("hermesd: ")) for line in lines)
     if process.returncode == _REFUSED:

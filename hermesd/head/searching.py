@@ -16,6 +16,7 @@ from functools import partial
 from math import isnan
 from weakref import WeakValueDictionary
 
+from hermesd import children
 from hermesd import study as studies
 from hermesd.core.decide.searches import proposals_wanted, proposes, to_give
 from hermesd.core.events import Added, Event, SearchFailed, SearchLimited
@@ -245,9 +246,7 @@ class Searching:
     async def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await children.end(process)
 
 
 def _written(state: State, study: Study, wanted: int) -> Pieces[bytes]:

@@ -19,6 +19,7 @@ from hermesd.core.model import Goal, Program, Quantum, RunId, RunTerms, Venv
 from hermesd.core.node.messages import Assignment, Work
 from hermesd.node.machine import processes
 from hermesd.node.machine import venvs as machine_venvs
+from hermesd.node.machine.accounts import UnixAccount
 from hermesd.node.machine.venvs import BEING_MADE, NotMade, Venvs
 from hermesd.node.outbox import Outbox
 from tests.deep_trees import TOO_DEEP, dig
@@ -179,6 +180,50 @@ async def test_one_that_forks_and_forks_is_ended_with_all_of_it(tmp_path: Path) 
         await becomes(lambda: len(leader.session()) > 20)
         making.cancel()
     assert leader.session() == set()
+
+
+LEAVES = """#!/bin/sh
+setsid sleep 1000 &
+echo $! >> %(left)s
+%(python)s "$@"
+"""
+
+
+async def test_what_an_installer_leaves_behind_is_not_waited_for(tmp_path: Path) -> None:
+    """A compiler's server, say, which has its output open."""
+    made, _ = venvs(tmp_path, without_uv())
+    python, left = tmp_path / "python", tmp_path / "left"
+    python.write_text(LEAVES % {"left": left, "python": sys.executable})
+    python.chmod(0o755)
+    try:
+        assert Path(await made.interpreter(Venv(str(python), ""))).exists()
+    finally:
+        processes.kill(map(int, left.read_text().split()))
+
+
+async def test_those_of_other_accounts_that_take_for_ever_take_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many users there are: each account has one."""
+    monkeypatch.setattr(machine_venvs, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(machine_venvs, "MOST_AT_ONCE", 1)
+    made, _ = venvs(tmp_path, without_uv())
+    begun: list[int] = []
+    ends = asyncio.Event()
+
+    async def make(venv: Venv, folder: Path, account: UnixAccount) -> None:
+        begun.append(account.uid)
+        await ends.wait()
+
+    monkeypatch.setattr(made, "_make", make)
+    monkeypatch.setattr(UnixAccount, "make_folder", lambda self, place: None)
+    async with asyncio.TaskGroup() as tasks:
+        for uid in (4711, 4711, 4712, 4713):
+            account = UnixAccount(f"{uid}", uid, uid, (), tmp_path)
+            tasks.create_task(made.interpreter(Venv(sys.executable, f"{uid}"), account))
+        await becomes(lambda: len(begun) == 3)
+        assert sorted(begun) == [4711, 4712, 4713]
+        ends.set()
 
 
 async def test_many_that_take_for_ever_keep_nobody_waiting_for_long(

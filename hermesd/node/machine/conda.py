@@ -15,6 +15,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from hermesd import children
 from hermesd.core.model import NodeId, conda_need
 from hermesd.logs import get_logger
 from hermesd.node.clock import boottime
@@ -111,7 +112,7 @@ class Condas:
         finally:
             if process.returncode is None:
                 await leader.end()
-                await process.wait()
+                await children.end(process)
 
 
 def lying(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from hermesd import children
 from hermesd.core.events import Looked
 from hermesd.core.model import NodeId, Venv
 from hermesd.logs import get_logger
@@ -41,6 +42,7 @@ MOST_AT_ONCE = 8
 TURN_SECONDS = 120.0
 _SAID_CHARACTERS = 600
 _SAID_BYTES = 4 * _SAID_CHARACTERS
+_HEARING_SECONDS = 1.0
 _WHOLE = ".whole"
 
 log = get_logger()
@@ -167,12 +169,12 @@ class Venvs:
             account.make_folder(place)
         folder = place / venv.name
         if not is_whole(folder):  # else nobody waits for others that are being made
-            # Of those turns each account has one.
+            # Of those turns each account has one, and the places are its own: none of its that
+            # hangs takes a place from others.
             own_turn = self._locks.setdefault(str(place), asyncio.Lock())
             async with (
                 self._locks.setdefault(str(folder), asyncio.Lock()),
-                contextlib.nullcontext() if account.is_own else own_turn,
-                self._places,
+                self._places if account.is_own else own_turn,
                 self._turn(),
             ):
                 await self._see_made(venv, folder, account)
@@ -245,18 +247,29 @@ class Venvs:
         process = await launch(words, environment, STAY, folder=folder, account=account)
         leader = processes.Remembered.of(process.pid)
         assert process.stdout is not None
-        said = b""
-        try:
-            async with asyncio.timeout(MAKE_SECONDS):
-                while more := await process.stdout.read(1 << 16):
-                    said = (said + more)[-_SAID_BYTES:]  # it may print without end
-                await process.wait()
-        except TimeoutError:
-            raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s") from None
-        finally:
-            if process.returncode is None:
+        is_late = False
+        async with asyncio.TaskGroup() as tasks:
+            hearing = tasks.create_task(_last_words(process.stdout))
+            try:
+                async with asyncio.timeout(MAKE_SECONDS):
+                    await processes.exited(process.pid)
+            except TimeoutError:
+                is_late = True
+            finally:
+                # What it has started, a compiler's server say, may hold its output open.
                 await leader.end()
-                await process.wait()
+                await asyncio.wait({hearing}, timeout=_HEARING_SECONDS)
+                await children.end(process)
+        if is_late:
+            raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s")
         if process.returncode:
-            text = said.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+            text = hearing.result().decode(errors="replace").strip()[-_SAID_CHARACTERS:]
             raise NotMade(text or f"{' '.join(words)} ended with {process.returncode}")
+
+
+async def _last_words(output: asyncio.StreamReader) -> bytes:
+    """The end of what is printed, once nobody prints there any more."""
+    said = b""
+    while more := await output.read(1 << 16):
+        said = (said + more)[-_SAID_BYTES:]  # it may print without end
+    return said
