@@ -1,8 +1,9 @@
 """Best first: probes every trial once, briefly, then runs the one with the lowest loss.
 
-Once that trial is good, others that will soon be good as well go before it (see `good_soon`).
-Quanta grow with the service received and with the measured cost of a switch, so switching remains a
-small share of the time. No trial is bound to a device, and none is given up.
+Where losses fall fast, what fell further counts as lower (see `Falling`). Once the trial that leads
+is good, others that will soon be good as well go before it (see `good_soon`). Quanta grow with the
+service received and with the measured cost of a switch, so switching remains a small share of the
+time. No trial is bound to a device, and none is given up.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ INHERITED = 0.9
 # many of the pairs, less a standard deviation of what chance would give. Fewer trials than these
 # don't say.
 STEADY, STEADY_ENOUGH = 0.8, 16
+# Losses fall fast if the median fall over the second half of the probes is beyond this share of the
+# difference between the quartiles at their end. A trial then counts as lower by so much of its fall
+# over the second half of its steps.
+FAST, FALL = 0.5, 0.35
 # First losses so many times apart, a tenth at either end left out, may be on different scales;
 # fewer than these say nothing.
 SPREAD, ENOUGH = 3.0, 4
@@ -148,14 +153,15 @@ class BestFirst:
         return suited
 
     def adapted(self, field: Field) -> Adapted | None:
-        """This order, but with those that will soon be good before the good ones."""
-        if self.good == 0 or self.target > -math.inf:
+        """This order, but with those that will soon be good before the good ones; before any is
+        good, that of where each is heading if losses fall fast."""
+        if self.target > -math.inf:
             return None
-        adapted = good_soon(self, self.good, field)
+        adapted = good_soon(self, self.good, field) if self.good else None
+        if adapted is None:
+            return Falling(self) if falls_fast(self, field.sample) else None
         over = sum(trial.phase.final for trial in field.sample)
-        if adapted is None or over < LEAST * len(field.sample):
-            return adapted
-        return replace(adapted, over=True)
+        return replace(adapted, over=over >= LEAST * len(field.sample))
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)
@@ -232,6 +238,43 @@ class BestFirst:
         return trial.latest is None or trial.step >= probe_steps(trial, self.probe_share)
 
 
+@dataclass(frozen=True, slots=True)
+class Falling:
+    """The order where losses fall fast: by the loss less a share of the last fall.
+
+    There the loss so far says as much of when a trial began to fall as of where it is heading.
+    Elsewhere the fall would add little but noise.
+    """
+
+    name: ClassVar[str] = "best_first"
+    order: BestFirst
+
+    @property
+    def fronts(self) -> Sequence[Score]:
+        return ((PROBED, -math.inf),)
+
+    def facing(self, first: Trial) -> Ranking:
+        return self
+
+    def score(self, trial: Trial) -> Score:
+        if not self.order.probed(trial):
+            return self.order.score(trial)
+        return (PROBED, self.level(trial))
+
+    def level(self, trial: Trial) -> float:
+        """What it is ranked by; infinite before the probe is over."""
+        loss = self.order.level(trial)
+        before = settled(trial.curve, trial.step // 2) / self.order.unit(trial)
+        return loss - FALL * (before - loss) if loss < before < math.inf else loss
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return self.order.quantum(trial, facts)
+
+    def words(self, trial: Trial) -> str:
+        said, better = self.order.words(trial), self.order.level(trial) - self.level(trial)
+        return f"{said}, ranked as {better:.2g} better for its last fall" if better > 0 else said
+
+
 @dataclass(frozen=True)
 class Recalling(BestFirst):
     """Best first that probes in the order that earlier studies foretell, and no more than promise.
@@ -270,6 +313,7 @@ class Promising:
         known = {trial.id: trial for trial in (field.leader, *field.sample)}
         self._seen = [t for t in known.values() if t.step and order.level(t) < math.inf]
         self._ranking: Ranking = order
+        self._level = soon.level if isinstance(soon, Falling) else order.level
         self._bar = math.inf
 
     @property
@@ -320,7 +364,7 @@ class Promising:
 
     def _weighs(self, trial: Trial) -> bool:
         """Whether what was foretold of a trial that was probed counts beside its loss."""
-        if not self._order.reliability.history or self._ranking is not self._order:
+        if not self._order.reliability.history or isinstance(self._ranking, GoodSoon):
             return False
         kind, level = self._order.score(trial)
         return kind == PROBED and level < math.inf and self._outlook is not None
@@ -329,7 +373,7 @@ class Promising:
         """Its place among the probed, from 0 to 1: by its loss and by what was foretold of it."""
         weight = self._order.reliability.of_loss(self._share(trial))
         levels, foretold = self._ranks
-        by_loss = bisect_left(levels, self._order.level(trial)) / len(levels)
+        by_loss = bisect_left(levels, self._level(trial)) / len(levels)
         by_history = bisect_left(foretold, self._foretold(trial)) / len(foretold)
         return weight * by_loss + (1 - weight) * by_history
 
@@ -346,7 +390,7 @@ class Promising:
     def _ranks(self) -> tuple[list[float], list[float]]:
         """The losses of the probed, and what was foretold of them, from the best one on."""
         return (
-            sorted(map(self._order.level, self._seen)),
+            sorted(map(self._level, self._seen)),
             sorted(map(self._foretold, self._seen)),
         )
 
@@ -408,25 +452,41 @@ def indistinct(policy: BestFirst, trials: Sequence[Trial]) -> bool:
     as they do until a learning rate has risen: they show how the trials began, not how they train.
     Nor where the lowest of them are the lowest by chance, as those of small batches are.
     """
+    seen = _probes(policy, trials)
+    if len(seen) < PROBED_ENOUGH:
+        return False
+    first, halfway_losses, end_losses = seen.T
+    if _fell(halfway_losses, end_losses, 1.0):
+        return True
+    if len({*first.tolist()}) > 1 and rank_correlation(first, end_losses) > INHERITED:
+        return True
+    return len(seen) >= STEADY_ENOUGH and _unsteady(halfway_losses, end_losses)
+
+
+def falls_fast(policy: BestFirst, trials: Sequence[Trial]) -> bool:
+    """Whether the losses of these trials fell by much in their probes, beside how they differ."""
+    seen = _probes(policy, trials)
+    return len(seen) >= PROBED_ENOUGH and _fell(seen[:, 1], seen[:, 2], FAST)
+
+
+def _probes(policy: BestFirst, trials: Sequence[Trial]) -> NDArray[np.float64]:
+    """Of those whose probe is over: the first loss, and those halfway through it and at its end."""
     seen = []
     for trial in trials:
         end = probe_steps(trial, policy.probe_share)
         if trial.planned_steps is None or end < 2 or trial.step < end:
             continue
         halfway, at_end = (settled(trial.curve, step) for step in (end // 2, end))
-        unit = policy.unit(trial)
-        losses = np.array([start_loss(trial), halfway, at_end])
-        if max(losses.max(), unit) < math.inf:
-            seen.append(losses / unit)
-    if len(seen) < PROBED_ENOUGH:
-        return False
-    first, halfway_losses, end_losses = np.array(seen).T
-    ranked, quarter = np.sort(end_losses), len(seen) // 4
-    if median(halfway_losses - end_losses) > ranked[-1 - quarter] - ranked[quarter]:
-        return True
-    if len({*first.tolist()}) > 1 and rank_correlation(first, end_losses) > INHERITED:
-        return True
-    return len(seen) >= STEADY_ENOUGH and _unsteady(halfway_losses, end_losses)
+        first, unit = start_loss(trial), policy.unit(trial)
+        if max(first, halfway, at_end, unit) < math.inf:
+            seen.append((first / unit, halfway / unit, at_end / unit))
+    return np.array(seen)
+
+
+def _fell(halfway: NDArray[np.float64], end: NDArray[np.float64], share: float) -> bool:
+    """Whether the median fall is beyond this share of what is between the quartiles at the end."""
+    ranked, quarter = np.sort(end), len(end) // 4
+    return bool(median(halfway - end) > share * (ranked[-1 - quarter] - ranked[quarter]))
 
 
 def _unsteady(halfway: NDArray[np.float64], end: NDArray[np.float64]) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hermesd.core.model import Quantum
-from hermesd.core.policy import Facts
+from hermesd.core.policy import Facts, Field
 from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, scales_differ
 from tests.policy.trials import costing, trained, trial
@@ -280,3 +280,33 @@ def test_probes_are_over_where_trials_differ_or_too_few_were_probed() -> None:
     assert POLICY.suited(warming_up(7, apart=0.1, fall=3.0)) == POLICY
     begun = [trained(n, [1.0] * 24, planned_steps=1000) for n in range(8)]
     assert POLICY.suited(begun) == POLICY
+
+
+def ahead(policy: BestFirst, *trials: Trial) -> Trial:
+    """The one of these that goes first."""
+    leader = min(trials, key=policy.level)
+    adapted = policy.adapted(Field(leader, trials))
+    ranking = policy if adapted is None else adapted.facing(leader)
+    return min(trials, key=ranking.score)
+
+
+def test_where_losses_fall_fast_one_that_fell_further_goes_before_a_lower_one() -> None:
+    falling = warming_up(8, apart=0.5, fall=3.0)
+    late = trained(9, [10.5 - 5.0 * step / 25 for step in range(25)], planned_steps=1000)
+    low = min(falling, key=POLICY.level)
+    assert POLICY.level(low) < POLICY.level(late)
+    assert ahead(POLICY, *falling, late) is late
+    slow = [trained(n, [9.0 + n * 5.0] * 25, planned_steps=1000) for n in range(8)]
+    others = [low, *slow[1:]]
+    assert ahead(POLICY, *others, late) is low, "most do not fall"
+    assert ahead(BestFirst(target=0.1), *falling, late) is low, "it is a loss as it stands"
+
+
+def test_the_last_fall_is_told() -> None:
+    falling = warming_up(8, apart=0.5, fall=3.0)
+    adapted = POLICY.adapted(Field(falling[0], falling))
+    assert adapted is not None
+    words = adapted.facing(falling[0]).words
+    assert words(falling[0]) == "loss 6.811, ranked as 0.41 better for its last fall"
+    assert words(trial(9)) == "not probed yet"
+    assert words(trained(9, [1.0, 2.0] * 20, planned_steps=1000)) == "loss 1.5"
