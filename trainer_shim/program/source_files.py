@@ -64,15 +64,14 @@ def _package_of(file: str | None) -> str | None:
     is no program's."""
     if file is None or file.startswith("<"):
         return None
-    path = os.path.realpath(file)
+    path = _resolved(file)
     parts = path.split(os.sep)
-    standard = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
     at = next((at for at, part in enumerate(parts) if part in _INSTALLED), None)
     if path.startswith(_OURS) or any(part.startswith(_COMPILED) for part in parts):
         return None
     if at is not None:
         return parts[at + 1].partition(".")[0] if at + 1 < len(parts) else None
-    if path.startswith(standard):
+    if path.startswith(_standard()):
         return None
     return _recorded_package(path) or _library(path) or ""
 
@@ -86,6 +85,18 @@ def _recorded_package(path: str) -> str | None:
             if package in _installed_in(folder):
                 return package
     return None
+
+
+def _resolved(file: str) -> str:
+    """A file's real path. Of the thousands that a program imports, most are in the same folders."""
+    folder, name = os.path.split(os.path.abspath(file))
+    path = _real(folder) + name
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+@functools.cache
+def _standard() -> str:
+    return _real(sysconfig.get_path("stdlib"))
 
 
 def _folder(path: str) -> str:
