@@ -21,6 +21,7 @@ from hermesd.core.node.messages import (
     Started,
 )
 from hermesd.node.frames import Frame
+from hermesd.node.machine import processes
 from hermesd.node.outbox import Outbox
 from hermesd.node.runner.host_events import HostEvents, fact_of
 
@@ -231,6 +232,30 @@ async def test_what_another_daemon_may_have_told_is_no_part_of_a_later_report() 
     assert [[chunk.first_step for chunk in each.report.chunks] for each in sent] == [
         [1], [2], [3], [4, 5],
     ]  # fmt: skip
+
+
+async def test_of_a_trial_no_more_processes_are_looked_for_than_it_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_for: list[int] = []
+
+    def numbered(inner: int, member: int, uid: int) -> int:
+        looked_for.append(inner)
+        return inner
+
+    monkeypatch.setattr(processes, "numbered", numbered)
+    driver = SimpleNamespace(outbox=Outbox(), say=lambda fact: 0)
+    context: Any = SimpleNamespace(node="n1", driver=driver)
+    launch = SimpleNamespace(devices=("n1/cpu0", "n1/cpu1"))
+    work = SimpleNamespace(signal="loss", signal_goal=Goal.MINIMIZE)
+    assignment: Any = SimpleNamespace(launch=launch, work=work, run=RUN, checkpoint=None)
+    folder: Any = SimpleNamespace(trial="t/1", uid=0)
+    hearing = HostEvents(context, folder, assignment)
+    pids = list(range(10, 10_000))
+    started = {"kind": "started", "attempt": 3, "seq": 1, "step": 0, "seconds": 1.0}
+    await hearing.hear({**started, "worker_pid": 9, "rank_pids": pids, "restored_from": None})
+    assert looked_for == [9, 10]
+    assert hearing.worker_pids == {9, 10}
 
 
 async def test_that_nothing_could_be_written_down_is_told_to_whoever_waits() -> None:

@@ -344,7 +344,9 @@ class HostEvents:
         if kind == "started":
             if pid := processes.numbered(int(frame["worker_pid"]), self.host_pid, self._folder.uid):
                 self.worker = processes.Remembered.of(pid)
-            pids = (int(each) for each in frame.get("rank_pids", ()))
+            # No more than it may have: each is looked for among all processes of the machine.
+            others = len(self.assignment.launch.devices) - 1
+            pids = (int(each) for each in frame.get("rank_pids", ())[:others])
             here = {processes.numbered(pid, self.host_pid, self._folder.uid) for pid in pids}
             self._ranks = frozenset(here - {0})
         elif kind == "parked":
