@@ -7,6 +7,7 @@ import asyncio
 import grpc
 import pytest
 
+from hermesd.core.events import NodeLost
 from hermesd.head.api import forking
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import node_pb2
@@ -81,3 +82,44 @@ async def test_without_an_answer_the_newest_serves_after_a_while(
     made = await head.control.ForkTrial(request)
     assert made.trial.forked_at_step == 2
     assert made.notes[0].endswith("no checkpoint: none came within 0.2 s")
+
+
+async def test_of_a_node_that_is_away_nothing_is_waited_for(
+    head: World, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "SAVED_SECONDS", 3600.0)
+    launch = await at_step_4(head, node, saved=True)
+    node.call.cancel()
+    while head.state.nodes["box"].connected:
+        await head.running.head.beyond(head.running.head.committed)
+    request = pb.ForkTrialRequest(trial=launch.trial, request_id=request_id())
+    made = await head.control.ForkTrial(request)
+    assert made.trial.forked_at_step == 2
+    assert made.notes[0].endswith("no checkpoint: node box is not connected")
+
+
+async def test_a_fork_whose_node_is_lost_does_not_begin_anew_on_another(
+    head: World, node: Node
+) -> None:
+    launch = await at_step_4(head, node, saved=True)
+    request = pb.ForkTrialRequest(trial=launch.trial, step=2, request_id=request_id())
+    made = (await head.control.ForkTrial(request)).trial
+    await node.complete(launch)
+    copy = (await node.expect("copy")).copy
+    copied = {"node": "box", "trial": made.id, "checkpoint": copy.checkpoint.id}
+    await node.say(copied=node_pb2.Copied(**copied))
+    own = (await node.expect("launch")).launch
+    assert (own.trial, own.checkpoint.step) == (made.id, 2)
+    started = node_pb2.RunStarted(trial=own.trial, attempt=own.attempt, step=2)
+    await node.say(run_started=started)
+    await node.settle()
+    node.call.cancel()
+    while head.state.nodes["box"].connected:
+        await head.running.head.beyond(head.running.head.committed)
+    await head.running.head.tell(NodeLost("box"))
+    other = Node(head, "other")
+    await other.hello()
+    again = (await other.expect("launch")).launch
+    assert (again.trial, again.checkpoint.step) == (made.id, 2)
+    assert [each.node for each in again.sources] == ["box"], "else it would begin at step 0"
+    other.call.cancel()

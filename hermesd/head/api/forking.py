@@ -90,6 +90,10 @@ async def saved(head: Head, sessions: NodeSessions, trial_id: TrialId) -> str:
             while (now := head.state.trials.get(trainer.id)) and _is_behind(
                 head.state, now, wanted
             ):
+                node = head.state.node_of(now)
+                assert node is not None
+                if not head.state.nodes[node].connected:
+                    return f"node {node} is not connected"
                 if now.run is None and now.kept is not None and now.kept.midway:
                     return "it was stopped in the middle of a step"
                 stay = _stay(head.state, now)
@@ -113,12 +117,11 @@ def _trainer(state: State, trial: Trial) -> Trial:
 
 
 def _is_behind(state: State, trial: Trial, wanted: int) -> bool:
-    """Whether a checkpoint of the trial at this step may still come: it has come to it, and is on a
-    device, on its way to or from one, or parked."""
-    node = state.node_of(trial)
-    there = node is not None and state.nodes[node].connected
+    """Whether a checkpoint of the trial at this step is still to come: it has come to it, and is on
+    a device, on its way to or from one, or parked."""
+    is_there = state.node_of(trial) is not None
     newest = trial.checkpoint.step if trial.checkpoint else 0
-    return there and trial.fidelity.restorable and newest < min(wanted, trial.step)
+    return is_there and trial.fidelity.restorable and newest < min(wanted, trial.step)
 
 
 def _stay(state: State, trial: Trial) -> tuple[NodeId, RunId, Phase] | None:
