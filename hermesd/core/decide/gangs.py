@@ -166,18 +166,20 @@ def lacks_image(state: Tables, queues: Queues, trial: Trial) -> bool:
 
 def rooms(state: Tables) -> Callable[[int], Sequence[NodeId]]:
     """The nodes that have so many sound devices of one kind, free or not, as of when that is asked
-    first."""
+    first: each decision has it at hand, and few ask."""
+    most: dict[NodeId, int] = {}
+    found: dict[int, Sequence[NodeId]] = {}
 
-    @cache
-    def widths() -> dict[NodeId, int]:
-        found: dict[NodeId, int] = {}
-        for node in state.nodes.values():
+    def roomy(width: int) -> Sequence[NodeId]:
+        for node in () if most else state.nodes.values():
             slots = map(state.slots.__getitem__, node.devices if node.open else ())
             counts = Counter(slot.device.kind for slot in slots if slot.sound)
-            found[node.id] = max(counts.values(), default=0)
-        return found
+            most[node.id] = max(counts.values(), default=0)
+        if width not in found:
+            found[width] = [node for node, count in most.items() if count >= width]
+        return found[width]
 
-    return cache(lambda width: [node for node, most in widths().items() if most >= width])
+    return roomy
 
 
 def _has_enough(
