@@ -31,7 +31,7 @@ from hermesctl.errors import ExitCode, NotFound, Unreachable, UsageError
 from hermesctl.render.documents import best_columns, best_document, study_document
 from hermesctl.render.event_lines import print_event
 from hermesctl.render.failure_views import failed_trials
-from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top
+from hermesctl.render.live import LEADERBOARD_LENGTH, concerns, heeded, said_last, show_top, unread
 from hermesctl.render.node_views import hindrances
 from hermesctl.render.output import Format, emit, json_line, row, write
 from hermesctl.render.tables import cell, leaderboard, ranking_text, reads_text
@@ -89,6 +89,8 @@ def status(
             return None
         chosen = await chosen_study(client, of)
         detail = await client.study(chosen)
+        for words in await unread(client, detail.study):
+            say(f"note: {words}")
         if not detail.study.finished:
             for reason in await hindrances(client, detail.study):
                 say(f"note: {reason}")

@@ -10,10 +10,12 @@ import asyncio
 import errno
 import os
 import re
+import shlex
 import signal
 import sys
 import termios
 import tty
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -45,7 +47,7 @@ from hermesctl.sdk.beside import beside
 from hermesctl.sdk.events import SWITCHES, Event, EventKind, Plain
 from hermesctl.sdk.records import Study, StudyDetail
 from hermesctl.terminal import asked_to_end, say
-from hermesctl.text import count, drawn_lines, last_line, one_line
+from hermesctl.text import count, cut, drawn_lines, last_line, one_line, printable
 from hermesctl.waiting import is_live
 
 # Keys pressed while a picture moves: one at a time, without Enter, and never echoed.
@@ -268,7 +270,55 @@ async def _heed(client: AsyncClient, study: str, told: Sequence[str]) -> None:
 
 async def concerns(client: AsyncClient, study: Study) -> list[str]:
     """What a study's author should know of it, then what keeps it from running."""
-    return [*map(one_line, study.notices), *await hindrances(client, study)]
+    notices = [*map(one_line, study.notices), *await unread(client, study)]
+    return [*notices, *await hindrances(client, study)]
+
+
+async def unread(client: AsyncClient, study: Study) -> list[str]:
+    """That nothing is read of what a study's first trial prints, as soon as that shows."""
+    if study.reported or not study.trial_count:
+        return []
+    try:
+        first = await client.trial(f"{study.id}/1")
+    except HermesError:
+        return []
+    note = pattern_note(first.trial.id, first.output_tail)
+    return [note] if note else []
+
+
+# The words that metrics have, before a value that nothing marks as theirs: `name=value` and
+# `name: value` are read without a pattern.
+_MEASURED = re.compile(
+    r"\b(?P<name>(?:\w+_)?(?:loss|acc|accuracy|error|err|ppl|perplexity|mae|mse|rmse|auc|f1|score"
+    r"|reward))\b[^\d:=|,]{1,24}?-?\d+\.\d+",
+    re.IGNORECASE,
+)
+_A_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# A line that comes this often, but for its numbers, is no remark.
+_OFTEN = 3
+_SHOWN_CHARACTERS = 60
+
+
+def pattern_note(trial: str, output: str) -> str:
+    """What to say of a trial that has reported nothing and printed this, with a pattern that reads
+    it; empty if no line says a metric in other words."""
+    found = [(line, match) for line in output.splitlines() if (match := _MEASURED.search(line))]
+    shapes = Counter(_shape(line) for line, _ in found)
+    for line, match in reversed(found):
+        if shapes[_shape(line)] >= _OFTEN:
+            name = match["name"]
+            pattern = rf"metrics.{name.lower()}={name}\D*?(-?\d+\.\d+(?:e[-+]\d+)?)"
+            said = cut(printable(_shape(line)), _SHOWN_CHARACTERS)
+            return (
+                f"{printable(trial)} prints `{said}`, which is not read as a metric: submit with"
+                f" --set {shlex.quote(pattern)}"
+            )
+    return ""
+
+
+def _shape(line: str) -> str:
+    """A line without its numbers: said of the next one, it is the same."""
+    return _A_NUMBER.sub("…", line.strip())
 
 
 async def _draw(client: AsyncClient, study: str, console: Console, *, devices: bool) -> bool:
