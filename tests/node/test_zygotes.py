@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
-import json
 import os
 import signal
 import sys
@@ -209,41 +207,6 @@ async def test_only_so_many_are_kept(
         env = {**program, "OMP_NUM_THREADS": str(number + 1)}
         await start(make(tmp_path, number, env), zygotes, shim, env)
     assert len(named(tmp_path / "run")) == LIMIT
-
-
-async def test_more_than_are_kept_do_not_end_each_other_in_turn(
-    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str]
-) -> None:
-    """One that is used again and again has its place in the end."""
-    folders = (make(tmp_path, number, {}) for number in itertools.count())
-
-    async def turn(count: int) -> bool:
-        env = {**program, "OMP_NUM_THREADS": str(count)}
-        folder = next(folders)
-        folder.write_spec({**json.loads(folder.spec.read_text()), "env": env})
-        return b"zygote" in await start(folder, zygotes, shim, env)
-
-    kinds = range(1, LIMIT + 2)
-    assert [await turn(kind) for kind in [*kinds, *kinds]] == 2 * [*LIMIT * [True], False]
-    assert [await turn(kind) for kind in [LIMIT + 1, LIMIT + 1]] == [True, True]
-
-
-@pytest.mark.parametrize(
-    "where", ["import os; os.abort()", "import os; os.register_at_fork(before=os.abort)"]
-)
-async def test_one_that_crashes_is_not_tried_again_by_each_trial(
-    tmp_path: Path, zygotes: Zygotes, shim: Path, program: dict[str, str], where: str
-) -> None:
-    crashes = tmp_path / "crashes"
-    module = f"""
-open({str(crashes)!r}, "a").write("-")
-if "zygote" in open("/proc/self/cmdline").read(): {where}
-"""
-    (tmp_path / "lib" / "keras.py").write_text(module)
-    for number in range(3):
-        command = await start(make(tmp_path, number, program), zygotes, shim, program)
-        assert b"zygote" not in command
-    assert len(crashes.read_text()) == 1
 
 
 async def test_what_it_forks_bears_the_mark_of_the_node_and_of_no_trial(

@@ -29,7 +29,7 @@ LIMIT = 4
 IMPORT_SECONDS = 90.0
 FORK_SECONDS = 20.0
 END_SECONDS = 5.0
-# An interpreter of which one was not ready by then, or died, is not kept warm for so long.
+# An interpreter of which one was not ready by then is not kept warm for so long.
 COLD_SECONDS = 900.0
 _POLL_SECONDS = 0.02
 
@@ -50,8 +50,6 @@ class _Zygote:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     asked: bool = False
-    #: At which question it was used last.
-    turn: int = 0
 
     async def ask(self, spec: Path) -> dict[str, Any]:
         """Its answer to a request for a host: spawned, with its process id, refused if the
@@ -75,9 +73,7 @@ class _Zygote:
 
 
 class Zygotes:
-    """The warm interpreters of a node; at most four. The one unused for longest goes first, once
-    another is wanted a second time since then: of more that are all in use, some start cold, and
-    none of them ends the others.
+    """The warm interpreters of a node; at most four, the one unused for longest goes first.
 
     With `worlds` each has namespaces of its own, in which its forks are, too.
     """
@@ -90,8 +86,6 @@ class Zygotes:
         self._count = itertools.count()
         self._locks: WeakValueDictionary[_Kind, asyncio.Lock] = WeakValueDictionary()
         self._cold_until: dict[_Kind, float] = {}
-        self._turn = 0
-        self._wanted: dict[_Kind, int] = {}  # when there was no room for one
 
     async def spawn(
         self,
@@ -107,14 +101,9 @@ class Zygotes:
         async with self._locks.setdefault(kind, asyncio.Lock()):
             if boottime() < self._cold_until.get(kind, 0.0):
                 return None
-            self._turn += 1
-            is_new = False
             try:
                 answer = await self._asked(kind, spec)
                 if answer is None:
-                    if not await self._make_room(kind):
-                        return None
-                    is_new = True
                     answer = await self._ask(await self._start(kind, program), spec)
                 if answer["kind"] == "spawned":
                     return int(answer["pid"]) or None
@@ -123,8 +112,6 @@ class Zygotes:
                 self._cold_until[kind] = boottime() + COLD_SECONDS
                 log.warning("no warm starts for now: it hangs", python=python, preload=preload)
             except (OSError, frames.FrameError, KeyError, ValueError) as error:
-                if is_new:  # the next would import for as long, and do no better
-                    self._cold_until[kind] = boottime() + COLD_SECONDS
                 log.warning("no warm start", python=python, preload=preload, error=str(error))
             return None
 
@@ -144,11 +131,11 @@ class Zygotes:
             await zygote.close()
             raise
         if answer["kind"] != "unfit":
-            zygote.turn = self._turn
             self._warm = [*(one for one in self._warm if one is not zygote), zygote]
         return answer
 
     async def _start(self, kind: _Kind, program: Mapping[str, str]) -> _Zygote:
+        await self._make_room()
         folder = sockets_of(self._sockets, kind.account.uid)
         socket = folder / f"zygote{next(self._count)}.sock"
         owned(folder, socket.unlink, missing_ok=True)
@@ -174,20 +161,14 @@ class Zygotes:
         self._warm.append(zygote)
         return zygote
 
-    async def _make_room(self, kind: _Kind) -> bool:
-        """End the one that was not used for longest, but none that is just being asked; False if
-        this kind has not been wanted since that was used."""
+    async def _make_room(self) -> None:
+        """End the one that was not used for longest, but none that is just being asked."""
         while len(self._warm) >= LIMIT:
             idle = next((one for one in self._warm if not one.asked), None)
             if idle is None:
-                break
-            if self._wanted.get(kind, 0) <= idle.turn:
-                wanted = {**self._wanted, kind: self._turn}
-                self._wanted = {each: turn for each, turn in wanted.items() if turn > idle.turn}
-                return False
+                return
             self._warm.remove(idle)
             await idle.close()
-        return True
 
     async def close(self) -> None:
         """End them all."""
