@@ -16,6 +16,9 @@ async def end(child: asyncio.subprocess.Process) -> None:
             os.killpg(child.pid, signal.SIGKILL)
     transport: asyncio.SubprocessTransport = child._transport  # type: ignore[attr-defined]
     for number in range(3):
-        if (pipe := transport.get_pipe_transport(number)) is not None:
+        pipe = transport.get_pipe_transport(number)
+        if isinstance(pipe, asyncio.WriteTransport) and pipe.get_write_buffer_size():
+            pipe.abort()  # closed, it would wait for somebody to read what is left
+        elif pipe is not None:
             pipe.close()
     await child.wait()

@@ -27,10 +27,26 @@ async def test_those_that_a_child_has_left_its_pipes_to_are_not_waited_for() -> 
     await children.end(child)
 
 
+async def test_what_a_child_did_not_read_is_not_waited_for() -> None:
+    """Somebody who has left its session may have the end that is read from."""
+    code = "setsid sleep 1000 <&0 & echo $!; sleep 1000"
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        "bash", "-c", code, stdin=pipe, stdout=pipe, start_new_session=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(b"x" * (1 << 20))
+    other = int(await child.stdout.readline())
+    until(lambda: os.getsid(other) == other)
+    await children.end(child)
+    assert child.returncode == -signal.SIGKILL
+    os.kill(other, signal.SIGKILL)
+
+
 def is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import shutil
@@ -199,6 +200,21 @@ async def test_what_an_installer_leaves_behind_is_not_waited_for(tmp_path: Path)
         assert Path(await made.interpreter(Venv(str(python), ""))).exists()
     finally:
         processes.kill(map(int, left.read_text().split()))
+
+
+async def test_an_installer_that_cannot_be_watched_is_its_own_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = venvs(tmp_path, without_uv())
+
+    async def exited(pid: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "exited", exited)
+        with pytest.raises(NotMade, match="Too many open files"):
+            await made.interpreter(Venv(sys.executable, ""))
+    assert Path(await made.interpreter(Venv(sys.executable, ""))).exists()
 
 
 async def test_those_of_other_accounts_that_take_for_ever_take_no_place(

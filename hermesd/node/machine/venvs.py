@@ -247,23 +247,27 @@ class Venvs:
         process = await launch(words, environment, STAY, folder=folder, account=account)
         leader = processes.Remembered.of(process.pid)
         assert process.stdout is not None
+        hearing = asyncio.get_running_loop().create_task(_last_words(process.stdout))
         is_late = False
-        async with asyncio.TaskGroup() as tasks:
-            hearing = tasks.create_task(_last_words(process.stdout))
+        try:
+            async with asyncio.timeout(MAKE_SECONDS):
+                await processes.exited(process.pid)
+        except TimeoutError:
+            is_late = True
+        finally:
             try:
-                async with asyncio.timeout(MAKE_SECONDS):
-                    await processes.exited(process.pid)
-            except TimeoutError:
-                is_late = True
-            finally:
                 # What it has started, a compiler's server say, may hold its output open.
                 await leader.end()
                 await asyncio.wait({hearing}, timeout=_HEARING_SECONDS)
                 await children.end(process)
+                await asyncio.wait({hearing}, timeout=_HEARING_SECONDS)
+            finally:
+                hearing.cancel()
         if is_late:
             raise NotMade(f"{words[0]} was not done within {MAKE_SECONDS:g} s")
         if process.returncode:
-            text = hearing.result().decode(errors="replace").strip()[-_SAID_CHARACTERS:]
+            said = hearing.result() if hearing.done() else b""
+            text = said.decode(errors="replace").strip()[-_SAID_CHARACTERS:]
             raise NotMade(text or f"{' '.join(words)} ended with {process.returncode}")
 
 
