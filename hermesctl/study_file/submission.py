@@ -27,7 +27,7 @@ from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
 from hermesctl.study_file.script_options import refusals, unknown_options
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
-from hermesd.pb.hermes.v1.types_pb2 import SearchMethod, StudySpec
+from hermesd.pb.hermes.v1.types_pb2 import SearchMethod, Share, StudySpec
 
 _STUDY_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 # What is larger is data of the program.
@@ -120,21 +120,29 @@ def from_file(path: Path, document: Document, *others: Path) -> Prepared:
 
 
 def own_files(prepared: Prepared) -> tuple[Path, ...]:
-    """The files of its directory that say just what studies of its program are: its own and others.
-    So two of them that lie side by side are of the same code."""
+    """The files of its directory that say just what the study is: its own, and those that were
+    written for it by an earlier submit, or read as the same. Of studies that share a tree, those
+    that say what others of the same program are, too: else no two that lie side by side would be
+    of the same code."""
     found = []
-    its = prepared.spec
     for path in sorted(prepared.directory.iterdir()):
         if path.suffix not in _STUDY_SUFFIXES or path in prepared.own_files:
             continue
         try:
             if path.is_file() and path.stat().st_size <= _STUDY_FILE_BYTES_MAX:
                 other = from_document(load.read(path), prepared.directory).spec
-                is_of_it = (other.program, *other.command) == (its.program, *its.command)
-                found += [path] if is_of_it else []
+                found += [path] if _are_alike(other, prepared.spec) else []
         except (UsageError, OSError):
             continue  # no study file, whatever else it is
     return (*prepared.own_files, *found)
+
+
+def _are_alike(one: StudySpec, other: StudySpec) -> bool:
+    """Whether two studies are the same, or of one program and both share a tree."""
+    both = one, other
+    lines = [(spec.program, *spec.command) for spec in both]
+    share = all(spec.share == Share.SHARE_TREE for spec in both)
+    return one == other or (share and lines[0] == lines[1])
 
 
 def fewest_trials(spec: StudySpec) -> int:

@@ -204,28 +204,36 @@ def test_what_a_study_was_saved_as_makes_no_other_study(head: FakeHead, project:
     assert submit(*script).exit_code == 0
     assert len(set(identities(head))) == 1
     assert submit(*script, "--grid", "layers=1,2").exit_code == 0
-    assert len(set(identities(head))) == 1
+    assert len(set(identities(head))) == 2, "for that study the file is one like any other"
     (project / "train.py").write_text("print('changed')\n")
     assert submit(saved).exit_code == 0
-    assert len(set(identities(head))) == 2
+    assert len(set(identities(head))) == 3
 
 
-def test_studies_of_a_program_that_lie_side_by_side_are_of_the_same_code(
+def test_studies_that_share_a_tree_and_lie_side_by_side_are_of_the_same_code(
     head: FakeHead, project: Path
 ) -> None:
     """Else no two of them could share what they have in common."""
-    (project / "narrow.yaml").write_text(
-        "program: train.py\nmethod: grid\nparameters: {lr: {values: [0.2, 0.3]}}\n"
-    )
-    for file in ("study.yaml", "narrow.yaml"):
-        assert submit(project / file).exit_code == 0
+
+    def write(name: str, text: str) -> Path:
+        path = project / name
+        path.write_text(f"method: grid\n{text}\nparameters: {{lr: {{values: [{len(name)}, 1]}}}}\n")
+        return path
+
+    mine = [write(f"{name}.yaml", "program: train.py\nshare: tree") for name in ("one", "three")]
+    for file in mine:
+        assert submit(file).exit_code == 0
     assert len(set(identities(head))) == 1
+    alone = write("alone.yaml", "program: train.py")
+    assert submit(mine[0]).exit_code == 0
+    assert len(set(identities(head))) == 2, "a program may read a file of one that shares nothing"
+    assert submit(alone).exit_code == 0
+    assert len(set(identities(head))) == 3
     (project / "other.py").write_text("print('loss=1')\n")
-    assert submit(project / "study.yaml").exit_code == 0
-    other = (project / "study.yaml").read_text().replace("train.py", "other.py")
-    (project / "other.yaml").write_text(other)
-    assert submit(project / "study.yaml").exit_code == 0
-    assert len(set(identities(head))) == 3, "a file of another program is one like any other"
+    assert submit(mine[0]).exit_code == 0
+    write("others.yaml", "program: other.py\nshare: tree")
+    assert submit(mine[0]).exit_code == 0
+    assert len(set(identities(head))) == 5
 
 
 def test_files_that_are_no_study_are_a_part_of_the_code(head: FakeHead, project: Path) -> None:
