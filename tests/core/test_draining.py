@@ -207,6 +207,7 @@ def test_what_is_to_be_saved_stays_parked() -> None:
     node.parked()
     (asked,) = node.says(Save(ONE))
     assert isinstance(asked, WriteCheckpoint)
+    assert asked.is_asked
     kept = saved(ONE, 7)
     assert events(node.says(Checkpointed(ONE, kept))) == [Checkpointed(ONE, kept)]
     assert node.live() == [(ONE, "parked")]

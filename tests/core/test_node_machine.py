@@ -344,6 +344,7 @@ def test_durable_checkpoints_follow_the_time_trained_not_the_time_parked() -> No
     (save,) = node.later(2)
     assert isinstance(save, WriteCheckpoint)
     assert save.run == TWO
+    assert not save.is_asked, "by the head, which nobody tells if there is none"
     assert node.later(50) == [], "one at a time"
     saved = checkpoint(TWO, 9)
     assert events(node.says(Checkpointed(TWO, saved))) == [Checkpointed(TWO, saved)]

@@ -66,6 +66,7 @@ class Head(node_pb2_grpc.NodeServiceServicer):
         self.chunks: list[pb.FileChunk] = []
         self.usage: list[pb.UsageReport] = []
         self.goodbyes: list[str] = []
+        self.not_saved: list[pb.NotSaved] = []
         self.held: list[pb.Holding] = []
         self.blobs: dict[str, bytes] = {}
         self.hello = pb.Hello()
@@ -105,6 +106,8 @@ class Head(node_pb2_grpc.NodeServiceServicer):
                 self.usage.append(request.usage)
             case "holdings":
                 self.held += request.holdings.trials
+            case "not_saved":
+                self.not_saved.append(request.not_saved)
             case "goodbye":
                 self.goodbyes.append(request.goodbye.reason)
         if request.WhichOneof("message") != "hello":

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from hermesd.core.events import (
     RunSuspended,
 )
 from hermesd.core.model import Fidelity, Goal, Quantum, RunId, Tier
+from hermesd.core.node.messages import Save
 from hermesd.node import loop
 from hermesd.node.daemon import AlreadyRunning, run_node, untested_frameworks
 from hermesd.node.machine import processes
@@ -389,6 +391,22 @@ async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert (await head.hears(Checkpointed, third)).checkpoint.id == older.id
     await suspended(third, Tier.CHECKPOINT)
     (folder / newer.id.rpartition("@")[2] / "manifest.json").unlink()
+
+
+async def test_a_checkpoint_that_was_asked_for_and_cannot_be_written_is_answered(
+    head: Head, node: Node, running: Running
+) -> None:
+    run = await running()
+    folder = node.config.state_dir / "trials" / "digits" / "1" / "checkpoints"
+    head.send(Save(run))
+    await head.hears(Checkpointed, run)
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    head.send(Save(run))
+    await head.until(lambda: bool(head.not_saved))
+    (said,) = head.not_saved
+    assert (said.trial, said.attempt) == (run.trial, run.attempt)
+    assert said.reason
 
 
 async def test_a_stream_that_was_cut_repeats_what_was_not_acknowledged(

@@ -23,7 +23,8 @@ from hermesd.core.node.messages import (
 from hermesd.node.frames import Frame
 from hermesd.node.machine import processes
 from hermesd.node.outbox import Outbox
-from hermesd.node.runner.host_events import HostEvents, fact_of
+from hermesd.node.runner.host_events import REASON_CHARACTERS, HostEvents, fact_of
+from hermesd.pb.hermes.v1 import node_pb2 as pb
 
 RUN = RunId("t/1", 3)
 KEPT = {"id": "s9", "path": "/x", "step": 9, "bytes": 5, "sha256": "ab"}
@@ -258,23 +259,68 @@ async def test_of_a_trial_no_more_processes_are_looked_for_than_it_may_have(
     assert hearing.worker_pids == {9, 10}
 
 
-async def test_that_nothing_could_be_written_down_is_told_to_whoever_waits() -> None:
-    outbox = Outbox()
+def hearing_of(outbox: Outbox) -> HostEvents:
     driver: Any = SimpleNamespace(outbox=outbox)
     context: Any = SimpleNamespace(node="n1", driver=driver)
     launch = SimpleNamespace(devices=("n1/cpu0",))
     work = SimpleNamespace(signal="loss", signal_goal=Goal.MINIMIZE)
     assignment: Any = SimpleNamespace(launch=launch, work=work, run=RUN)
     folder: Any = SimpleNamespace(trial="t/1")
-    hearing = HostEvents(context, folder, assignment)
-    said = {"kind": "checkpoint_failed", "attempt": 3, "seq": 1, "id": "s9", "reason": "disk full"}
-    await hearing.hear(said)
-    await hearing.hear(said)  # the host repeats what was not acknowledged
+    return HostEvents(context, folder, assignment)
+
+
+def not_saved(number: int, reason: object, name: str = "s9") -> Frame:
+    said = {"kind": "checkpoint_failed", "attempt": 3, "seq": number}
+    return {**said, "id": name, "reason": reason}
+
+
+async def taken(outbox: Outbox) -> pb.AttachRequest:
     async with asyncio.timeout(10):
-        sent = await outbox.take()
-    assert (sent.sequence, sent.WhichOneof("message")) == (0, "not_saved")
-    told = sent.not_saved
-    assert (told.trial, told.attempt, told.reason) == (RUN.trial, RUN.attempt, "disk full")
+        return await outbox.take()
+
+
+async def nothing_is_left(outbox: Outbox) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await outbox.take()
+
+
+async def test_that_nothing_could_be_written_down_is_told_to_whoever_waits() -> None:
+    hearing = hearing_of(outbox := Outbox())
+    hearing.asked_checkpoint = "s9"
+    await hearing.hear(not_saved(1, "disk full"))
+    await hearing.hear(not_saved(1, "disk full"))  # the host repeats what was not acknowledged
+    sent = await taken(outbox)
+    assert (sent.sequence, sent.WhichOneof("message")) == (0, "not_saved")
+    told = sent.not_saved
+    assert (told.trial, told.attempt, told.reason) == (RUN.trial, RUN.attempt, "disk full")
+    await nothing_is_left(outbox)
+
+
+async def test_a_host_that_says_much_of_it_fills_no_memory() -> None:
+    hearing = hearing_of(outbox := Outbox())
+    for number in range(1, 11):
+        await hearing.hear(not_saved(number, "x" * 50_000))
+    await nothing_is_left(outbox)
+    hearing.asked_checkpoint = "s9"
+    await hearing.hear(not_saved(11, "of another one", "s8"))
+    await nothing_is_left(outbox)
+    for number in range(12, 22):
+        await hearing.hear(not_saved(number, "x" * 50_000))
+    assert (await taken(outbox)).not_saved.reason == "x" * REASON_CHARACTERS
+    await nothing_is_left(outbox)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("/data/caf\udce9: disk full", "/data/caf?: disk full"),
+        (None, ""),
+        (["no", "text"], ""),
+    ],
+)
+async def test_why_nothing_was_written_may_be_any_words(reason: object, told: str) -> None:
+    hearing = hearing_of(outbox := Outbox())
+    hearing.asked_checkpoint = "s9"
+    await hearing.hear(not_saved(1, reason))
+    assert (await taken(outbox)).not_saved.reason == told

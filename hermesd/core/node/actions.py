@@ -80,6 +80,8 @@ class WriteCheckpoint:
 
     run: RunId
     name: str
+    #: The head asked for it, and is to hear if none can be written.
+    is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ def save(node: NodeTable, run: RunId, now: Time) -> None:
     if stay.condition is Condition.RUNNING or (
         stay.condition is Condition.PARKED and not stay.midway
     ):
-        node.save(stay, now)
+        node.save(stay, now, is_asked=True)
 
 
 def demote(node: NodeTable, stay: Stay, now: Time) -> None:

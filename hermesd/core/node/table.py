@@ -187,10 +187,10 @@ class NodeTable:
         stay.asked, stay.limit = now, now + seconds + self.terms.end_seconds
         self.out.append(SuspendRun(stay.run, tier, seconds, stay.final))
 
-    def save(self, stay: Stay, now: Time) -> None:
+    def save(self, stay: Stay, now: Time, *, is_asked: bool = False) -> None:
         """Ask for a durable checkpoint of what runs or is parked, and stays so."""
         stay.saving = now
-        self.out.append(WriteCheckpoint(stay.run, checkpoint_name(stay.run, now)))
+        self.out.append(WriteCheckpoint(stay.run, checkpoint_name(stay.run, now), is_asked))
 
     def demote(self, stay: Stay, now: Time) -> None:
         """Ask for what is parked to be written down."""

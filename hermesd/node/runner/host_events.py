@@ -277,6 +277,9 @@ class Backpressure:
         return self._nonsense >= NONSENSE_LIMIT
 
 
+# So much of why nothing could be written down is told.
+REASON_CHARACTERS = 500
+
 _OUTCOMES = frozenset({"suspended", "completed", "failed"})
 _STANDING = ("fidelity", "planned")
 
@@ -295,6 +298,8 @@ class HostEvents:
         #: Its training process.
         self.worker: processes.Remembered | None = None
         self._ranks: frozenset[int] = frozenset()  # the others of its processes
+        #: The checkpoint that the head asked for last; empty once it was told that there is none.
+        self.asked_checkpoint = ""
         #: The number of the last event that was heard.
         self.seen = 0
         # Up to this one another daemon may have told the head of them before.
@@ -358,7 +363,7 @@ class HostEvents:
                 await self._refuse(frame)
             await context.release(self.assignment.launch.devices, self.worker_pids)
         elif kind == "checkpoint_failed":
-            self._say_not_saved(str(frame.get("reason") or ""))
+            self._say_not_saved(frame)
         self.seen = sequence
         told = context.driver.say(fact) if fact is not None else 0
         if sequence <= self.told_before:  # The head drops what it knows, if nothing else is in it.
@@ -404,9 +409,17 @@ class HostEvents:
             found = checkpoints.newest(self._folder.checkpoints)
             return next((each for each in found if each.path.name in backed), None)
 
-    def _say_not_saved(self, reason: str) -> None:
-        """Who waits for a checkpoint learns that none was made; nobody else needs to know."""
-        run = self.assignment.run
+    def _say_not_saved(self, frame: Frame) -> None:
+        """Who waits for a checkpoint learns that it was not made; nobody else needs to know.
+
+        Once for each that the head asked for: what is told so does not wait for room.
+        """
+        if not self.asked_checkpoint or frame.get("id") != self.asked_checkpoint:
+            return
+        self.asked_checkpoint = ""
+        run, why = self.assignment.run, frame.get("reason")
+        cut = why[:REASON_CHARACTERS] if isinstance(why, str) else ""
+        reason = cut.encode(errors="replace").decode()
         said = pb.NotSaved(trial=run.trial, attempt=run.attempt, reason=reason)
         self._context.driver.outbox.put_transient(pb.AttachRequest(not_saved=said))
 

@@ -136,7 +136,9 @@ class TrialRunner:
                     self._ask("suspend", run, tier=tier.value, deadline_seconds=seconds)
             case AskReport(run, step):
                 self._ask("report", run, at_step=step)
-            case WriteCheckpoint(run, name):
+            case WriteCheckpoint(run, name, is_asked):
+                if is_asked and self._hearing is not None:
+                    self._hearing.asked_checkpoint = name
                 self._ask("checkpoint", run, id=name)
             case WriteCheckpointAndExit(run, name):
                 self._ask("demote", run, id=name)
