@@ -125,7 +125,8 @@ class Upcoming:
 @dataclass(frozen=True, slots=True)
 class Save:
     """A wish: a checkpoint of where a run is now. The run goes on, or stays parked. What answers it
-    is the checkpoint, or a word to the head that none could be written, which nothing keeps."""
+    is the checkpoint; a word to the head that writing it failed, which nothing keeps; or nothing,
+    where no checkpoint can be begun now, as while the run is being suspended."""
 
     run: RunId
 
