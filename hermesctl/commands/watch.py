@@ -280,8 +280,11 @@ async def _tail_trial(
     follow = follow and not trial.state.final
     if lines is not None:
         await printer.print_last(events(False), lines)
-    if lines is None or follow:
-        await printer.print_all(events(follow))
+        if not follow:
+            return
+        # Its end may be among these, and no other one comes then.
+        follow = not (await client.trial(trial)).trial.state.final
+    await printer.print_all(events(follow))
 
 
 def logs(

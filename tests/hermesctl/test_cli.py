@@ -683,6 +683,29 @@ def test_tail_of_a_trial_is_what_happened_to_it_and_ends_with_it(head: FakeHead)
     assert hermesctl("tail", "digits/9").exit_code == ExitCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("last_before_it", [pb.WatchJournalRequest, pb.GetTrialRequest])
+def test_tail_of_a_trial_that_ends_while_its_past_is_printed_ends_too(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch, last_before_it: type[Any]
+) -> None:
+    head.add_study("digits", trial(1, state=RUNNING))
+    head.events = [event(1, pb.PUBLIC_EVENT_KIND_LAUNCHED, trial="digits/1", attempt=1)]
+    begin = head._begin
+
+    async def begin_once_it_has_ended(request: Any, context: Any) -> None:
+        assert getattr(request, "once", True), "nothing more comes of it"
+        past_is_read = head.of(pb.WatchJournalRequest) or last_before_it is pb.WatchJournalRequest
+        if isinstance(request, last_before_it) and past_is_read and len(head.events) == 1:
+            head.trials["digits"][0].state = COMPLETED
+            head.events.append(event(2, pb.PUBLIC_EVENT_KIND_COMPLETED, trial="digits/1"))
+        await begin(request, context)
+
+    monkeypatch.setattr(head, "_begin", begin_once_it_has_ended)
+    followed = hermesctl("tail", "-f", "-n", "5", "digits/1")
+    assert followed.exit_code == 0, followed.output
+    assert ["launched" in followed.stdout, "completed" in followed.stdout] == [True, True]
+    assert len(followed.stdout.splitlines()) == 2
+
+
 def test_status_of_a_trial_is_what_trial_show_shows(head: FakeHead) -> None:
     head.add_study("digits", trial(1, state=RUNNING))
     shown = hermesctl("status", "digits/1")
