@@ -289,7 +289,8 @@ def add(
     )
 
     async def body(client: AsyncClient) -> None:
-        see_that_it_takes((await client.study(study)).study, arguments)
+        if arguments.entries:
+            see_that_it_takes((await client.study(study)).study, arguments)
         added = await client.add(study, axes, new=arguments, count=trials)
         for note in added.notes:
             say(f"note: {printable(note)}")

@@ -306,7 +306,8 @@ def fork(
     values, arguments = named_values("--set", settings or []), named_values("--new", new or [])
 
     async def body(client: AsyncClient) -> None:
-        see_that_it_takes((await client.study(trial.partition("/")[0])).study, arguments)
+        if arguments.entries:
+            see_that_it_takes((await client.study(trial.partition("/")[0])).study, arguments)
         made = await client.fork(trial, values, new=arguments, step=step)
         if output.for_people:
             at = f"step {made.forked_at_step}"

@@ -205,8 +205,11 @@ def unknown_arguments(
 ) -> list[Problem]:
     """Which of `names` the program of a study at a head has no option for, as far as its file is
     here and still has this hash."""
-    document = Document(tree_of(data, "study"), ())
-    prepared = from_changed_spec(document, Path(directory))
+    try:
+        document = Document(tree_of(data, "study"), ())
+        prepared = from_changed_spec(document, Path(directory))
+    except UsageError:  # a newer head's, which it understands itself
+        return []
     if not _gives_only_options(prepared.spec) or program_sha256(prepared) != sha256:
         return []
     return unknown_options(prepared.directory / prepared.spec.program, names, "--new ")

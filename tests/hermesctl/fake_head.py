@@ -252,6 +252,11 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
                 one.note = request.note
         return pb.MarkTrialsResponse(trials=self._selected(request))
 
+    async def ForkTrial(self, request: Any, context: Any) -> pb.ForkTrialResponse:
+        await self._begin(request, context)
+        made = trial(9, request.trial.partition("/")[0], forked_from=request.trial)
+        return pb.ForkTrialResponse(trial=made)
+
     async def AddTrials(self, request: Any, context: Any) -> pb.AddTrialsResponse:
         await self._begin(request, context)
         study = await self._study(request.study, context)

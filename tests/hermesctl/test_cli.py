@@ -17,12 +17,13 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from hermesctl.cli import app
-from hermesctl.errors import ExitCode
+from hermesctl.errors import ExitCode, UsageError
 from hermesctl.render import live
 from hermesctl.render.documents import best_columns
 from hermesctl.render.output import csv_text, json_line, json_text
 from hermesctl.sdk.from_wire import record
 from hermesctl.sdk.records import Leaderboard, Trial
+from hermesctl.study_file import submission
 from hermesctl.yaml_text import Data, to_yaml
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1 import types_pb2 as types
@@ -1039,6 +1040,36 @@ def test_a_new_argument_that_the_program_has_no_option_for_is_refused(
     assert hermesctl(*args, "--new", "epochs=9").exit_code != ExitCode.USAGE
     study.program_sha256 = "f" * 64  # what is here now is another program
     assert hermesctl(*args, "--new", "epoch=9").exit_code != ExitCode.USAGE
+
+
+@pytest.mark.parametrize("args", [["study", "add", "digits"], ["trial", "fork", "digits/1"]])
+def test_a_new_argument_is_for_the_head_to_judge_where_the_study_cannot_be_read_here(
+    head: FakeHead, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("unheard_of: expected a key of a study file")
+
+    head.add_study("digits", trial(1))
+    monkeypatch.setattr(submission, "from_changed_spec", refuse)
+    assert "unheard_of" not in hermesctl(*args, "--new", "epoch=9").output
+    assert head.of(pb.GetStudyRequest)
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [
+        (["study", "add", "digits"], pb.AddTrialsRequest),
+        (["trial", "fork", "digits/1"], pb.ForkTrialRequest),
+    ],
+    ids=str,
+)
+def test_nothing_is_asked_before_where_no_argument_is_new(
+    head: FakeHead, args: list[str], kind: type[Any]
+) -> None:
+    head.add_study("digits", trial(1))
+    hermesctl(*args, "--set", "lr=0.5")
+    asked = [type(each) for each in head.requests]
+    assert pb.GetStudyRequest not in asked[: asked.index(kind)]
 
 
 def test_each_point_of_an_export_as_csv_has_the_parameters_in_force_at_its_step(
