@@ -183,10 +183,12 @@ async def _see_that_so_many_are_meant(
     before = [each for each in before if each.counts.get(TrialState.COMPLETED)]
     if before:
         last = before[-1]
-        seconds = last.busy_seconds / last.counts[TrialState.COMPLETED]
+        done = [t async for t in client.trials(last) if t.state is TrialState.COMPLETED]
+        seconds = sum(each.busy_seconds for each in done) / max(1, len(done))
+        at_once = max(1, devices // max(1, prepared.spec.resources.devices))
         words = (
             f"Submit {trials:,} trials? Of {duration(seconds)} each, as in {printable(last.id)},"
-            f" they take {duration(trials * seconds / devices)} on {count(devices, 'device')}."
+            f" they take {duration(trials * seconds / at_once)} on {count(devices, 'device')}."
         )
     confirm(words, yes=False)
 

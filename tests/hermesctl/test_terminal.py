@@ -98,14 +98,21 @@ def test_a_grid_of_very_many_trials_is_asked_about(
 ) -> None:
     values = ",".join(map(str, range(40)))
     flags = ["--grid", f"a={values}", "--grid", f"b={values}"]
-    head.add_study("before", trial(1, "before", state=types.TRIAL_STATE_COMPLETED))
+    head.add_study(
+        "before",
+        trial(1, "before", state=types.TRIAL_STATE_COMPLETED, busy_seconds=9.0),
+        trial(2, "before", state=types.TRIAL_STATE_CANCELLED, busy_seconds=100.0),
+        busy_seconds=109.0,
+    )
+    head.nodes = [pb.Node(id="box", connected=True, devices=[pb.DeviceStatus()] * 5)]
+    with (project / "study.yaml").open("a") as study:
+        study.write("resources:\n  devices: 2\n")
     before = head.studies["before"]
     script = (project / "train.py").read_bytes()
     before.program_sha256 = hashlib.sha256(script).hexdigest()
-    before.busy_seconds = 9.0
-    process = terminal.start("submit", str(project / "train.py"), *flags)
+    process = terminal.start("submit", str(project / "study.yaml"), *flags)
     asked = " ".join(terminal.until("[y/N]").split())
-    assert "Submit 1,600 trials? Of 9.0 s each, as in before, they take 4 h on" in asked
+    assert "Submit 3,200 trials? Of 9.0 s each, as in before, they take 4 h on 5 devices." in asked
     os.write(terminal.ours, b"n\n")
     assert "nothing was done" in terminal.until("nothing was done")
     assert process.wait() == 0
