@@ -242,17 +242,19 @@ async def test_trials_that_all_came_to_the_same_are_told_until_one_has_not(
     ("values", "losses"),
     [
         pytest.param([0.1, 0.2], [0.9375], id="one-accuracy-at-the-end"),
+        pytest.param([0.1, 0.2], [0.9375, 0.9375], id="only-the-epoch-rises"),
         pytest.param([0.1], [3.0, 2.0], id="the-same-point-twice"),
     ],
 )
 async def test_trials_that_may_well_come_to_the_same_are_no_news(
     head: World, node: Node, values: list[float], losses: list[float]
 ) -> None:
-    drawn = spec({"lr": {"values": values}}, method=types.SEARCH_METHOD_RANDOM, run_cap=2)
-    await head.submit(drawn)
+    drawn = {"method": types.SEARCH_METHOD_RANDOM, "run_cap": 2} if len(values) == 1 else {}
+    await head.submit(spec({"lr": {"values": values}}, **drawn))
     for _ in range(2):
         launch = await node.start()
-        await node.report(launch, 1, losses)
+        for step, loss in enumerate(losses, start=1):
+            await node.report(launch, step, [loss], epoch=step)
         await node.complete(launch, len(losses))
     await node.settle()
     assert (await shown(head)).notices == []

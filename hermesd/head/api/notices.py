@@ -61,7 +61,7 @@ def all_notices(
     found.append((yield from _silent_metric(study, trials, names, now)))
     found.append(_silent_trials(trials, names))
     yield
-    found.append((yield from _all_the_same(trials)))
+    found.append((yield from _all_the_same(study, trials, names)))
     found += [_stopped(study, trials), _failed(state, study), _idle(state, study, idle)]
     found.append(_excluded(state, study))
     found += [_unsearched(state, study), proposing(state, study.id)]
@@ -281,10 +281,10 @@ def _silent_trials(trials: Sequence[Trial], names: Sequence[str]) -> str:
     )
 
 
-def _all_the_same(trials: Sequence[Trial]) -> Pieces[str]:
+def _all_the_same(study: Study, trials: Sequence[Trial], names: Sequence[str]) -> Pieces[str]:
     """That all trials that have completed came to the very same values, though their parameters
-    differ; else empty. A metric that has only one value, as an accuracy at the end, may well be the
-    same."""
+    differ; else empty. A result that has only one value, as an accuracy at the end, may well be the
+    same, and so is any count of epochs."""
 
     def came_to(trial: Trial) -> list[tuple[str, float | None, float, float]]:
         found = trial.metrics.items()
@@ -297,7 +297,8 @@ def _all_the_same(trials: Sequence[Trial]) -> Pieces[str]:
     if not ended:
         return ""
     first = ended[0]
-    if not any(each.low < each.high for each in first.metrics.values()):
+    results = {measure(study, names).metric, study.signal} & first.metrics.keys()
+    if not any(first.metrics[name].low < first.metrics[name].high for name in results):
         return ""
     if (yield from any_of(ended, differs)):
         return ""
