@@ -36,7 +36,7 @@ _A_SLIP = 0.8
 # Bounds are far apart from here on.
 _DECADES = 100
 # What some write between two bounds.
-_WITHOUT_DOTS = re.compile(r"[:,]")
+_WITHOUT_DOTS = re.compile(r"([^:,]+)[:,]([^:,]+)(?:[:,](log)|:([^:,]+))?")
 _OF_A_PARAMETER = frozenset(Parameter.DESCRIPTOR.fields_by_name) - {"name"}
 
 
@@ -280,12 +280,13 @@ def _range(flag: str) -> tuple[str, Table]:
     bounds, _, scale = text.partition(":")
     ends = [_real(end, place) for end in bounds.split("..", 1)]
     if len(ends) != 2 or None in ends:
-        low, high, *rest = [*_WITHOUT_DOTS.split(text), "", ""]
-        near = f"{printable(key)}={':'.join([f'{low}..{high}', *filter(None, rest)])}"
-        is_clear = all(_real(end, place) is not None for end in (low, high))
-        raise UsageError(
-            f"{place}: expected {form}" + (f"; did you mean {near}?" if is_clear else "")
-        )
+        near = ""
+        if meant := _WITHOUT_DOTS.fullmatch(text):
+            low, high, *scales = meant.groups()
+            if all(_real(end, place) is not None for end in (low, high)):
+                words = ":".join([f"{low}..{high}", *filter(None, scales)])
+                near = f"; did you mean {printable(key)}={words}?"
+        raise UsageError(f"{place}: expected {form}{near}")
     whole = all(isinstance(end, int) for end in ends)
     axis: dict[str, object] = {"min": ends[0], "max": ends[1]}
     if scale == "log":
@@ -320,13 +321,15 @@ def _axis(flag: str) -> tuple[str, Table]:
             f"{place}: expected values after `=`, for example {printable(key)}=0.1,0.01"
         )
     values = parse_value(f"[{text}]", place.source)
-    for each in values.items if isinstance(values, Items) else ():
+    items = values.items if isinstance(values, Items) else ()
+    for each in items:
         words = each.text if isinstance(each, Scalar) else ""
         low, dots, high = words.partition("..")
         if dots and _real(low, place) is not None and _real(high, place) is not None:
+            name = printable(key)
+            near = f"; did you mean {name}={low},{high}, or --random {name}={words}?"
             raise UsageError(
-                f"{place}: expected values with commas between; did you mean"
-                f" {printable(key)}={low},{high}, or --random {printable(key)}={words}?"
+                f"{place}: expected values with commas between" + near * (len(items) == 1)
             )
     return key, Table((TreeEntry("values", place, values),), place)
 

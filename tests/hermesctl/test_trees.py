@@ -155,6 +155,7 @@ def test_an_axis_is_drawn_between_two_bounds(flag: str, axis: dict[str, object])
         (["lr"], "--random lr: expected NAME=LOW..HIGH"),
         (["lr=0.1:0.2"], "or drop=0.1..0.5; did you mean lr=0.1..0.2?"),
         (["lr=1e-5,0.1:log"], "or drop=0.1..0.5; did you mean lr=1e-5..0.1:log?"),
+        (["lr=1e-5,0.1,log"], "or drop=0.1..0.5; did you mean lr=1e-5..0.1:log?"),
         (["lr=a..b"], "expected NAME=LOW..HIGH"),
         (["lr=1..true"], "expected NAME=LOW..HIGH"),
         (["lr=1..inf"], "expected NAME=LOW..HIGH"),
@@ -166,6 +167,16 @@ def test_a_range_that_is_none_is_refused(flags: list[str], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         with_flags(tree_of({}, "here"), random=flags)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("flags", [{"random": ["lr=1,2,3"]}, {"grid": ["lr=1..2,3"]}], ids=str)
+def test_nothing_is_suggested_that_leaves_out_some_of_the_values(
+    flags: dict[str, list[str]],
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        with_flags(tree_of({}, "study"), **flags)
+    assert "expected" in str(refused.value)
+    assert "did you mean" not in str(refused.value)
 
 
 def test_bounds_among_the_values_of_a_grid_are_refused_with_what_may_be_meant() -> None:
