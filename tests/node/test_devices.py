@@ -65,7 +65,9 @@ def test_gpus_are_chosen_by_number_or_uuid_each_once() -> None:
 
 def test_a_uuid_that_no_gpu_has_is_that_of_one_that_is_lost() -> None:
     found = ["GPU is lost", *GPUS[1:]]
-    assert chosen(found, ("GPU-2", "GPU-1a")) == [GPUS[2], "GPU is lost"]
+    said = "GPU is lost; no GPU that answers has the UUID GPU-1a"
+    assert chosen(found, ("GPU-2", "GPU-1a")) == [GPUS[2], said]
+    assert chosen(found, ("GPU-2", "0")) == [GPUS[2], "GPU is lost"]
     with pytest.raises(LookupError, match="visible_gpus has GPU-9, which is 0 of 3"):
         chosen(found, ("GPU-1a", "GPU-9"))
 
@@ -236,7 +238,7 @@ async def test_a_gpu_that_is_lost_takes_none_of_the_others_along(
     assert gpus.warnings() == (never,)
     named = Gpus(["GPU-2", "GPU-1"])
     assert [device.id for device in await named.find("n1")] == ["n1/gpu0"]
-    assert named.warnings() == (never,)
+    assert named.warnings() == (f"{never}; no GPU that answers has the UUID GPU-1",)
     lost.add(0)
     assert dict(await gpus.holders()) == {"n1/gpu2": frozenset({7})}
     assert gpus.warnings()[1].startswith(

@@ -233,8 +233,9 @@ def chosen(found: Sequence[Gpu], visible: Sequence[str] | None) -> list[Gpu]:
         ]
         if name.isdigit():
             named = [int(name)] if int(name) < len(found) else []
-        elif not named:
-            named = [i for i in lost if i not in there][:1]
+        elif not named and (left := [i for i in lost if i not in there]):
+            there[left[0]] = f"{found[left[0]]}; no GPU that answers has the UUID {name}"
+            continue
         if len(named) != 1:
             raise LookupError(f"visible_gpus has {name}, which is {len(named)} of {len(found)}")
         there[named[0]] = found[named[0]]
