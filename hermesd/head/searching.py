@@ -171,9 +171,9 @@ class Searching:
     async def _delayed(self, study: StudyId, why: str) -> None:
         """Say once of a study that its searcher could not be started; that is tried again."""
         if study not in self._told:
-            self._told.add(study)
             with suppress(Rejected):  # removed meanwhile
                 await self.head.tell(SearchFailed(study, why, self._rest_seconds))
+            self._told.add(study)
 
     async def _points(
         self, state: State, study: Study, wanted: int
