@@ -493,7 +493,7 @@ class StudyDetail:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fork(Trial):
-    """A trial that goes on from another one."""
+    """A trial that goes on from another one. It never equals a `Trial`: compare their `id`."""
 
     #: Why it begins before the step that the other trial has come to, or from a third one.
     notes: tuple[str, ...] = ()
