@@ -7,9 +7,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermesctl.errors import HermesError, UsageError
 from hermesctl.render.output import Format, csv_cell, harmless
@@ -21,10 +21,9 @@ _COLUMNS = ("trial", "attempt", "metric", "step", "value", "trained_by")
 
 async def points_as_csv(export: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """Of an export the points alone, a row for each and each trial that has it."""
-    #: Of whom each trial has points, and up to which step.
-    begins: dict[str, tuple[str, float]] = {}
+    begins: dict[str, _Begin] = {}
     given: dict[str, _Parameters] = {}
-    sharers: dict[str, list[tuple[str, float]]] | None = None
+    sharers: dict[str, list[_Sharer]] | None = None
     names: list[str] = []
     async for line in _lines(export):
         try:
@@ -42,9 +41,10 @@ async def points_as_csv(export: AsyncIterator[bytes]) -> AsyncGenerator[bytes, N
                 yield _header(names)
             trained_by, metric = entry["trial"], harmless(entry["metric"])
             pairs = list(zip(entry["steps"], entry["values"], strict=True))
-            for trial, until in [(trained_by, math.inf), *sharers.get(trained_by, ())]:
+            own = _Sharer(trained_by, math.inf, trained_by)
+            for trial, until, parameters_of in [own, *sharers.get(trained_by, ())]:
                 about = trial, entry["attempt"], metric
-                cells = given.get(trial, _Parameters(())).cells
+                cells = given.get(parameters_of, _Parameters(())).cells
                 rows = [
                     (*about, step, value, trained_by, *cells(step, names))
                     for step, value in pairs
@@ -85,28 +85,40 @@ def _header(names: Sequence[str]) -> bytes:
     return _csv([(*_COLUMNS, *own)])
 
 
-def _begin(trial: dict[str, Any]) -> tuple[str, float] | None:
-    """From which other trial one begins, or on which it rides, and up to which step."""
+class _Begin(NamedTuple):
+    """Of whom a trial has points as well, and up to which step."""
+
+    trial: str
+    until: float
+    #: It begins from there, maybe with other parameters; else it rides there with its own.
+    is_fork: bool
+
+
+class _Sharer(NamedTuple):
+    """A trial that has points of another as well, up to a step, and whose parameters it had."""
+
+    trial: str
+    until: float
+    parameters_of: str
+
+
+def _begin(trial: dict[str, Any]) -> _Begin | None:
     if carrier := trial.get("carrier"):
-        return carrier, trial.get("step", 0)
+        return _Begin(carrier, trial.get("step", 0), is_fork=False)
     forked = trial.get("forked")
-    return (forked["trial"], forked["step"]) if forked else None
+    return _Begin(forked["trial"], forked["step"], is_fork=True) if forked else None
 
 
-def _sharers(begins: dict[str, tuple[str, float]]) -> dict[str, list[tuple[str, float]]]:
-    """Of each trial those that have its points as well, directly or not, each up to a step."""
-
-    def past(trial: str) -> Iterator[tuple[str, float]]:
-        seen, until = {trial}, math.inf
-        while (begin := begins.get(trial)) is not None and begin[0] not in seen:
-            trial, until = begin[0], min(until, begin[1])
-            seen.add(trial)
-            yield trial, until
-
-    found: dict[str, list[tuple[str, float]]] = {}
+def _sharers(begins: dict[str, _Begin]) -> dict[str, list[_Sharer]]:
+    """Of each trial those that have its points as well, directly or not."""
+    found: dict[str, list[_Sharer]] = {}
     for trial in begins:
-        for other, until in past(trial):
-            found.setdefault(other, []).append((trial, until))
+        at, seen, until, parameters_of = trial, {trial}, math.inf, trial
+        while (begin := begins.get(at)) is not None and begin.trial not in seen:
+            at, until = begin.trial, min(until, begin.until)
+            parameters_of = at if begin.is_fork else parameters_of
+            seen.add(at)
+            found.setdefault(at, []).append(_Sharer(trial, until, parameters_of))
     return found
 
 

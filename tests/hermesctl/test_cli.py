@@ -1132,6 +1132,35 @@ def test_a_point_that_was_trained_for_several_trials_is_a_row_of_each(head: Fake
     }
 
 
+def test_a_fork_has_its_parent_s_parameters_until_it_begins(head: FakeHead) -> None:
+    """And what rides on another has its own, which are the same by then."""
+    head.add_study("s", trial(1))
+    begins = [
+        {},
+        {"forked": {"trial": "s/1", "step": 2}},
+        {"carrier": "s/2", "step": 3},
+        {"forked": {"trial": "s/3", "step": 3}},
+    ]
+    trials = [
+        {"spec": {"id": f"s/{n}", "stages": [[None, [["lr", n]]]]}, **begin}
+        for n, begin in enumerate(begins, 1)
+    ]
+    lines: list[dict[str, object]] = [{"type": "trial", "trial": each} for each in trials]
+    for name, step in (("s/1", 2), ("s/2", 3), ("s/4", 4)):
+        points = {"attempt": 1, "metric": "loss", "steps": [step], "values": [0.5]}
+        lines.append({"type": "points", "trial": name, **points})
+    head.exported = [json.dumps(line).encode() + b"\n" for line in lines]
+    told = csv.DictReader(io.StringIO(hermesctl("study", "export", "s", "-o", "csv").stdout))
+    found = {(row["trial"], int(row["step"])): row["lr"] for row in told}
+    assert {step: lr for (trial, step), lr in found.items() if trial == "s/2"} == {2: "1", 3: "2"}
+    assert {step: lr for (trial, step), lr in found.items() if trial == "s/3"} == {2: "1", 3: "3"}
+    assert {step: lr for (trial, step), lr in found.items() if trial == "s/4"} == {
+        2: "1",
+        3: "3",
+        4: "4",
+    }
+
+
 def test_checkpoints_are_listed_and_fetched(
     head: FakeHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
