@@ -98,6 +98,26 @@ async def test_of_a_node_that_is_away_nothing_is_waited_for(
     assert made.notes[0].endswith("no checkpoint: node box is not connected")
 
 
+async def test_an_image_is_told_to_be_of_no_use_for_other_parameters(
+    head: World, node: Node
+) -> None:
+    launch = await at_step_4(head, node, saved=True)
+    run = {"trial": launch.trial, "attempt": launch.attempt}
+    image = checkpoint(launch, 4)
+    image.image_of = "box"
+    await node.say(checkpointed=node_pb2.Checkpointed(**run, checkpoint=image))
+    await node.settle()
+    other = types.NamedValue(name="lr", value=types.Value(double_value=0.5))
+    request = pb.ForkTrialRequest(trial=launch.trial, new_parameters=[other])
+    request.request_id = request_id()
+    made = await head.control.ForkTrial(request)
+    assert made.trial.forked_at_step == 2
+    none = "of which there is no checkpoint that can take other parameters"
+    assert list(made.notes) == [f"digits/1 is at step 4, {none}"]
+    same = pb.ForkTrialRequest(trial=launch.trial, request_id=request_id())
+    assert (await head.control.ForkTrial(same)).trial.forked_at_step == 4
+
+
 async def test_a_fork_whose_node_is_lost_does_not_begin_anew_on_another(
     head: World, node: Node
 ) -> None:

@@ -66,8 +66,12 @@ def notes(state: State, parent: Trial, made: Added, unsaved: str, *, is_asked: b
             f"{trainer.id} trains for {parent.id} as long as both are the same, so this begins from"
             f" step {begin.step} of {begin.trial}"
         )
-    if not is_asked and begin.step < trainer.step and (unsaved or not trainer.phase.on_device):
-        why = f": {unsaved}" if unsaved else ""
+    newest = trainer.checkpoint
+    is_image = newest is not None and bool(newest.image_of) and newest.step > begin.step
+    if is_asked or begin.step >= trainer.step:
+        return found
+    if unsaved or is_image or not trainer.phase.on_device:
+        why = f": {unsaved}" if unsaved else " that can take other parameters" if is_image else ""
         found.append(
             f"{trainer.id} is at step {trainer.step}, of which there is no checkpoint{why}"
         )
