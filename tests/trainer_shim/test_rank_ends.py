@@ -12,6 +12,7 @@ import pytest
 
 from tests.trainer_shim.driving import Event, Trial, Zygote, ending
 from tests.trainer_shim.rank_programs import ALL_REDUCE, DDP
+from tests.trainer_shim.test_own_end import has_heard
 from tests.trainer_shim.test_rank_forks import forked
 from tests.trainer_shim.test_ranks import last_words, of_torch, steps_begin, trial_of, undisturbed
 from tests.waiting import until
@@ -24,8 +25,9 @@ APART = textwrap.dedent("""
     import os, sys, time
     import trainer_shim
 
-    def waits(what):
-        while not os.path.exists(what):
+    def waits():
+        open(f"at-{rank}", "w").close()
+        while not os.path.exists(f"go-{rank}"):
             time.sleep(0.005)
 
     trial = trainer_shim.attach()
@@ -33,10 +35,10 @@ APART = textwrap.dedent("""
     steps, at = sys.argv[1 + rank].split("@")
     for step in range(1, int(steps) + 1):
         if str(step) == at:
-            waits(f"go-{rank}")
+            waits()
         trial.report(step, loss=1.0 / step, save=lambda folder: None)
     if at == "end":
-        waits(f"go-{rank}")
+        waits()
     print(rank, step, flush=True)
 """)
 
@@ -206,3 +208,82 @@ def test_a_suspend_waits_no_longer_for_those_that_gather_than_it_may(
         trial.until("completed")
         assert last_words(trial, 2) == expected
         assert not (waited and forked(trial))
+
+
+def left_to_the_other(folder: Path, program: str = APART) -> Trial:
+    """One whose first process has ended, and whose other does not yet."""
+    trial = trial_of(folder, 2, program, "5@", "5@end").launch()
+    trial.start()
+    first = Path(f"/proc/{trial.until('started')['worker_pid']}")
+    until(lambda: not first.exists())
+    return trial
+
+
+@pytest.mark.parametrize("tier", ["park", "checkpoint"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_suspend_lets_those_that_are_left_come_to_their_end(
+    tmp_path: Path, tier: str, is_first: bool
+) -> None:
+    """Whether it is asked for before the first of them has ended, or after."""
+    trial = trial_of(tmp_path / "t", 2, APART, "5@end", "5@end")
+    with ending(trial.launch()) as trial:
+        trial.start()
+        first = Path(f"/proc/{trial.until('started')['worker_pid']}")
+        work = trial.directory / "work"
+        until(lambda: all((work / f"at-{rank}").exists() for rank in range(2)))
+        if not is_first:
+            go(trial, 0)
+            until(lambda: not first.exists())
+        trial.suspend(tier, deadline=600.0)
+        has_heard(trial)
+        go(trial, 0)
+        until(lambda: not first.exists())
+        go(trial, 1)
+        completed = trial.until("completed")
+        assert last_words(trial, 2) == ["0 5", "1 5"]
+        assert (Path(completed["checkpoint"]["path"]) / "rank-1" / "manifest.json").exists()
+    assert {"parked", "suspended"}.isdisjoint(event["kind"] for event in trial.events)
+
+
+@pytest.mark.parametrize("tier", ["park", "checkpoint"])
+def test_a_suspend_freezes_nobody_though_the_first_has_ended_without_a_word(
+    tmp_path: Path, tier: str
+) -> None:
+    """Of a program that shows no boundaries, which would be frozen at once."""
+    wordless = """
+        import ctypes, os, time
+        if os.environ["RANK"] == "0":
+            ctypes.CDLL(None)._exit(0)
+        while not os.path.exists("go-1"):
+            time.sleep(0.005)
+        print("over", flush=True)
+    """
+    with ending(trial_of(tmp_path / "t", 2, textwrap.dedent(wordless)).launch()) as trial:
+        trial.start()
+        trial.send("attach", after=0)
+        first = Path(f"/proc/{trial.until('attached')['worker_pid']}")
+        until(lambda: not first.exists())
+        trial.suspend(tier, deadline=600.0)
+        has_heard(trial)
+        go(trial, 1)
+        trial.until("completed")
+        (said,) = (trial.directory / "output.log.rank1").read_text().splitlines()
+        assert said == "over"
+
+
+@pytest.mark.parametrize("asked", ["park", "checkpoint", "kill", "stop"])
+def test_those_that_are_ended_before_their_end_have_neither_completed_nor_failed(
+    tmp_path: Path, asked: str
+) -> None:
+    """The trial goes on from its last checkpoint, as one of a single process does."""
+    with ending(left_to_the_other(tmp_path / "t")) as trial:
+        if asked == "stop":
+            trial.send("stop", deadline_seconds=0.1)
+        else:
+            trial.suspend(asked, deadline=0.1)
+        suspended = trial.until("parked", "suspended", "completed")
+        assert (suspended["kind"], suspended["tier"]) == ("suspended", "kill")
+        trial.start()
+        go(trial, 1)
+        trial.until("completed")
+        assert last_words(trial, 2) == ["0 5", "1 5"]

@@ -73,6 +73,11 @@ class LiveTrial(ABC):
         """Take in what the agent of another of its processes has said."""
 
     @property
+    @abstractmethod
+    def is_left(self) -> bool:
+        """Whether the first process has ended, and the others are waited for."""
+
+    @property
     def can_be_rebuilt(self) -> bool:
         """Whether the trial can go on from something durable."""
         return self.run.level != "park-only" or self.images.work

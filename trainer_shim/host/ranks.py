@@ -82,6 +82,7 @@ class OtherRanks:
         self._expected: Message | None = None  # their state, if an image is being brought back
         self.failed: Message | None = None  # how the one of them that failed first did
         self.are_ended = False  # by us
+        self.are_cut_off = False  # some of them by that, on the way to their own end
         self.cpu_seconds, self.memory_bytes = 0.0, 0  # of those that have ended
 
     # Their beginning and end.
@@ -165,7 +166,7 @@ class OtherRanks:
     def begin(self, first: Worker, others: Mapping[int, Worker]) -> None:
         """They are there, by their numbers."""
         self._first, self._first_held, self.failed = first, None, None
-        self._at, self._saving, self.are_ended = 0, None, False
+        self._at, self._saving, self.are_ended, self.are_cut_off = 0, None, False, False
         self._fork_at = self._gone_on_from = 0
         self.cpu_seconds, self.memory_bytes = 0.0, 0
         for number, worker in others.items():
@@ -245,7 +246,9 @@ class OtherRanks:
         bad = status != 0 or (rank.said is not None and rank.said["kind"] == "failed")
         rank.output.let_through(show=bad)
         rank.output.close()
-        if bad and rank.said is None and not self.are_ended:
+        if bad and rank.said is None and self.are_ended:
+            self.are_cut_off = self.are_cut_off or self.failed is None
+        elif bad and rank.said is None:
             outcome = outcome_of_status(status, False, None)
             # Nothing that comes of another's end ends it by SIGKILL. Without a word, it was before
             # those whom it has left alone.

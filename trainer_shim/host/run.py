@@ -149,6 +149,12 @@ class ProgramRun:
         """Whether the program has said how it ended."""
         return self._said is not None
 
+    def is_well(self, status: int) -> bool:
+        """Whether it has come to a good end, as its word and its exit status say."""
+        if self._said is not None:
+            return bool(self._said["kind"] == "completed")
+        return status == 0 and not self._is_restoring
+
     # What the agent says.
 
     def heard(self, message: Message) -> None:

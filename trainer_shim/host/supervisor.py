@@ -339,7 +339,7 @@ class Supervisor(LiveTrial):
             # What cannot be rebuilt is kept: a program without a snapshot is only ever parked.
             kept = tier if self.can_be_rebuilt else "park"
             self._suspension = Suspension(self, kept, cause, deadline_seconds)
-            if self.run.is_over:
+            if self.run.is_over or self.is_left:
                 pass  # it is on its way out, and needs no boundary for that
             elif self.shows_boundaries:
                 self._suspension.await_boundary()
@@ -371,6 +371,8 @@ class Supervisor(LiveTrial):
         """A durable snapshot: in the background while running, at once while parked."""
         if self.worker is None or self._suspension is not None or self._is_waking:
             return
+        if self.is_left:
+            return  # no checkpoint would be of all
         by_image = self.images.serve(self.run.level)
         if self.device_memory.is_away and not by_image:
             self.emit("checkpoint_failed", id=id, reason="its device is lent to others")
@@ -577,8 +579,6 @@ class Supervisor(LiveTrial):
         worker, run = self.worker, self.run
         if worker is None:
             return
-        self.device_memory.forget()
-        self._then_suspend = None
         self.hear_out()
         if self.ranks.are_left:
             # Nothing is said before all are gone; after a good end they may come to theirs.
@@ -587,15 +587,22 @@ class Supervisor(LiveTrial):
             if status == 0 and self.ranks.failed is None:
                 run.leaves()
                 self.ranks.first_has_ended(self.attempt)
+                if self._suspension is not None:
+                    self._suspension.first_has_ended()
+                    self._settle()
             else:
                 self.ranks.end()
             return
+        self.device_memory.forget()
+        self._then_suspend = None
         # What others say of their end comes of that of the first.
         last_at = 0.0 if self._left is not None and self._left.is_cause else math.inf
         self._left = None
         suspension, self._suspension = self._suspension, None
         # What exits by itself, though it was to be killed at that moment, has come to its own end.
         own_end = run.is_over or os.WIFEXITED(status)
+        # Not all of it has, if only the first of several did.
+        own_end = own_end and not (run.is_well(status) and self.ranks.are_cut_off)
         was_ended = suspension is not None and suspension.stage == "ending" and not own_end
         self.group.kill()
         temporary_paths.remove_segments(temporary_paths.segments(self.spec.checkpoints))

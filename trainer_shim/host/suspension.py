@@ -3,7 +3,8 @@
 Once begun it is carried through, and ends in the requested tier or a safer one: a program that
 cannot be saved is parked, one that reaches no boundary in time is frozen from outside, or ended. If
 a program comes to its own end first, it may end until the deadline, whatever the tier, and its
-outcome counts.
+outcome counts. So may several processes of which the first has ended: nothing could bring back some
+of them, so that at the deadline they are ended.
 """
 
 from __future__ import annotations
@@ -274,7 +275,7 @@ class Suspension:
         self._cause = cause or self._cause
         self.stage = "ending"
         self._trial.device_memory.forget()  # nobody waits for what is on its way
-        self._trial.group.kill()
+        self._trial.ranks.end()
 
     def _look(self) -> None:
         """Whether every thread has stopped by now, and if so, go on."""
@@ -303,6 +304,18 @@ class Suspension:
     def _let_out(self) -> None:
         """The program is about to end."""
         self._return(lambda: None)
+
+    def first_has_ended(self) -> None:
+        """The first of several processes has come to its end: let the others come to theirs."""
+        memory = self._trial.device_memory
+        if self.stage == "ending":
+            return
+        if memory.is_moving or memory.is_away:
+            self.end(f"{self._cause}: rank 0 ended while its device's memory was moved")
+        elif self.passes:
+            self._pass()
+        else:
+            self._let_out()
 
     def _park(self) -> None:
         trial = self._trial
@@ -467,6 +480,8 @@ class Suspension:
             return
         elif self.passes and trial.ranks.others:
             self._pass()
+        elif trial.is_left:
+            self.end(f"{self._cause}: deadline missed")
         elif self.passes or (self.stage == "waiting" and trial.images.keep(trial.run.level)):
             self.image()
         elif self.tier == "park":
