@@ -31,6 +31,7 @@ from tests.trainer_shim.rank_programs import (
 from tests.trainer_shim.suspending import QUIET, warm_zygote
 from trainer_shim.adapters.tensorflow.function import TracedPlan, check_batch
 from trainer_shim.adapters.tensorflow.function_graph import Definition
+from trainer_shim.host import ranks
 from trainer_shim.host.freeze import WorkGroup
 from trainer_shim.host.ranks import OtherRanks
 from trainer_shim.saver import OtherProgram
@@ -448,23 +449,87 @@ def test_a_program_of_one_process_is_told_nothing_of_the_kind(tmp_path: Path) ->
         assert set(json.loads(trial.output).values()) == {None}
 
 
+def ranks_of(folder: Path, width: int) -> OtherRanks:
+    """Nothing has been started of them yet."""
+    spec = Spec.load(str(trial_of(folder, width, TELLS).spec))
+    return OtherRanks(spec, WorkGroup(os.getpid(), None))
+
+
+def ports_of(trial: OtherRanks) -> list[int]:
+    """Those that a trial takes for its processes."""
+    told = json.loads(trial.environments(are_imaged=False)[0]["TF_CONFIG"])
+    return [int(each.rpartition(":")[2]) for each in told["cluster"]["worker"]]
+
+
+def given_by_the_kernel(folder: Path, patch: pytest.MonkeyPatch, ports: str) -> None:
+    """To those who want any port; nothing where a container does not say it."""
+    said = folder / "ip_local_port_range"
+    if ports:
+        said.write_text(ports)
+    patch.setattr(ranks, "_PORT_RANGE", str(said))
+
+
+@pytest.mark.parametrize(
+    ("given", "never"),
+    [
+        ("32768\t60999\n", range(32_768, 61_000)),
+        ("", range(32_768, 61_000)),
+        ("20003 65535", range(20_003, 42_769)),
+        ("15000 65535", range(40_268)),
+        ("1024 65535", range(33_280)),
+    ],
+)
 def test_nobody_who_wants_any_port_is_given_one_of_theirs_nor_another_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, never: range
 ) -> None:
-    """They take them only when they have imported what they need."""
+    """They take them only when they have imported what they need. Where the kernel gives them all,
+    theirs are of the upper half."""
+    given_by_the_kernel(tmp_path, monkeypatch, given)
     monkeypatch.setattr(os, "urandom", bytes)  # the same at each draw
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        first, last = map(int, file.read().split())
-    specs = [Spec.load(str(trial_of(tmp_path / name, 2, TELLS).spec)) for name in ("a", "b")]
-    trials = [OtherRanks(spec, WorkGroup(os.getpid(), None)) for spec in specs]
-    chosen = []
-    for trial in trials:
-        told = json.loads(trial.environments(are_imaged=False)[0]["TF_CONFIG"])
-        chosen += [int(each.rpartition(":")[2]) for each in told["cluster"]["worker"]]
+    trials = [ranks_of(tmp_path / name, 2) for name in ("a", "b")]
+    chosen = [port for trial in trials for port in ports_of(trial)]
     for trial in trials:
         trial.leave()
-    assert len(chosen) == len(set(chosen))
-    assert not [port for port in chosen if first <= port <= last]
+    assert len(set(chosen)) == 4
+    assert set(chosen).isdisjoint(never)
+
+
+@pytest.mark.parametrize("given", ["32768 60999", "15000 65535", "1024 65535"])
+def test_ports_are_drawn_at_random_for_those_who_see_no_locks_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    given_by_the_kernel(tmp_path, monkeypatch, given)
+    trial = ranks_of(tmp_path / "t", 2)
+    chosen = []
+    for drawn in range(4):
+        monkeypatch.setattr(os, "urandom", lambda size, n=drawn: (n * 2000).to_bytes(size, "big"))
+        chosen += ports_of(trial)
+    trial.leave()
+    assert len(set(chosen)) == 8
+
+
+def test_where_too_few_ports_are_free_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_by_the_kernel(tmp_path, monkeypatch, "65535 65535")
+    monkeypatch.setattr(ranks, "_PORTS", (65_535, 65_535))
+    with pytest.raises(OSError, match="a trial of 2 processes needs as many ports"):
+        ports_of(ranks_of(tmp_path / "t", 2))
+
+
+def test_no_other_trial_takes_the_ports_of_one_that_is_brought_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)  # the same at each draw
+    before, back, other = (ranks_of(tmp_path / name, 2) for name in ("a", "b", "c"))
+    theirs = ports_of(before)
+    said = json.loads(json.dumps(before.state()))
+    before.leave()
+    back.expect(said, {}, str(tmp_path / "image"), None)
+    assert set(theirs).isdisjoint(ports_of(other))
+    assert back.state()["ports"] == theirs
+    back.release()
+    other.leave()
 
 
 FAILS = ALL_REDUCE.replace(

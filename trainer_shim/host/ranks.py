@@ -11,6 +11,7 @@ at that step, or at its own if that is later, and nobody need go further for its
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -33,6 +34,8 @@ from trainer_shim.spec import Spec, named_cores
 _ADDRESS = "127.0.0.1"
 # Below them are the ports of well-known services, above them those that Kubernetes forwards.
 _PORTS = 20_000, 30_000
+_PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_USUAL_RANGE = 32_768, 60_999  # Linux's own, where a container hides that file
 # PyTorch's processes meet at a store, one of two; the usual one has an io_uring, which no image
 # holds. 0 is the other one.
 _STORE = "USE_LIBUV"
@@ -186,7 +189,8 @@ class OtherRanks:
             for rank in self._running()
         }
         places = {"held": self._first_held, "gone_on_from": self._gone_on_from}
-        return {"count": len(self._spec.ranks), "others": others, **places}
+        ports = list(self._locks)
+        return {"count": len(self._spec.ranks), "others": others, "ports": ports, **places}
 
     def expect(
         self,
@@ -196,8 +200,12 @@ class OtherRanks:
         memory: str | None,
     ) -> None:
         """Those of this `state` are about to be brought back from the image at `path`: they are put
-        among the `arrivals`."""
+        among the `arrivals`. No other trial is to take the ports at which they meet."""
         self._expected = said
+        self._leave_ports()
+        for port in said.get("ports", ()) if said is not None else ():
+            if (lock := _locked(int(port))) is not None:
+                self._locks[int(port)] = lock
         for name, state in said["others"].items() if said is not None else ():
             if not 0 < (number := int(name)) < len(self._spec.ranks):
                 raise ValueError("one of its processes has a number that none can have")
@@ -471,25 +479,66 @@ class OtherRanks:
 
 
 def _take_ports(count: int) -> dict[int, socket.socket]:
-    """Ports that nobody has now. The kernel gives them to nobody who just wants any, and no other
-    host takes them while these locks are open."""
+    """Ports that nobody has now, each with a lock: while that is open, no other host takes it.
+
+    The kernel gives them to nobody who just wants any, where it leaves enough for that; else they
+    are from the upper half of what it gives. Raises OSError where too few can be had.
+    """
     taken: dict[int, socket.socket] = {}
     if not count:
         return taken
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
-        first, last = map(int, file.read().split())
+    first, last = _ephemeral()
     least, most = _PORTS
-    ports = [*range(least, min(most, first)), *range(last + 1, 1 << 16)]
-    begin = int.from_bytes(os.urandom(4), "big") % max(1, len(ports))
-    for port in [*ports[begin:], *ports[:begin], *range(first, last + 1)]:
+    middle = (first + last + 1) // 2
+    ports = [
+        *_from_anywhere([*range(least, min(most, first)), *range(last + 1, 1 << 16)]),
+        *_from_anywhere(range(middle, last + 1)),
+        *range(first, middle),
+    ]
+    for port in ports:
         if len(taken) == count:
             break
-        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        if (lock := _locked(port)) is None:
+            continue
         try:
             with socket.socket() as probe:
-                lock.bind(f"\0hermes-port-{port}")  # a name, as the ports are, of this network
                 probe.bind((_ADDRESS, port))
             taken[port] = lock
         except OSError:
             lock.close()
+    if len(taken) < count:
+        for lock in taken.values():
+            lock.close()
+        raise OSError(
+            errno.EADDRINUSE,
+            f"a trial of {count} processes needs as many ports of {_ADDRESS}, and only"
+            f" {len(taken)} are free",
+        )
     return taken
+
+
+def _ephemeral() -> tuple[int, int]:
+    """The first and last of the ports that the kernel gives to those who want any."""
+    try:
+        with open(_PORT_RANGE) as file:
+            first, last = map(int, file.read().split())
+    except (OSError, ValueError):
+        return _USUAL_RANGE
+    return first, last
+
+
+def _from_anywhere(ports: Sequence[int]) -> list[int]:
+    """All of them, beginning at a random one."""
+    begin = int.from_bytes(os.urandom(4), "big") % max(1, len(ports))
+    return [*ports[begin:], *ports[:begin]]
+
+
+def _locked(port: int) -> socket.socket | None:
+    """Keeps other hosts from a port while it is open; None where one of them has it."""
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        lock.bind(f"\0hermes-port-{port}")  # a name, as the ports are, of this network
+    except OSError:
+        lock.close()
+        return None
+    return lock
