@@ -221,7 +221,7 @@ def show_change(
             say(line)
 
 
-def see_that_it_takes(study: Study, new: Table) -> None:
+def refuse_unknown_arguments(study: Study, new: Table) -> None:
     """Raises UsageError, with the nearest, for a new argument that the study's program has no
     option for: it would end at once, and the trial would stay as it is."""
     names = [entry.key for entry in new.entries]

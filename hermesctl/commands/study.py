@@ -38,9 +38,9 @@ from hermesctl.commands.running import (
     NounGroup,
     confirm,
     no_study_yet,
+    refuse_unknown_arguments,
     retried_text,
     run,
-    see_that_it_takes,
     show_change,
 )
 from hermesctl.errors import UsageError
@@ -238,7 +238,7 @@ def extend(
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
-        see_that_it_takes(found, arguments)
+        refuse_unknown_arguments(found, arguments)
         extended = await client.extend(
             found,
             stop=given.stop,
@@ -290,7 +290,7 @@ def add(
 
     async def body(client: AsyncClient) -> None:
         if arguments.entries:
-            see_that_it_takes((await client.study(study)).study, arguments)
+            refuse_unknown_arguments((await client.study(study)).study, arguments)
         added = await client.add(study, axes, new=arguments, count=trials)
         for note in added.notes:
             say(f"note: {printable(note)}")

@@ -125,7 +125,7 @@ def submit(
         environment = _environment(env or [])
 
     async def body(client: AsyncClient) -> ExitCode | None:
-        await _see_that_so_many_are_meant(client, prepared, dry_run or yes)
+        await _confirm_many_trials(client, prepared, dry_run or yes)
         if tries and not await _tried(client, prepared, environment, yes):
             return ExitCode.TRIALS_FAILED
         far.sent = _Sent.REQUEST
@@ -169,9 +169,7 @@ def _taken(prepared: Prepared, anyway: bool) -> Prepared:
     return prepared
 
 
-async def _see_that_so_many_are_meant(
-    client: AsyncClient, prepared: Prepared, anyway: bool
-) -> None:
+async def _confirm_many_trials(client: AsyncClient, prepared: Prepared, anyway: bool) -> None:
     """Ask, where there is somebody to ask, before a study of very many trials is submitted, with
     what that comes to if the same program has run before."""
     trials = fewest_trials(prepared.spec)

@@ -26,9 +26,9 @@ from hermesctl.commands.running import (
     NounGroup,
     chosen_study,
     confirm,
+    refuse_unknown_arguments,
     retried_text,
     run,
-    see_that_it_takes,
     show_change,
 )
 from hermesctl.errors import NotFound, UsageError
@@ -307,7 +307,7 @@ def fork(
 
     async def body(client: AsyncClient) -> None:
         if arguments.entries:
-            see_that_it_takes((await client.study(trial.partition("/")[0])).study, arguments)
+            refuse_unknown_arguments((await client.study(trial.partition("/")[0])).study, arguments)
         made = await client.fork(trial, values, new=arguments, step=step)
         if output.for_people:
             at = f"step {made.forked_at_step}"
