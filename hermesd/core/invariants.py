@@ -7,6 +7,7 @@ batch is written. Everything is checked now and then, and whenever the head star
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from hermesd.core import tables
@@ -36,6 +37,12 @@ def check(state: Tables) -> None:
         _check_trial(state, trial_id, trial)
     for device_id in state.slots:
         _check_slot(state, device_id)
+    in_service = Counter(
+        slot.device.node for slot in state.slots.values() if slot.run or state.usable(slot)
+    )
+    _require(
+        in_service == +Counter(state.in_service), "the index of slots in service: {}", in_service
+    )
     for device_id in state.expired:
         slot = state.slots[device_id]
         _require(

@@ -473,6 +473,8 @@ class Tables:
         self.ended: dict[StudyId, None] = {}
         #: The slots that could take a run.
         self.free: dict[DeviceId, None] = {}
+        #: How many slots of each node have a run, or could take one.
+        self.in_service: dict[NodeId, int] = {}
         #: Those whose run has used up its quantum.
         self.expired: dict[DeviceId, None] = {}
         #: The trials that wait and are kept by their process.
@@ -769,14 +771,22 @@ class Tables:
         if slot.reserved:
             self.reserved[slot.reserved] = slot.device.id
         self.slots[slot.device.id] = slot
-        self.index((slot.device.id,))
+        self._index_slot(before, slot)
 
     def index(self, devices: Iterable[DeviceId]) -> None:
         for device in devices:
-            if self.usable(self.slots[device]):
-                self.free[device] = None
-            else:
-                self.free.pop(device, None)
+            self._index_slot(self.slots[device], self.slots[device])
+
+    def _index_slot(self, before: Slot | None, slot: Slot) -> None:
+        device, node = slot.device.id, slot.device.node
+        counted = device in self.free or (before is not None and before.run is not None)
+        if usable := self.usable(slot):
+            self.free[device] = None
+        else:
+            self.free.pop(device, None)
+        counts = usable or slot.run is not None
+        if counts != counted:
+            self.in_service[node] = self.in_service.get(node, 0) + counts - counted
 
     def serve(self, trial: Trial, devices: Iterable[DeviceId], now: Time) -> None:
         """Note that the trial is given a quantum on these devices."""

@@ -45,3 +45,13 @@ def test_what_no_batch_touches_waits_for_the_full_check() -> None:
     book.scheduler.decide(1.0)
     with pytest.raises(InvariantBroken, match="s/1#1 does not hold its device n/1"):
         book.state.check()
+
+
+def test_the_index_of_slots_in_service_is_checked() -> None:
+    book = play(trials=2, devices=3)
+    assert book.state.in_service == {"n": 3}
+    book.state.in_service["n"] = 2
+    with pytest.raises(
+        InvariantBroken, match=r"the index of slots in service:  Counter\(\{'n': 3\}\)"
+    ):
+        book.state.check()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import filterfalse, islice, product
@@ -601,11 +601,11 @@ class StudyQueue:
         """How many trials the devices of the study's pool have place for: those that run something
         or could."""
         state, study = self.state, self.state.studies[self.study]
-        slots = (slot for slot in state.slots.values() if state.serves(slot.device, study))
-        used = Counter(
-            slot.device.node for slot in slots if slot.run is not None or state.usable(slot)
+        return sum(
+            count // study.devices
+            for node, count in state.in_service.items()
+            if state.nodes[node].pool == study.pool
         )
-        return sum(count // study.devices for count in used.values())
 
     def view(self, now: float) -> View:
         trials = [self.state.trials[trial_id] for trial_id in self.state.members[self.study]]
