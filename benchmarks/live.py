@@ -51,6 +51,8 @@ class Wanted:
     #: Whether a trial of one step is trained before, so that the first start finds the framework
     #: imported as all others do.
     warm: bool = True
+    #: A study that the same head has seen to its end; the daemons are started anew after it.
+    earlier: Wanted | None = None
 
     def study(self) -> dict[str, object]:
         """The whole study file."""
@@ -70,6 +72,8 @@ class Wanted:
         """What makes a kept run one of this."""
         text = json.dumps([self.study(), self.slots, self.warm], sort_keys=True)
         programs = [path.read_bytes() for path in sorted(self.directory.glob("*.py"))]
+        if self.earlier:
+            programs.append(self.earlier.fingerprint().encode())
         return hashlib.sha256(b"\0".join([text.encode(), *programs])).hexdigest()
 
 
@@ -122,7 +126,7 @@ def kept(wanted: Wanted, where: Path) -> Lived | None:
     if said.get("settings", wanted.settings()) != wanted.settings():
         return None
     advice = f"move {where} away to make its runs again"
-    report.must_agree(about, said.get("conditions", _conditions()), _conditions(), advice)
+    report.must_agree(about, said.get("conditions", conditions()), conditions(), advice)
     return _lived(export, said["load"], said["lead"])
 
 
@@ -136,18 +140,22 @@ def live(wanted: Wanted, where: Path) -> Lived:
     print(f"running {wanted.name}", file=sys.stderr, flush=True)
     load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
     about.unlink(missing_ok=True)
-    begun = time.monotonic()
-    with scratch() as folder, own_head(folder, wanted.slots) as hermes:
-        study = wanted.study()
-        if wanted.warm:
-            finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
-        lead = time.monotonic() - begun
-        done = finished(hermes, study, wanted.directory)
-        report.write_whole(export, b"".join(hermes.export(done)))
+    study = wanted.study()
+    with scratch() as folder:
+        if wanted.earlier:
+            with own_head(folder, wanted.slots) as hermes:
+                finished(hermes, wanted.earlier.study(), wanted.earlier.directory)
+        begun = time.monotonic()
+        with own_head(folder, wanted.slots) as hermes:
+            if wanted.warm:
+                finished(hermes, {**study, **_one_step(wanted.spec)}, wanted.directory)
+            lead = time.monotonic() - begun
+            done = finished(hermes, study, wanted.directory)
+            report.write_whole(export, b"".join(hermes.export(done)))
     lived = _lived(export, load, lead)
     said = {
         "fingerprint": wanted.fingerprint(), "settings": wanted.settings(), "load": load,
-        "at": at, "lead": lead, "conditions": _conditions(),
+        "at": at, "lead": lead, "conditions": conditions(),
     }  # fmt: skip
     report.write_whole(about, (json.dumps(said, indent=1) + "\n").encode())
     return lived
@@ -185,7 +193,8 @@ def _lived(export: Path, load: float, lead: float) -> Lived:
     return Lived(export, exported, happened(exported), load, lead)
 
 
-def _conditions() -> dict[str, str | int]:
+def conditions() -> dict[str, str | int]:
+    """What a run was measured on and with."""
     return {**report.machine(), **report.software(*_MODULES)}
 
 

@@ -1,16 +1,24 @@
-"""Run the digits study under each tool on two cores and compare: `python -m benchmarks.peers`.
+"""Search under each tool on two cores and compare: `python -m benchmarks.peers`.
 
-`[--epochs N] [--tools LIST] [--runs N]`; runs that were made before are not made again. The others
-get an environment of their own, made at the first run, that sees this one's TensorFlow. A tool's
-time begins when its program is started, importing included; Hermes' when its daemons are. With
-`--gpu`, a loop and Hermes search a residual network in PyTorch on this machine's one GPU, in this
-environment, which needs torchvision and scikit-learn.
+`[--models LIST] [--orders N] [--tools LIST] [--epochs N] [--resume] [--runs N]`. Three kinds of
+models: a convolutional network on images of digits (*cnn*), a recurrent one on text (*rnn*), a
+multilayer perceptron on a photograph (*mlp*); the same parameters are searched of each, by 16
+random points an order. The table has medians over the orders. What `--resume` finds made is not
+made again, so it may be cut short at any time.
+
+The others get an environment of their own, made at the first run, that sees this one's TensorFlow.
+A tool's time begins when its program is started, importing included; Hermes' when its daemons are.
+`hermes_best_first_earlier` has seen an earlier study: of the kind that comes before in the list,
+other points, to its end under the same daemons, which are started anew after it. The time of that
+does not count. With `--gpu`, a loop and Hermes search a residual network in PyTorch on this
+machine's one GPU, in this environment, which needs torchvision and scikit-learn.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,24 +26,22 @@ import sysconfig
 import tempfile
 import time
 import venv
-from dataclasses import asdict, fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
-from benchmarks.live import Wanted, folder, kept, live
+from benchmarks.live import Wanted, conditions, folder, kept, live
 from benchmarks.peers.race import Note, Race, race_of, read_diary, truth_of
-from benchmarks.peers.training import EXAMPLE, RESNET
-from benchmarks.report import publish
+from benchmarks.peers.training import MODELS, ON_GPU, study
+from benchmarks.report import digest, median, must_agree, publish, write_whole
 from hermesd.sim.contenders import contenders
 from hermesd.sim.figures import time_of
 
 ROOT = Path(__file__).parents[2]
 SLOTS = 2
 LOOP = "loop"
-# The module of each of the others, and its words after the diary and the number of epochs.
+# The module of each of the others, and its words after the diary, the search and its epochs.
 OTHERS = {
     LOOP: ("plain", "1"),
     "two_loops": ("plain", "2"),
@@ -43,9 +49,42 @@ OTHERS = {
     "optuna_hyperband": ("with_optuna", "hyperband"),
     "ray_asha": ("with_ray",),
 }
-OURS = ("best_first", "asha")
+EARLIER = "_earlier"
+OURS = ("asha", "best_first", f"best_first{EARLIER}")
 TOOLS = (*OTHERS, *(f"hermes_{name}" for name in OURS))
-ON_GPU = (LOOP, "hermes_best_first")
+KINDS = tuple(model for model in MODELS if model != ON_GPU)
+RACE = [field.name for field in fields(Race)]
+COLUMNS = ["model", "tool", "orders", *RACE, "load", "switches", "overhead"]
+# The points of earlier studies are those of orders that are not run.
+EARLIER_ORDERS = 1_000
+
+
+class Search(NamedTuple):
+    """What each tool gets: the trials of an order, each for so many epochs."""
+
+    model: str
+    order: int
+    epochs: int
+
+    def spec(self) -> dict[str, Any]:
+        """The study for Hermes."""
+        spec = study(self.model, self.order)
+        spec["parameters"]["epochs"] = {"value": self.epochs}
+        return spec
+
+    def wanted(self, policy: str, earlier: Wanted | None = None) -> Wanted:
+        """The study under a policy."""
+        name = f"{self.model}-{self.order}-{self.epochs}-hermes_{policy}"
+        (contender,) = contenders(policy)
+        slots = None if self.model == ON_GPU else SLOTS
+        where = MODELS[self.model]
+        run = Wanted(name, self.spec(), where, contender, slots, warm=False, earlier=earlier)
+        return run if earlier is None else replace(run, name=f"{name}{EARLIER}")
+
+    def before(self) -> Search:
+        """The earlier study: of another kind of models, with other points."""
+        model = KINDS[KINDS.index(self.model) - 1]
+        return Search(model, EARLIER_ORDERS + self.order, self.epochs)
 
 
 class Run(NamedTuple):
@@ -75,45 +114,53 @@ def interpreter() -> Path:
     return python
 
 
-def others(tool: str, epochs: int, more: bool, gpu: bool) -> Run | None:
-    """A run of another tool, made if it is not there and `more` are wanted."""
-    where = folder(name_of(gpu))
-    diary, about = where / f"{tool}-{epochs}.jsonl", where / f"{tool}-{epochs}.json"
-    if about.exists():
+def others(tool: str, search: Search, new: bool) -> Run | None:
+    """A run of another tool: a new one, or the one that is kept.
+
+    Raises SystemExit if that was made otherwise than it would be now.
+    """
+    gpu = search.model == ON_GPU
+    where, name = folder(name_of(gpu)), f"{search.model}-{search.order}-{search.epochs}-{tool}"
+    diary, about = where / f"{name}.jsonl", where / f"{name}.json"
+    texts = [
+        json.dumps(search.spec()),
+        *map(Path.read_text, sorted(MODELS[search.model].glob("*.py"))),
+        (Path(__file__).parent / "requirements.txt").read_text(),
+    ]
+    made_with = {**conditions(), "search": digest("\0".join(texts))}
+    if not new:
+        if not about.exists():
+            return None
         said = json.loads(about.read_text())
-        seconds = said["ended"] - said["begun"]
-        return Run(read_diary(diary, said["begun"]), seconds, said["load"])
-    if not more:
-        return None
+        advice = f"move {where} away to make its runs again"
+        must_agree(about, said["conditions"], made_with, advice)
+        return Run(read_diary(diary, said["begun"]), said["ended"] - said["begun"], said["load"])
     module, *words = ("script",) if gpu else OTHERS[tool]
     python = sys.executable if gpu else interpreter()
-    print(f"running {tool}", file=sys.stderr, flush=True)
+    print(f"running {name}", file=sys.stderr, flush=True)
     variables = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
     load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
     diary.unlink(missing_ok=True)
+    about.unlink(missing_ok=True)
     begun = time.monotonic()
     subprocess.run(
-        [python, "-m", f"benchmarks.peers.{module}", diary, str(epochs), *words],
+        [python, "-m", f"benchmarks.peers.{module}", diary, *map(str, search), *words],
         env={**os.environ, **variables, "RAY_USAGE_STATS_ENABLED": "0"},
         cwd=tempfile.gettempdir(),
         check=True,
     )
     said = {"begun": begun, "ended": time.monotonic(), "load": load, "at": at}
-    about.write_text(json.dumps(said, indent=1) + "\n")
+    text = json.dumps({**said, "conditions": made_with}, indent=1)
+    write_whole(about, f"{text}\n".encode())
     return Run(read_diary(diary, begun), said["ended"] - begun, load)
 
 
-def ours(policy: str, epochs: int, more: bool, gpu: bool) -> Run | None:
-    """A run of Hermes, made if it is not there and `more` are wanted."""
-    example, where = RESNET if gpu else EXAMPLE, folder(name_of(gpu))
-    spec = yaml.safe_load((example / "study.yaml").read_text())
-    spec["parameters"]["epochs"] = {"value": epochs}
-    (contender,) = contenders(policy)
-    slots = None if gpu else SLOTS
-    wanted = Wanted(f"hermes_{policy}-{epochs}", spec, example, contender, slots, warm=False)
-    run = kept(wanted, where)
-    if run is None and more:
-        run = live(wanted, where)
+def ours(policy: str, search: Search, new: bool) -> Run | None:
+    """A run of Hermes: a new one, or the one that is kept."""
+    name = policy.removesuffix(EARLIER)
+    earlier = search.before().wanted(name) if name != policy else None
+    wanted, where = search.wanted(name, earlier), folder(name_of(search.model == ON_GPU))
+    run = (live if new else kept)(wanted, where)
     if run is None:
         return None
     places = {trial.id: place for place, trial in enumerate(run.exported.trials)}
@@ -126,11 +173,11 @@ def ours(policy: str, epochs: int, more: bool, gpu: bool) -> Run | None:
     return Run(notes, seconds, run.load, outcome.switches, run.overhead)
 
 
-def made(tool: str, epochs: int, more: bool, gpu: bool) -> Run | None:
-    """A tool's run, made if it is not there and `more` are wanted."""
+def made(tool: str, search: Search, new: bool) -> Run | None:
+    """A tool's run: a new one, or the one that is kept."""
     if tool in OTHERS:
-        return others(tool, epochs, more, gpu)
-    return ours(tool.removeprefix("hermes_"), epochs, more, gpu)
+        return others(tool, search, new)
+    return ours(tool.removeprefix("hermes_"), search, new)
 
 
 def name_of(gpu: bool) -> str:
@@ -149,37 +196,67 @@ def validation(export: Path) -> dict[str, dict[int, float]]:
     return found
 
 
+# Of each tool on each kind of models: its runs, and what they came to.
+Figures = dict[tuple[str, str], list[tuple[Run, Race]]]
+
+
+def rows(found: Figures) -> list[list[str | float]]:
+    """The medians over the orders of each tool on each kind; the highest load and difference."""
+    table: list[list[str | float]] = []
+    for (model, tool), races in found.items():
+        row: list[str | float] = [model, tool, len(races)]
+        for field in RACE:
+            values = [getattr(race, field) for _, race in races]
+            # What a tool never came to is later, or worse, than anything.
+            known = [math.inf if value is None else value for value in values]
+            middle = max(known) if field == "differs" else median(known)
+            row.append("never" if math.isinf(middle) else middle)
+        runs = [run for run, _ in races]
+        row += [
+            max(run.load for run in runs),
+            median([run.switches for run in runs]),
+            median([run.overhead for run in runs]),
+        ]
+        table.append(row)
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=12, help="epochs of a trial (12)")
+    parser.add_argument("--models", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--orders", type=int, default=1, help="how many draws of 16 trials (1)")
     parser.add_argument("--tools", default=",".join(TOOLS), help=f"of {', '.join(TOOLS)}")
-    parser.add_argument("--runs", type=int, default=len(TOOLS), help="at most so many runs now")
+    parser.add_argument("--epochs", type=int, default=12, help="epochs of a trial (12)")
+    parser.add_argument("--resume", action="store_true", help="go on with the runs that are kept")
+    parser.add_argument("--runs", type=int, default=1_000_000, help="at most so many runs now")
     parser.add_argument("--gpu", action="store_true", help="on the GPU of this machine")
     options = parser.parse_args()
-    runs: dict[str, Run] = {}
-    left, gpu = options.runs, options.gpu
-    tools = ON_GPU if gpu else TOOLS
-    wanted = [tool for tool in tools if tool == LOOP or tool in options.tools.split(",")]
-    for tool in wanted:
-        run = made(tool, options.epochs, more=False, gpu=gpu)
-        if run is None and left > 0:
-            run = made(tool, options.epochs, more=True, gpu=gpu)
-            left -= 1
-        if run is not None:
-            runs[tool] = run
-    if LOOP in runs:
-        truth = truth_of(runs[LOOP].notes)
-        about = ("load", "switches", "overhead")
-        columns = ["tool", *(field.name for field in fields(Race)), *about]
-        rows: list[list[str | float]] = []
-        for tool, run in runs.items():
-            values = asdict(race_of(run.notes, truth, run.seconds)).values()
-            told = ("never" if each is None else each for each in values)
-            rows.append([tool, *told, run.load, run.switches, run.overhead])
-        publish(name_of(gpu), columns, rows)
-    missing = [tool for tool in wanted if tool not in runs]
+    for name, known in (("models", KINDS), ("tools", TOOLS)):
+        if unknown := set(getattr(options, name).split(",")) - set(known):
+            wrong = ", ".join(sorted(unknown))
+            parser.error(f"--{name}: {wrong}: expected some of {','.join(known)}")
+    models = [ON_GPU] if options.gpu else options.models.split(",")
+    asked_for = {LOOP, *(["hermes_best_first"] if options.gpu else options.tools.split(","))}
+    left, missing = options.runs, 0
+    found: Figures = {}
+    for search in (Search(m, o, options.epochs) for o in range(options.orders) for m in models):
+        truth = None
+        for tool in (tool for tool in TOOLS if tool in asked_for):
+            run = made(tool, search, new=False) if options.resume else None
+            if run is None and left > 0:
+                run = made(tool, search, new=True)
+                left -= 1
+            if run is None:
+                missing += 1
+                continue
+            if tool == LOOP:
+                truth = truth_of(run.notes)
+            if truth is not None:
+                race = race_of(run.notes, truth, run.seconds)
+                found.setdefault((search.model, tool), []).append((run, race))
+    publish(name_of(options.gpu), COLUMNS, rows(found))
     if missing:
-        print(f"not run yet: {', '.join(missing)}; run this again", file=sys.stderr)
+        print(f"{missing} runs are not made yet; run this again with --resume", file=sys.stderr)
 
 
 if __name__ == "__main__":

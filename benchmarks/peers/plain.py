@@ -1,6 +1,7 @@
 """Plain loops: each worker trains the next trial that nobody has taken, to its end.
 
-`python -m benchmarks.peers.plain DIARY EPOCHS WORKERS`; one worker is a sequential loop.
+`python -m benchmarks.peers.plain DIARY MODEL ORDER EPOCHS WORKERS`; one worker is a sequential
+loop.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from benchmarks.peers.training import Diary, points, train
 
 
-def work(diary: Diary, epochs: int, taken: Path) -> None:
+def work(diary: Diary, model: str, order: int, epochs: int, taken: Path) -> None:
     """Train trials until all are taken; how many are is what the file `taken` holds."""
-    trials = points()
+    trials = points(model, order)
     while True:
         with taken.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -26,18 +27,18 @@ def work(diary: Diary, epochs: int, taken: Path) -> None:
             file.write(str(number + 1))
         if number >= len(trials):
             return
-        train(trials[number], epochs, partial(diary.note, number))
+        train(model, trials[number], epochs, partial(diary.note, number))
 
 
 def main() -> None:
-    diary, epochs, workers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    if len(sys.argv) > 4:
-        work(Diary(diary), epochs, Path(sys.argv[4]))
+    diary, model, order, epochs, workers, *taken = sys.argv[1:]
+    if taken:
+        work(Diary(Path(diary)), model, int(order), int(epochs), Path(taken[0]))
         return
-    with tempfile.NamedTemporaryFile() as taken:
-        words = [sys.executable, "-m", "benchmarks.peers.plain", *sys.argv[1:4], taken.name]
-        loops = [subprocess.Popen(words) for _ in range(workers)]
-        assert [loop.wait() for loop in loops] == [0] * workers
+    with tempfile.NamedTemporaryFile() as file:
+        words = [sys.executable, "-m", "benchmarks.peers.plain", *sys.argv[1:], file.name]
+        loops = [subprocess.Popen(words) for _ in range(int(workers))]
+        assert [loop.wait() for loop in loops] == [0] * int(workers)
 
 
 if __name__ == "__main__":

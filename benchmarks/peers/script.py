@@ -1,6 +1,6 @@
 """A plain loop in one process that runs the script of the GPU's study for each trial, to its end.
 
-`python -m benchmarks.peers.script DIARY EPOCHS`.
+`python -m benchmarks.peers.script DIARY MODEL ORDER EPOCHS`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import contextlib
 import gc
 import io
 import re
-import runpy
 import sys
 from pathlib import Path
 
-from benchmarks.peers.training import RESNET, Diary, points
+from benchmarks.peers.training import Diary, points, run
 
 _EPOCH = re.compile(r"epoch (\d+): val_loss=(\S+)")
 
@@ -31,12 +30,10 @@ class Noting(io.TextIOBase):
 
 
 def main() -> None:
-    diary, epochs = Diary(Path(sys.argv[1])), sys.argv[2]
-    for number, point in enumerate(points(RESNET)):
-        given = [f"--{name}={value}" for name, value in point.items()]
-        sys.argv = ["train.py", *given, f"--epochs={epochs}"]
+    diary, model, epochs = Diary(Path(sys.argv[1])), sys.argv[2], int(sys.argv[4])
+    for number, point in enumerate(points(model, int(sys.argv[3]))):
         with contextlib.redirect_stdout(Noting(diary, number)):
-            runpy.run_path(str(RESNET / "train.py"), run_name="__main__")
+            run(model, point, epochs)
         gc.collect()
 
 

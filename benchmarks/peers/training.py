@@ -1,33 +1,54 @@
-"""The training of examples/digits as a function that tells of each epoch, and the study's trials.
+"""The studies, and their programs run unchanged inside a tool, which is told of each epoch.
 
-It builds, compiles and fits as the example does, so that a trial ends with the same figures
-wherever it is trained; Hermes runs the example itself.
+Hermes runs the same programs with the same parameters by itself, so that a trial ends with the same
+figures wherever it is trained.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
+import io
 import json
 import os
+import runpy
+import sys
 import time
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
-# What is searched on a GPU, with the same script by all.
-RESNET = Path(__file__).parent / "resnet"
+from hermesd.pieces import whole
+from hermesd.study.space import axes, draws, grid
+
+HERE = Path(__file__).parent
+# The folder of each kind of models, with its program.
+MODELS = {
+    "cnn": HERE.parents[1] / "examples" / "digits",
+    "rnn": HERE / "rnn",
+    "mlp": HERE / "mlp",
+    "resnet": HERE / "resnet",
+}
+# What is searched on a GPU; it has parameters of its own.
+ON_GPU = "resnet"
 
 
-def points(example: Path = EXAMPLE) -> list[dict[str, Any]]:
-    """The study's trials in the order in which Hermes takes them."""
-    axes = yaml.safe_load((example / "study.yaml").read_text())["parameters"]
-    values = product(*(axis["values"] for axis in axes.values()))
-    return [dict(zip(axes, each, strict=True)) for each in values]
+def study(model: str, order: int) -> dict[str, Any]:
+    """The study of a kind of models, as in its file; each order has other trials."""
+    where = MODELS[model] if model == ON_GPU else HERE
+    spec: dict[str, Any] = yaml.safe_load((where / "study.yaml").read_text())
+    return {"name": model, "program": "train.py", "seed": order, **spec}
+
+
+def points(model: str, order: int) -> list[dict[str, Any]]:
+    """A study's trials in the order in which Hermes takes them."""
+    spec = study(model, order)
+    space = axes(spec["parameters"])
+    if spec["method"] == "grid":
+        return [dict(point) for point in whole(grid(space, None, 100))]
+    return [dict(point) for point in whole(draws(space, spec["run_cap"], order))]
 
 
 class Diary:
@@ -42,46 +63,35 @@ class Diary:
         os.write(self._file, f"{json.dumps(entry)}\n".encode())
 
 
-def train(point: dict[str, Any], epochs: int, told: Callable[[int, float], None]) -> None:
+def run(model: str, point: Mapping[str, Any], epochs: int) -> None:
+    """Run a kind's program with these parameters in this process."""
+    given = [f"--{name}={value}" for name, value in point.items()]
+    with patch.object(sys, "argv", ["train.py", *given, f"--epochs={epochs}"]):
+        runpy.run_path(str(MODELS[model] / "train.py"), run_name="__main__")
+
+
+def train(
+    model: str, point: Mapping[str, Any], epochs: int, told: Callable[[int, float], None]
+) -> None:
     """Train one trial; `told` hears of each epoch and its validation loss, and may raise."""
     import keras
-    import tensorflow as tf
-    from sklearn.datasets import load_digits
 
     class Telling(keras.callbacks.Callback):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
             told(epoch + 1, float(logs["val_loss"]))
 
-    example = _example()
     keras.utils.clear_session()
-    keras.utils.set_random_seed(0)
-    if tf.config.threading.get_intra_op_parallelism_threads() != 1:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-    digits = load_digits()
-    model = example.build_model()
-    optimizer = example.OPTIMIZERS[point["optimizer"]]
-    model.compile(
-        optimizer=optimizer(
-            learning_rate=point["learning_rate"], weight_decay=point["weight_decay"]
-        ),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    model.fit(
-        digits.images[..., None].astype("float32") / 16,
-        digits.target,
-        batch_size=point["batch_size"],
-        epochs=epochs,
-        validation_split=0.2,
-        verbose=0,
-        callbacks=[Telling()],
-    )
+    with _called_back(keras.Model, Telling()), contextlib.redirect_stdout(io.StringIO()):
+        run(model, point, epochs)
 
 
-def _example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("digits_example", EXAMPLE / "train.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@contextlib.contextmanager
+def _called_back(model: Any, callback: object) -> Iterator[None]:
+    """As if the program had handed this callback to `fit`, the one line that the tools ask for."""
+    fit = model.fit
+
+    def with_it(self: Any, *data: Any, **settings: Any) -> Any:
+        return fit(self, *data, callbacks=[callback], **settings)
+
+    with patch.object(model, "fit", with_it):
+        yield

@@ -1,6 +1,6 @@
 """The study under Optuna: two processes share its storage, a pruner ends what it gives up.
 
-`python -m benchmarks.peers.with_optuna DIARY EPOCHS halving|hyperband [STORAGE]`.
+`python -m benchmarks.peers.with_optuna DIARY MODEL ORDER EPOCHS halving|hyperband`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ def study_of(storage: Path, name: str, epochs: int) -> optuna.Study:
     backend = optuna.storages.journal.JournalFileBackend(str(storage))
     return optuna.create_study(
         storage=optuna.storages.JournalStorage(backend),
-        study_name="digits",
+        study_name="peers",
         pruner=pruner_of(name, epochs),
         load_if_exists=True,
     )
 
 
-def work(diary: Diary, study: optuna.Study, epochs: int, lock: Path) -> None:
+def work(
+    diary: Diary, study: optuna.Study, model: str, order: int, epochs: int, lock: Path
+) -> None:
     """Train trials until none waits."""
-    axes = {name: sorted({point[name] for point in points()}, key=str) for name in points()[0]}
+    trials = points(model, order)
+    axes = {name: sorted({point[name] for point in trials}, key=str) for name in trials[0]}
     waiting = (optuna.trial.TrialState.WAITING,)
     while True:
         with lock.open() as file:
@@ -56,7 +59,7 @@ def work(diary: Diary, study: optuna.Study, epochs: int, lock: Path) -> None:
             trial.set_user_attr("loss", loss)
 
         try:
-            train(point, epochs, told)
+            train(model, point, epochs, told)
         except optuna.TrialPruned:
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
         else:
@@ -64,18 +67,19 @@ def work(diary: Diary, study: optuna.Study, epochs: int, lock: Path) -> None:
 
 
 def main() -> None:
-    diary, epochs, name = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    diary, model, order, epochs, name, *shared = sys.argv[1:]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if len(sys.argv) > 4:
-        storage = Path(sys.argv[4])
-        work(Diary(diary), study_of(storage, name, epochs), epochs, storage)
+    if shared:
+        storage = Path(shared[0])
+        study = study_of(storage, name, int(epochs))
+        work(Diary(Path(diary)), study, model, int(order), int(epochs), storage)
         return
-    with tempfile.NamedTemporaryFile() as storage_file:
-        study = study_of(Path(storage_file.name), name, epochs)
-        for point in points():
+    with tempfile.NamedTemporaryFile() as file:
+        study = study_of(Path(file.name), name, int(epochs))
+        for point in points(model, int(order)):
             study.enqueue_trial(point)
-        words = [sys.executable, "-m", "benchmarks.peers.with_optuna", *sys.argv[1:4]]
-        workers = [subprocess.Popen([*words, storage_file.name]) for _ in range(WORKERS)]
+        words = [sys.executable, "-m", "benchmarks.peers.with_optuna", *sys.argv[1:], file.name]
+        workers = [subprocess.Popen(words) for _ in range(WORKERS)]
         assert [worker.wait() for worker in workers] == [0] * WORKERS
 
 

@@ -1,6 +1,6 @@
 """The study under Ray Tune's ASHA, on two cores.
 
-`python -m benchmarks.peers.with_ray DIARY EPOCHS`.
+`python -m benchmarks.peers.with_ray DIARY MODEL ORDER EPOCHS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CORES = 2
 
 
 def main() -> None:
-    diary, epochs = Path(sys.argv[1]).absolute(), int(sys.argv[2])
+    diary, model, epochs = Path(sys.argv[1]).absolute(), sys.argv[2], int(sys.argv[4])
+    trials = points(model, int(sys.argv[3]))
 
     def trainable(config: dict[str, Any]) -> None:
         notes, number = Diary(diary), config["number"]
@@ -30,7 +31,7 @@ def main() -> None:
             notes.note(number, epoch, loss)
             tune.report({"val_loss": loss})
 
-        train(points()[number], epochs, told)
+        train(model, trials[number], epochs, told)
 
     variables = {"PYTHONPATH": os.environ["PYTHONPATH"], "TF_CPP_MIN_LOG_LEVEL": "3"}
     ray.init(
@@ -40,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as storage:
         tuner = tune.Tuner(
             tune.with_resources(trainable, {"cpu": 1}),
-            param_space={"number": tune.grid_search(list(range(len(points()))))},
+            param_space={"number": tune.grid_search(list(range(len(trials))))},
             tune_config=tune.TuneConfig(
                 metric="val_loss", mode="min", scheduler=ASHAScheduler(max_t=epochs)
             ),

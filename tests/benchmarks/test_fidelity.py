@@ -51,6 +51,7 @@ def test_a_run_of_another_study_is_not_taken_for_this_one(tmp_path: Path) -> Non
     others = [
         dataclasses.replace(one, slots=1),
         dataclasses.replace(one, warm=False),
+        dataclasses.replace(one, earlier=one),
         dataclasses.replace(one, contender=contenders("asha")[0]),
         dataclasses.replace(one, spec={**one.spec, "name": "other"}),
     ]
