@@ -138,14 +138,16 @@ def others(tool: str, search: Search, new: bool) -> Run | None:
     module, *words = ("script",) if gpu else OTHERS[tool]
     python = sys.executable if gpu else interpreter()
     print(f"running {name}", file=sys.stderr, flush=True)
+    # Ray's trials would make way for all else on the machine, as no other tool's do.
     variables = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
+    variables |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     load, at = os.getloadavg()[0], datetime.now(UTC).isoformat(timespec="seconds")
     diary.unlink(missing_ok=True)
     about.unlink(missing_ok=True)
     begun = time.monotonic()
     subprocess.run(
         [python, "-m", f"benchmarks.peers.{module}", diary, *map(str, search), *words],
-        env={**os.environ, **variables, "RAY_USAGE_STATS_ENABLED": "0"},
+        env={**os.environ, **variables},
         cwd=tempfile.gettempdir(),
         check=True,
     )
