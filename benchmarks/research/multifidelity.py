@@ -1,16 +1,17 @@
 """Policies beside published multi-fidelity methods, with what a switch costs.
 
 These are ASHA, PASHA, Hyper-Tune and DyHPO of Syne Tune on one device
-(`benchmarks.research.syne_tune_schedules`), and ours. Two searches: *few* is an order of 16 trials
-of which four are good, all of them trained to the end sooner or later (those that a method leaves
-paused by their last loss, the lowest first); all figures but overhead are times of FIFO, the more
-the better. *All* is the papers' own setting: the whole file in random order and 1,000 epochs,
-twenty full trainings; the regret, from 1 at the usual start to 0 at the best loss of the file,
-after 2, 5, 10 and 20 of these, the mean over the orders.
+(`benchmarks.research.syne_tune_schedules`), our readings of methods that extrapolate learning
+curves (`benchmarks.research.learning_curve_schedules`), and our own policies. Two searches: *few*
+is an order of 16 trials of which four are good, all of them trained to the end sooner or later
+(those that a method leaves paused by their last loss, the lowest first); all figures but those of
+effort are times of FIFO, the more the better. *All* is the papers' own setting: the whole file in
+random order and 1,000 epochs, twenty full trainings; the regret, from 1 at the usual start to 0 at
+the best loss of the file, after 2, 5, 10 and 20 of these, the mean over the orders.
 
 `python -m benchmarks.research.multifidelity --curves FILE ... [--orders N] [--orders-of-all N]
-[--resume]`; figures are kept at once, and with `--resume` not made again. It takes an environment
-with what `benchmarks/research/requirements.txt` names.
+[--methods NAME ...] [--resume]`; figures are kept at once, and with `--resume` not made again. It
+takes an environment with what `benchmarks/research/requirements.txt` names.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -39,14 +41,22 @@ from hermesd.sim.stay import RecordedStay
 SWITCH_SECONDS = (0.0, 1.0, 10.0)
 TRIALS, ORDERS, ORDERS_OF_ALL = 16, 10, 2
 SYNE_TUNE = "syne_tune:"
-THEIRS = tuple(f"{SYNE_TUNE}{each}" for each in ("asha", "pasha", "hyper_tune", "dyhpo"))
+READ = "read:"
+THEIRS = (
+    *(f"{SYNE_TUNE}{each}" for each in ("asha", "pasha", "hyper_tune", "dyhpo")),
+    *(f"{READ}{each}" for each in ("dpl", "ifbo", "freeze_thaw")),
+)
+# Shares of all training that a method decides upon, where its later decisions take minutes.
+DECIDED: Mapping[str, float] = {f"{READ}dpl": 0.25}
 OURS = ("fifo", "asha", "pasha", "hyperband", "best_first", "guided")
 RATIOS = ("auc", "near_best", "time_to_good", "time_to_best")
 # Budgets of a search through a whole file, in full trainings.
 BUDGETS = (2, 5, 10, 20)
 REGRETS = tuple(f"after_{budget}" for budget in BUDGETS)
-MEANS: Mapping[str, tuple[str, ...]] = {"few": ("overhead",), "all": REGRETS}
-COLUMNS = ["search", "method", "switch_seconds", "files", "orders", *RATIOS, "overhead", *REGRETS]
+# What all decisions of a search took: of CPU time for others' methods, as measured here for ours.
+EFFORT = ("overhead", "decision_seconds")
+MEANS: Mapping[str, tuple[str, ...]] = {"few": EFFORT, "all": REGRETS}
+COLUMNS = ["search", "method", "switch_seconds", "files", "orders", *RATIOS, *EFFORT, *REGRETS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +128,16 @@ def to_the_end(order: SubmissionOrder, stretches: Sequence[Stretch]) -> Iterator
 
 
 def theirs(method: str, order: SubmissionOrder, path: Path, seed: int, most: int) -> list[Stretch]:
-    """What a method of Syne Tune trains of an order, up to so many steps of all trials."""
-    from benchmarks.research.syne_tune_schedules import turns
+    """What a method trains of an order, up to so many steps of all trials."""
+    if method.startswith(SYNE_TUNE):
+        from benchmarks.research.syne_tune_schedules import turns
+    else:
+        from benchmarks.research.learning_curve_schedules import turns
 
     pool = opened(Recorded(path, "base", None))[0].jobs
     stretches: list[Stretch] = []
     trained = 0
-    for turn in turns(method, pool, order.jobs, seed):
+    for turn in turns(method.partition(":")[2], pool, order.jobs, seed):
         stretches.append(Stretch(*turn))
         trained += stretches[-1].last - stretches[-1].first
         if trained >= most:
@@ -146,7 +159,8 @@ def of_few(order: SubmissionOrder, outcome: SimulatedOutcome) -> dict[str, float
     """The figures of an order that was trained to the end."""
     figures = figures_of(order, outcome)
     found = {name: float(getattr(figures, name)) for name in RATIOS}
-    return {**found, "overhead": effort_of(outcome).overhead}
+    effort = effort_of(outcome)
+    return {**found, **{name: float(getattr(effort, name)) for name in EFFORT}}
 
 
 def of_all(order: SubmissionOrder, outcome: SimulatedOutcome, length: float) -> dict[str, float]:
@@ -159,8 +173,8 @@ def with_switch(order: SubmissionOrder, seconds: float) -> SubmissionOrder:
     return replace(order, switch=Switch.split(seconds))
 
 
-def measure(path: Path, number: int, search: str, kept: Figures) -> None:
-    """Every method on one order of a file, with each cost of a switch. Raises Refused."""
+def measure(path: Path, number: int, search: str, methods: Sequence[str], kept: Figures) -> None:
+    """These methods on one order of a file, with each cost of a switch. Raises Refused."""
     whole = search == "all"
     recorded = Recorded(path, "base", None)
     # Order 0 of all trials is the file's own, which may be sorted.
@@ -173,17 +187,23 @@ def measure(path: Path, number: int, search: str, kept: Figures) -> None:
     if whole:
         trainings = BUDGETS[-1] + 2
         until, most = trainings * length, trainings * steps // len(order.jobs)
-    for method in (*OURS, *THEIRS):
+    for method in methods:
         keys = {each: _key(search, method, each, path, number) for each in SWITCH_SECONDS}
         if all(kept.get(key) for key in keys.values()):
             continue
         plan: list[Stretch] = []
+        began = time.process_time()
         if method in THEIRS:
-            plan = theirs(method.removeprefix(SYNE_TUNE), order, path, number, most)
+            decided = most if whole else int(DECIDED.get(method, 1) * most)
+            plan = theirs(method, order, path, number, decided)
             plan = plan if whole else list(to_the_end(order, plan))
+        planning = time.process_time() - began
         for seconds, key in keys.items():
             at = with_switch(order, seconds)
-            outcome = timed(at, plan, until) if plan else ours(method, at, until)
+            if plan:
+                outcome = replace(timed(at, plan, until), decision_seconds=planning)
+            else:
+                outcome = ours(method, at, until)
             kept.keep(key, of_all(at, outcome, length) if whole else of_few(at, outcome))
     print(f"{path.stem}, {search}, order {number}: done", file=sys.stderr, flush=True)
 
@@ -193,7 +213,7 @@ def _key(search: str, method: str, seconds: float, path: Path, number: int) -> s
 
 
 def table(
-    files: Sequence[Path], orders: Mapping[str, int], kept: Figures
+    files: Sequence[Path], orders: Mapping[str, int], methods: Sequence[str], kept: Figures
 ) -> list[list[str | float]]:
     """A row for each search, method and cost of a switch."""
 
@@ -203,7 +223,7 @@ def table(
 
     rows: list[list[str | float]] = []
     wanted = [search for search, count in orders.items() if count]
-    for search, method, seconds in product(wanted, (*OURS, *THEIRS), SWITCH_SECONDS):
+    for search, method, seconds in product(wanted, methods, SWITCH_SECONDS):
         cells: dict[str, str | float] = dict.fromkeys(COLUMNS, "-")
         where = search, method, seconds
         cells.update(zip(COLUMNS, (*where, len(files), orders[search]), strict=False))
@@ -224,9 +244,13 @@ def main() -> None:
     parser.add_argument("--curves", nargs="+", type=Path, required=True)
     parser.add_argument("--orders", type=int, default=ORDERS)
     parser.add_argument("--orders-of-all", type=int, default=ORDERS_OF_ALL)
+    every = (*OURS, *THEIRS)
+    parser.add_argument("--methods", nargs="+", choices=every, default=every)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, help="a folder instead of benchmarks/results")
     words = parser.parse_args()
+    # The others' times are multiples of its.
+    methods = tuple(dict.fromkeys(("fifo", *words.methods)))
     kept = Figures("multifidelity", {}, words.resume, words.out)
     orders = {"few": words.orders, "all": words.orders_of_all}
     try:
@@ -234,11 +258,11 @@ def main() -> None:
             for path in words.curves:
                 for search, count in orders.items():
                     if number < count:
-                        measure(path, number, search, kept)
+                        measure(path, number, search, methods, kept)
     except Refused as error:
         sys.exit(str(error))
     out = None if words.out is None else words.out / "multifidelity.json"
-    publish("multifidelity", COLUMNS, table(words.curves, orders, kept), out)
+    publish("multifidelity", COLUMNS, table(words.curves, orders, methods, kept), out)
 
 
 if __name__ == "__main__":

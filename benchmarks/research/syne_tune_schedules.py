@@ -21,28 +21,18 @@ from syne_tune.optimizer.schedulers.searchers.bayesopt.tuning_algorithms.bo_algo
     RandomFromSetCandidateGenerator,
 )
 
+from benchmarks.research.epochs import EPOCHS, ends_of_epochs, ranges_of
 from hermesd.sim.curves import Job
 
 logging.getLogger("syne_tune").setLevel(logging.ERROR)
-EPOCHS = 50
-# A parameter whose largest value is so many times its smallest is searched by its logarithm.
-BY_LOGARITHM = 100
-
-
-def _ends_of_epochs(job: Job) -> list[int]:
-    """The steps that a job has done after 0, 1, ... epochs."""
-    return [round(job.steps * epoch / EPOCHS) for epoch in range(EPOCHS + 1)]
 
 
 def _space_of(jobs: Sequence[Job]) -> dict[str, Any]:
     """The space that the jobs' parameters, all of them numbers, were drawn from."""
-    space = {}
-    for name, _ in jobs[0].parameters:
-        settings = [dict(job.parameters)[name] for job in jobs]
-        values = [each for each in settings if isinstance(each, int | float)]
-        low, high = min(values), max(values)
-        space[name] = (loguniform if 0 < low * BY_LOGARITHM < high else uniform)(low, high)
-    return space
+    return {
+        name: (loguniform if each.by_logarithm else uniform)(each.low, each.high)
+        for name, each in ranges_of(jobs).items()
+    }
 
 
 _drawn = RandomFromSetCandidateGenerator.generate_candidates_en_bulk
@@ -101,14 +91,14 @@ def turns(
             trials.append(Trial(number, suggestion.config, datetime.now(UTC)))
             scheduler.on_trial_add(trials[number])
         first, job = epochs[number], jobs[places[number]]
-        ends = _ends_of_epochs(job)
+        ends = ends_of_epochs(job)
         epochs[number] = _train(scheduler, trials[number], job, first)
         yield places[number], ends[first], ends[epochs[number]]
 
 
 def _train(scheduler: TrialScheduler, trial: Trial, job: Job, epoch: int) -> int:
     """Train on until the scheduler has enough; the epochs done then."""
-    ends = _ends_of_epochs(job)
+    ends = ends_of_epochs(job)
     while True:
         epoch += 1
         result = {"loss": job.losses[ends[epoch] - 1], "epoch": epoch}
