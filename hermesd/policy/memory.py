@@ -155,6 +155,7 @@ class Memory:
         best, *others = self.foretold.argsort(kind="stable").tolist()
         self.order = np.array([best, *others[-1:], *others[:-1]])
         self._place = {row: place for place, row in enumerate(self.order.tolist())}
+        self._ascending = np.sort(self.foretold)
 
     def place(self, number: int) -> int:
         """How many trials are probed before this one."""
@@ -163,7 +164,7 @@ class Memory:
     def words(self, number: int) -> str:
         """What was foretold of a trial, for people."""
         row = self.row[number]
-        rank = int((self.foretold < self.foretold[row]).sum()) + 1
+        rank = int(self._ascending.searchsorted(self.foretold[row])) + 1
         told = ", ".join(self.studies)
         return f"place {rank} of {len(self.row)} by what {told} came to"
 
