@@ -68,9 +68,11 @@ from hermesd.core.trial import Trial
 
 # Trials in order, cheap to change one by one and cheap to fill at once.
 #
-# A sorted list: a few changes are made by bisection, many by sorting anew, and a reader may begin
-# anywhere in the order.
+# A sorted list in blocks: a few changes are made by bisection, each inside of its block, many by
+# sorting anew, and a reader may begin anywhere in the order.
 
+# A block that comes to have twice as many entries becomes two.
+BLOCK = 512
 # Up to so many changes are made one by one.
 FEW = 32
 
@@ -94,7 +96,9 @@ class SortedCandidates:
     """Entries, the smallest first; each trial has one at most."""
 
     def __init__(self) -> None:
-        self._sorted: list[QueueEntry] = []
+        # None is empty; and the last entry of each.
+        self._blocks: list[list[QueueEntry]] = []
+        self._lasts: list[QueueEntry] = []
         self._known: dict[TrialId, QueueEntry] = {}
         self._added: dict[TrialId, QueueEntry] = {}
         self._dropped: list[QueueEntry] = []
@@ -105,12 +109,17 @@ class SortedCandidates:
     def __getitem__(self, place: int) -> QueueEntry:
         """The entry at this place of the order."""
         self._settle()
-        return self._sorted[place]
+        for block in self._blocks:
+            if place < len(block):
+                return block[place]
+            place -= len(block)
+        raise IndexError(place)
 
     def rank(self, bound: Bound) -> int:
         """How many entries are before a bound."""
         self._settle()
-        return bisect_left(self._sorted, bound)
+        block, place = self._find(bound)
+        return sum(map(len, self._blocks[:block])) + place
 
     def get(self, trial: TrialId) -> QueueEntry | None:
         """A trial's entry; None if it is not in."""
@@ -148,25 +157,48 @@ class SortedCandidates:
     def between(self, first: Bound = (), end: Bound | None = None) -> Iterator[QueueEntry]:
         """The entries from `first` on and before `end`, in order; all without them."""
         self._settle()
-        place = bisect_left(self._sorted, first)
-        stop = len(self._sorted) if end is None else bisect_left(self._sorted, end)
-        while place < stop:
-            yield self._sorted[place]
-            place += 1
+        block, place = self._find(first)
+        until, stop = (len(self._blocks), 0) if end is None else self._find(end)
+        while block < until:
+            yield from self._blocks[block][place:]
+            block, place = block + 1, 0
+        if block == until and place < stop:
+            yield from self._blocks[block][place:stop]
+
+    def _find(self, bound: Bound) -> tuple[int, int]:
+        """The block of the first entry that is not before a bound, and its place there."""
+        block = bisect_left(self._lasts, bound)
+        return block, bisect_left(self._blocks[block], bound) if block < len(self._blocks) else 0
 
     def _settle(self) -> None:
         """Bring the order up to date."""
-        if len(self._added) + len(self._dropped) > max(FEW, len(self._sorted) // 256):
+        changes = len(self._added) + len(self._dropped)
+        if not changes:
+            return
+        if changes > max(FEW, len(self._known) // 256) or not self._blocks:
             # As entries compare, but of two plain keys, which sort three times as fast.
-            self._sorted = sorted(self._known.values(), key=_NUMBER)
-            self._sorted.sort(key=_KEY)
+            entries = sorted(self._known.values(), key=_NUMBER)
+            entries.sort(key=_KEY)
+            self._blocks = [entries[at : at + BLOCK] for at in range(0, len(entries), BLOCK)]
+            self._lasts = [block[-1] for block in self._blocks]
         else:
-            for entry in self._dropped:
-                del self._sorted[bisect_left(self._sorted, entry)]
             for entry in self._added.values():
-                insort(self._sorted, entry)
+                number = min(bisect_left(self._lasts, entry), len(self._blocks) - 1)
+                insort(self._blocks[number], entry)
+                self._divide(number)
+            for entry in self._dropped:
+                number, place = self._find(entry)
+                del self._blocks[number][place]
+                self._divide(number)
         self._added.clear()
         self._dropped.clear()
+
+    def _divide(self, number: int) -> None:
+        """Have a block that was changed be none if it is empty, and two if it is large."""
+        block = self._blocks[number]
+        halves = [block] if len(block) < 2 * BLOCK else [block[:BLOCK], block[BLOCK:]]
+        self._blocks[number : number + 1] = filter(None, halves)
+        self._lasts[number : number + 1] = [each[-1] for each in halves if each]
 
 
 # What an adaptive ranking is told of its study, kept up as trials change.
