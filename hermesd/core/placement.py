@@ -130,8 +130,10 @@ def narrowest(state: Tables, trial: Trial) -> int:
 
 def takes_one(state: Tables, trial: Trial) -> bool:
     """Whether one device is what the trial needs, on whichever it goes on."""
-    grows = trial.has_outgrown and state.studies[trial.spec.study].elastic
-    return state.fewest(trial) == 1 and (not grows or state.made_for(trial) == 1)
+    study = state.studies[trial.spec.study]
+    if not study.elastic:
+        return study.devices == 1
+    return state.fewest(trial) == 1 and (not trial.has_outgrown or state.made_for(trial) == 1)
 
 
 def are_enough(state: Tables, trial: Trial, devices: Iterable[DeviceId]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.decide.openings import Openings
+from hermesd.core.decide.matching import Openings
 from hermesd.core.decide.queue import Queues
 from hermesd.core.model import Plugin, RunId, Tier
 from hermesd.core.placement import make_placement

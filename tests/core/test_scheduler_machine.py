@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from hermesd.core.commands import Command, Kill, Launch
 from hermesd.core.decide.gangs import gathered
+from hermesd.core.decide.matching import Openings
 from hermesd.core.decide.relocation import expected
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import (
@@ -817,6 +818,16 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def no_two_do_the_same(self) -> None:
         assert not doing_the_same(self.state)
+
+    @invariant()
+    def of_trials_that_are_alike_one_is_looked_into(self) -> None:
+        queues = self.scheduler._queues
+        waiting = [t for t in self.state.trials.values() if t.phase is Phase.WAITING]
+        for devices in ([], [*self.state.slots], *([each] for each in self.state.slots)):
+            openings = Openings(self.state, queues, devices)
+            for trial in waiting:
+                fit = any(queues.fits(trial, device) for device in devices)
+                assert openings.suit(trial) == fit
 
     @invariant()
     def questions_are_answered(self) -> None:

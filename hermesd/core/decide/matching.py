@@ -19,6 +19,7 @@ from hermesd.core.decide.resizing import Resize, Resizing
 from hermesd.core.fast_replace import replace
 from hermesd.core.model import (
     DeviceId,
+    NodeId,
     Phase,
     PoolId,
     Quantum,
@@ -132,6 +133,52 @@ class _Burden:
         self.now += devices * self._step
 
 
+# Whether trials may have one of the devices that are open in a decision.
+#
+# For each device some hundred trials come into question, and most of them are alike in all that
+# decides this: of these only the first is looked into.
+
+# What tells plain trials apart: their study, home, where they are parked, and whether on a GPU.
+Likeness: TypeAlias = tuple[StudyId, DeviceId | None, NodeId | None, bool]
+
+
+class Openings:
+    """The devices that are open. Nothing that decides who may have them changes meanwhile."""
+
+    def __init__(self, state: State, queues: Queues, devices: Sequence[DeviceId]) -> None:
+        self._state = state
+        self._queues = queues
+        self._devices = devices
+        slots = map(state.slots.__getitem__, devices)
+        self._memory = min((slot.device.memory_bytes for slot in slots), default=0)
+        self._known: dict[Likeness, bool] = {}
+
+    def suit(self, trial: Trial) -> bool:
+        """Whether one of the devices fits the trial."""
+        alike = self._likeness(trial)
+        if alike is None:
+            return self._fit(trial)
+        known = self._known.get(alike)
+        if known is None:
+            known = self._known[alike] = self._fit(trial)
+        return known
+
+    def _fit(self, trial: Trial) -> bool:
+        return any(self._queues.fits(trial, device) for device in self._devices)
+
+    def _likeness(self, trial: Trial) -> Likeness | None:
+        """None if it is not plain, or may need more memory than one of the devices has."""
+        use, kept = trial.use, trial.kept
+        if use.memory_bytes > self._memory or use.device_memory_bytes > self._memory:
+            return None
+        if not self._queues.is_plain(trial):
+            return None
+        if kept is None or not kept.tier.in_process:
+            return trial.spec.study, trial.home, None, False
+        there = self._state.slots[kept.device].device
+        return trial.spec.study, trial.home, there.node, there.owns_memory
+
+
 # In order; a plain dict takes the longer to find its first key the more of them were deleted.
 Free: TypeAlias = OrderedDict[DeviceId, None]
 
@@ -225,11 +272,12 @@ class Matching:
         away = Relocation(state, self.queues, quotas, occupants, now)
         theirs = (device for trial_id in occupants for device in self._devices(trial_id))
         open_devices = [*free, *theirs, *held]
+        openings = Openings(state, self.queues, open_devices)
 
         def eligible(trial: Trial) -> bool:
             if not self._available(trial, now):
                 return False
-            if any(self.queues.fits(trial, device) for device in open_devices):
+            if openings.suit(trial):
                 return takes_one(state, trial) or self._gangs.has_room(trial)
             return away.may(trial)
 

@@ -942,13 +942,19 @@ class Queues:
             return False
         if node is not None and not self._wakes_on(trial, there):
             return False
-        state, saved = self.state, trial.checkpoint
-        is_image = saved is not None and bool(saved.image_of)
-        plain = not (trial.warnings or is_image or state.quarantined or state.excluded)
         if (
-            plain
+            self.is_plain(trial)
             and not needs_more_memory(trial, study, there)
-            and not lacking(state, study, there.node)
+            and not lacking(self.state, study, there.node)
         ):
             return True
-        return not avoided(state, trial, device)
+        return not avoided(self.state, trial, device)
+
+    def is_plain(self, trial: Trial) -> bool:
+        """Whether which devices can take the trial follows from its study, its home and where it is
+        parked, and from what memory it uses: nothing was learned from failures, its own or others'.
+        """
+        saved = trial.checkpoint
+        is_image = saved is not None and saved.image_of
+        learned = trial.failures or trial.lent or self.state.quarantined or self.state.excluded
+        return not (is_image or learned)
