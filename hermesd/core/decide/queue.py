@@ -196,9 +196,12 @@ class SortedCandidates:
     def _divide(self, number: int) -> None:
         """Have a block that was changed be none if it is empty, and two if it is large."""
         block = self._blocks[number]
-        halves = [block] if len(block) < 2 * BLOCK else [block[:BLOCK], block[BLOCK:]]
-        self._blocks[number : number + 1] = filter(None, halves)
-        self._lasts[number : number + 1] = [each[-1] for each in halves if each]
+        if block and len(block) < 2 * BLOCK:
+            self._lasts[number] = block[-1]
+            return
+        halves = [half for half in (block[:BLOCK], block[BLOCK:]) if half]
+        self._blocks[number : number + 1] = halves
+        self._lasts[number : number + 1] = [half[-1] for half in halves]
 
 
 # What an adaptive ranking is told of its study, kept up as trials change.
