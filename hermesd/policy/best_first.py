@@ -33,13 +33,18 @@ from hermesd.policy.curve import (
     told,
 )
 from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
-from hermesd.policy.memory import TOLD_APART, Memory, Outlook
+from hermesd.policy.memory import Memory, Outlook
 from hermesd.policy.pace import settled
-from hermesd.policy.reliability import Reliability, rank_correlation, reliability_of
+from hermesd.policy.reliability import TOLD_APART, Reliability, rank_correlation, reliability_of
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # After all of these and of `good_soon`'s.
 UNPROMISING = 5.0
+# Where what was foretold is weighed: those that will soon be good, then all others by merit, before
+# those that have shown no loss that is a number.
+HURRIES, MERIT = 0.25, 0.5
+# What a trial that was not probed is taken to have by loss, between the best at 0 and the worst.
+MIDDLING = 0.5
 # Where none that was probed has yet to become good, one that may be below this is probed.
 BAR = 1.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
@@ -125,7 +130,7 @@ class BestFirst:
 
     def score(self, trial: Trial) -> Score:
         if not self.probed(trial):
-            return (UNPROBED, 0.0)
+            return (UNPROBED, self._loss(trial))
         reached = self.target > -math.inf and settled(trial.curve) <= self.target
         return (REACHED if reached else PROBED, self._loss(trial))
 
@@ -148,9 +153,13 @@ class BestFirst:
         """
         scaled = self.scale == "auto" and self.target == -math.inf and scales_differ(sample)
         suited = replace(self, scale="relative") if scaled else self
-        if suited.probe_share < self.second_look and indistinct(suited, sample):
+        if suited.probe_share < self.second_look and suited.looks_again(sample):
             suited = replace(suited, probe_share=self.second_look)
         return suited
+
+    def looks_again(self, sample: Sequence[Trial]) -> bool:
+        """Whether these trials are to be probed up to `second_look`, the lowest losses first."""
+        return indistinct(self, sample)
 
     def adapted(self, field: Field) -> Adapted | None:
         """This order, but with those that will soon be good before the good ones; before any is
@@ -279,9 +288,11 @@ class Falling:
 class Recalling(BestFirst):
     """Best first that probes in the order that earlier studies foretell, and no more than promise.
 
-    Nothing is known of whether the order holds before some were probed. While it does, a trial is
-    probed only if it may be faster than the fastest that was probed and is not good yet; and those
-    that were probed are ranked by it as well as by their losses, as far as each is reliable.
+    Nothing is known of whether the order holds before some were probed. While it does, all trials
+    are ranked by it as well as by their losses, as far as each is reliable. Where there is but one
+    earlier study, or what they foretell is worth little, those that were probed are ranked by their
+    losses alone, and another is probed only if it may be faster than the fastest of these that is
+    not good yet.
     """
 
     foresees: ClassVar[bool] = True
@@ -292,6 +303,10 @@ class Recalling(BestFirst):
         if self.probed(trial):
             return BestFirst.score(self, trial)
         return (UNPROBED, self.memory.place(trial.spec.number))
+
+    def looks_again(self, sample: Sequence[Trial]) -> bool:
+        """Not where losses are weighed: what they tell at the end of a probe is known then."""
+        return not self.reliability.history and BestFirst.looks_again(self, sample)
 
     def words(self, trial: Trial) -> str:
         said = BestFirst.words(self, trial)
@@ -304,7 +319,13 @@ class Recalling(BestFirst):
 
 
 class Promising:
-    """The order while earlier studies are believed: what does not promise goes last."""
+    """The order while earlier studies are believed.
+
+    Where they are weighed against losses, a trial's place is its mean share of those before it, by
+    loss and by what was foretold; one that was not probed is taken to have a middling loss. Before
+    all go those that will soon be good, as without a memory. Where they aren't, what does not
+    promise goes last.
+    """
 
     name: ClassVar[str] = "best_first"
 
@@ -322,7 +343,7 @@ class Promising:
         return (None, (PROBED, -math.inf), *soon)
 
     def facing(self, first: Trial) -> Ranking:
-        """The ranking of those that were probed is that without a memory."""
+        """The ranking of those that were probed is that without a memory, but for its weight."""
         order = self._order
         known = [trial for trial in self._seen if trial.candidate]
         best = min(known, key=lambda t: (order.score(t), t.spec.number), default=None)
@@ -345,10 +366,12 @@ class Promising:
     @cached_property
     def _outlook(self) -> Outlook | None:
         """What is expected of the others; None while earlier studies are not believed."""
-        numbers = [trial.spec.number for trial in self._seen]
-        if not self._order.memory.agrees(numbers, self._slowness, self._order.reliability.agrees):
+        memory, numbers = self._order.memory, [trial.spec.number for trial in self._seen]
+        foretold = memory.foretold[[memory.row[number] for number in numbers]]
+        shares = [self._share(trial) for trial in self._seen]
+        if not self._order.reliability.holds(foretold, self._slowness, shares):
             return None
-        return self._order.memory.outlook(numbers, self._slowness)
+        return memory.outlook(numbers, self._slowness)
 
     def _hurries(self, trial: Trial) -> bool:
         """Whether it is not good yet and may be."""
@@ -357,24 +380,27 @@ class Promising:
 
     def score(self, trial: Trial) -> Score:
         if self._weighs(trial):
-            return (PROBED, self._merit(trial))
+            kind, value = self._ranking.score(trial)
+            soon = isinstance(self._ranking, GoodSoon) and kind == SOON
+            return (HURRIES, value) if soon else (MERIT, self._merit(trial))
         if self._order.probed(trial) or self._outlook is None or self.promises(trial):
             return self._ranking.score(trial)
         return (UNPROMISING, self._outlook.least(trial.spec.number))
 
     def _weighs(self, trial: Trial) -> bool:
-        """Whether what was foretold of a trial that was probed counts beside its loss."""
-        if not self._order.reliability.history or isinstance(self._ranking, GoodSoon):
+        """Whether what was foretold of a trial counts beside its loss."""
+        if not self._order.reliability.history or self._outlook is None:
             return False
-        kind, level = self._order.score(trial)
-        return kind == PROBED and level < math.inf and self._outlook is not None
+        kind, loss = self._order.score(trial)
+        return not trial.step or (kind == PROBED and loss < math.inf)
 
     def _merit(self, trial: Trial) -> float:
-        """Its place among the probed, from 0 to 1: by its loss and by what was foretold of it."""
+        """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
         weight = self._order.reliability.of_loss(self._share(trial))
-        levels, foretold = self._ranks
-        by_loss = bisect_left(levels, self._level(trial)) / len(levels)
-        by_history = bisect_left(foretold, self._foretold(trial)) / len(foretold)
+        by_loss = MIDDLING
+        if trial.step:
+            by_loss = bisect_left(self._levels, self._level(trial)) / len(self._levels)
+        by_history = self._order.memory.rank(trial.spec.number) / len(self._order.memory.row)
         return weight * by_loss + (1 - weight) * by_history
 
     def _share(self, trial: Trial) -> float:
@@ -382,17 +408,10 @@ class Promising:
         length = trial.planned_steps or self._field.leader.planned_steps
         return trial.step / length if length else 0.0
 
-    def _foretold(self, trial: Trial) -> float:
-        memory = self._order.memory
-        return float(memory.foretold[memory.row[trial.spec.number]])
-
     @cached_property
-    def _ranks(self) -> tuple[list[float], list[float]]:
-        """The losses of the probed, and what was foretold of them, from the best one on."""
-        return (
-            sorted(map(self._level, self._seen)),
-            sorted(map(self._foretold, self._seen)),
-        )
+    def _levels(self) -> list[float]:
+        """The losses of the probed, from the lowest one on."""
+        return sorted(map(self._level, self._seen))
 
     def promises(self, trial: Trial) -> bool:
         """Whether a trial that was not probed is to be."""
@@ -412,6 +431,8 @@ class Promising:
             place = self._order.memory.words(trial.spec.number)
             return f"{said}; {place} counts {count:.0%}"
         said = self._order.words(trial)
+        if self._weighs(trial):
+            return said
         if self._outlook is None:
             return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here"
         if self.promises(trial):

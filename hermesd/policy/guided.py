@@ -24,6 +24,7 @@ from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
 from hermesd.policy.memory import SLOPE, Memory
 from hermesd.policy.pace import Track
 from hermesd.policy.process import Floats, Ints, Process, positions
+from hermesd.policy.reliability import Reliability
 
 # Inverting takes time with the cube of the probes: it is learned from so many at most.
 MOST_PROBES = 200
@@ -240,7 +241,10 @@ class Survey:
     def _foretold(self, probed: Ints, slowness: Floats) -> Floats:
         """The slowness of each trial by earlier studies; zeros where they do not hold."""
         found, memory = np.zeros(len(self._shown)), self._memory
-        if memory is not None and memory.agrees(probed.tolist(), slowness[probed]):
+        if memory is None:
+            return found
+        known = memory.foretold[[memory.row[each] for each in probed.tolist()]]
+        if Reliability().holds(known, slowness[probed], ()):
             there = np.flatnonzero(self._shown["there"])
             found[there] = SLOPE * memory.foretold[[memory.row[each] for each in there.tolist()]]
         return found

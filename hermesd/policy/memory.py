@@ -29,8 +29,6 @@ EDGE, FURTHEST = 0.05, 1.5
 AT_ONCE = 128
 # Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
 WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
-# What was foretold counts while it correlates at least so much with the slowness of so many.
-AGREES, TOLD_APART = 0.4, 4
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
 # The weight of a parameter; the noise over the variance of the process; the usual variance, and as
@@ -163,20 +161,12 @@ class Memory:
 
     def words(self, number: int) -> str:
         """What was foretold of a trial, for people."""
-        row = self.row[number]
-        rank = int(self._ascending.searchsorted(self.foretold[row])) + 1
         told = ", ".join(self.studies)
-        return f"place {rank} of {len(self.row)} by what {told} came to"
+        return f"place {self.rank(number) + 1} of {len(self.row)} by what {told} came to"
 
-    def agrees(self, probed: Sequence[int], slowness: Floats, correlation: float = AGREES) -> bool:
-        """Whether the probed are slow where they were foretold to be."""
-        if len(probed) < TOLD_APART:
-            return False
-        foretold = self.foretold[[self.row[number] for number in probed]]
-        # Written out, as NumPy takes several times as long for it: it is asked at each decision.
-        left, right = foretold - foretold.mean(), slowness - slowness.mean()
-        size = math.sqrt(float(left @ left) * float(right @ right))
-        return size > 0 and float(left @ right) >= correlation * size
+    def rank(self, number: int) -> int:
+        """How many trials are foretold to be better than this one."""
+        return int(self._ascending.searchsorted(self.foretold[self.row[number]]))
 
     def outlook(self, probed: Sequence[int], slowness: Floats) -> Outlook:
         """What is expected of the others after what these showed."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
-from hermesd.policy.memory import AGREES, ends, learned
+from hermesd.policy.memory import ends, learned
 from hermesd.policy.pace import settled
 from hermesd.policy.process import Floats, positions
 
@@ -27,6 +27,12 @@ SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
 MOST = 128
 # No rank correlation counts as more.
 SURE = 0.99
+# What studies foretell of each other holds if it correlates at least so much with the ends.
+AGREES = 0.4
+# Fewer probed trials than these do not say whether it holds for one more study. The odds that it
+# does before they say anything, as logarithms: nine to one where what studies foretold of each
+# other is weighed, else three to one.
+TOLD_APART, LIKELY, ODDS = 4, 2.2, 1.1
 # What is foretold is not weighed against losses if it counts less than this share of what they do
 # at the end of a probe: it helped there on no kind of recorded curves, and on some it misled.
 LEAST = 0.5
@@ -42,14 +48,30 @@ class Reliability:
     #: such or beside the losses.
     history: float = 0.0
 
-    @property
-    def agrees(self) -> float:
-        """How far what is foretold has to agree with what probed trials show, to be believed.
+    def holds(self, foretold: Floats, slowness: Floats, shares: Sequence[float]) -> bool:
+        """Whether what was foretold is to be believed after what probed trials showed.
 
-        Half as well as it would if both told as much as before: losses that say little can't
-        contradict anything.
+        It is while it is likelier to hold than to say nothing, by the likelihood of how slow each
+        trial is if that correlates with what was foretold as much as both tell of the end, so
+        early losses that say little hardly contradict anything. Where earlier studies don't tell
+        how much that is, it is taken to be twice `AGREES`.
+
+        Args:
+            foretold: of each trial.
+            slowness: as of `good_soon.slowness_of`.
+            shares: how far each is.
         """
-        return min(AGREES, max(0.0, self.losses[0] * self.history / 2)) if self.history else AGREES
+        if len(foretold) < TOLD_APART or np.ptp(foretold) == 0:
+            return False
+        if np.ptp(slowness) == 0:
+            return True  # They showed nothing.
+        expected, odds = np.full(len(foretold), 2 * AGREES), ODDS
+        if self.history:
+            told = [max(0.0, _between(self.losses, share)) for share in shares]
+            expected, odds = self.history * np.array(told), LIKELY
+        place, shown = ((each - each.mean()) / each.std() for each in (foretold, slowness))
+        by_place = expected * place
+        return bool(odds + (by_place * shown - by_place**2 / 2).sum() >= 0)
 
     def of_loss(self, share: float) -> float:
         """What a loss at this share of a trial's length counts, beside what was foretold: 0 to 1.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from hermesd.core.policy import Earlier, Field, Ranking
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst, Recalling
-from hermesd.policy.memory import AGREES, learned
+from hermesd.policy.memory import learned
 from hermesd.policy.reliability import MOST, SHARES, Reliability, reliability_of
 from hermesd.sim.curves import Job
 from hermesd.sim.drive import SimulatedOutcome, earlier_study
+from tests.policy.test_best_first import warming_up
 from tests.policy.test_memory import STEPS, begins, by_rate, simulated
-from tests.policy.trials import trained
+from tests.policy.trials import trained, trial
 
 
 def late(shown: Sequence[int], end: Sequence[int]) -> list[Job]:
@@ -50,7 +52,6 @@ def test_a_single_study_is_not_weighed_against_losses() -> None:
     signs = reliability_of((study(LATE),))
     assert signs == Reliability()
     assert signs.of_loss(0.0) == 1
-    assert signs.agrees == AGREES
 
 
 def test_studies_that_foretell_each_other_count_until_losses_tell_more() -> None:
@@ -58,7 +59,6 @@ def test_studies_that_foretell_each_other_count_until_losses_tell_more() -> None
     assert signs.history > 0.9
     assert signs.losses[0] < 0.5 < 0.9 < signs.losses[-1]
     assert signs.of_loss(0.025) < 0.2 < 0.4 < signs.of_loss(0.8) < 1
-    assert signs.agrees < AGREES
 
 
 def test_studies_that_contradict_each_other_do_not_count() -> None:
@@ -123,7 +123,49 @@ def test_what_a_loss_counts_is_a_share_and_never_less_later(
     signs = Reliability(tuple(sorted(told)), history)
     shares = sorted([early, later])
     assert 0 <= signs.of_loss(shares[0]) <= signs.of_loss(shares[1]) + 1e-12 <= 1 + 1e-12
-    assert 0 <= signs.agrees <= AGREES
+
+
+SLOW = np.arange(16.0)
+# Losses told nothing of the ends at first, and all of it later.
+LATE_SIGNS = Reliability((0.0, 0.0, 0.2, 0.5, 0.9, 0.99), 0.9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_too_few_probed_trials_say_nothing_yet(count: int) -> None:
+    few = SLOW[:count]
+    assert not Reliability().holds(few, few, [0.025] * count)
+    assert not LATE_SIGNS.holds(few, few, [0.025] * count)
+
+
+def test_what_is_the_same_for_all_says_nothing() -> None:
+    same = np.zeros(16)
+    assert not Reliability().holds(same, SLOW, [0.025] * 16)
+    assert Reliability().holds(SLOW, same, [0.025] * 16), "the probed contradict nothing"
+
+
+@given(st.permutations(range(16)))
+def test_an_order_holds_if_probed_trials_confirm_it_and_not_if_they_show_the_opposite(
+    shown: list[int],
+) -> None:
+    foretold, shares = np.array(shown, float), [0.025] * 16
+    assert Reliability().holds(foretold, foretold, shares)
+    assert not Reliability().holds(foretold, -foretold, shares)
+
+
+def test_an_order_is_contradicted_by_late_losses_only_where_early_ones_told_nothing() -> None:
+    assert LATE_SIGNS.holds(SLOW, -SLOW, [0.025] * 16)
+    assert not LATE_SIGNS.holds(SLOW, -SLOW, [0.4] * 16)
+
+
+def test_the_more_trials_show_something_else_the_less_an_order_holds() -> None:
+    told = Reliability((0.7,) * len(SHARES), 0.7)
+    halves, unrelated = np.tile([0.0, 0.0, 1.0, 1.0], 8), np.tile([0.0, 1.0, 1.0, 0.0], 8)
+    believed = [
+        told.holds(halves[:count], unrelated[:count], [0.1] * count) for count in range(4, 33, 4)
+    ]
+    assert believed[0], "nine to one at first"
+    assert not believed[-1]
+    assert believed == sorted(believed, reverse=True)
 
 
 def test_two_studies_overrule_early_losses_that_said_little_there() -> None:
@@ -134,8 +176,9 @@ def test_two_studies_overrule_early_losses_that_said_little_there() -> None:
     assert set(first_finished(one, 2)) != {END.index(12), END.index(11)}
 
 
-def ranked(diverged: int | None = None) -> tuple[Ranking, list[Trial]]:
-    """How the trials of `LATE` are ranked once each was probed, after two studies of them."""
+def ranked(diverged: int | None = None, new: int | None = None) -> tuple[Ranking, list[Trial]]:
+    """How the trials of `LATE` are ranked once each was probed but a new one, after two studies
+    of them."""
     earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
     specs = [each.spec for each in earlier[0].trials]
     policy = BestFirst().remembering(earlier, specs)
@@ -143,6 +186,9 @@ def ranked(diverged: int | None = None) -> tuple[Ranking, list[Trial]]:
     probed = []
     for spec, job in zip(specs, LATE, strict=True):
         losses = [math.nan] * 20 if spec.number == diverged else job.losses[:20]
+        if spec.number == new:
+            probed.append(replace(trial(spec.number, planned_steps=STEPS), spec=spec))
+            continue
         probed.append(replace(trained(spec.number, losses, planned_steps=STEPS), spec=spec))
     leader = min(probed, key=policy.level)
     first = min(probed, key=policy.score)
@@ -156,6 +202,26 @@ def test_why_says_how_much_earlier_studies_count_beside_a_loss() -> None:
     assert ranking.words(probed[6]).endswith(
         "; place 1 of 12 by what monday, tuesday came to counts 100%"
     )
+
+
+def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_of_its_own() -> None:
+    best, worst = 6, 0
+    first, others = ranked(new=best)
+    assert min(others, key=first.score).spec.number == best
+    assert (
+        first.words(others[best]) == "not probed yet, place 1 of 12 by what monday, tuesday came to"
+    )
+    last, others = ranked(new=worst)
+    assert max(others, key=last.score).spec.number == worst
+
+
+def test_losses_are_not_looked_at_again_where_it_is_known_what_they_tell() -> None:
+    falling = warming_up(8, apart=0.1, fall=3.0)
+    specs = [each.spec for each in falling]
+    one = BestFirst().remembering((study(LATE),), specs)
+    two = BestFirst().remembering((study(LATE), study(LATE, "again")), specs)
+    assert one.suited(falling).probe_share == one.second_look
+    assert two.suited(falling) == two
 
 
 def test_a_loss_that_is_no_number_is_not_made_up_for_by_what_was_foretold() -> None:
