@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from statistics import correlation
 
 import numpy as np
@@ -67,8 +66,8 @@ class Reliability:
             return True  # They showed nothing.
         expected, odds = np.full(len(foretold), 2 * AGREES), ODDS
         if self.history:
-            told = [max(0.0, _between(self.losses, share)) for share in shares]
-            expected, odds = self.history * np.array(told), LIKELY
+            told = np.interp(shares, SHARES, self.losses).clip(0)
+            expected, odds = self.history * told, LIKELY
         place, shown = ((each - each.mean()) / each.std() for each in (foretold, slowness))
         by_place = expected * place
         return bool(odds + (by_place * shown - by_place**2 / 2).sum() >= 0)
@@ -78,15 +77,8 @@ class Reliability:
 
         Two signs that err independently of each other count as r / (1 - r^2).
         """
-        loss, foretold = _counts(_between(self.losses, share)), _counts(self.history)
+        loss, foretold = _counts(float(np.interp(share, SHARES, self.losses))), _counts(self.history)
         return loss / (loss + foretold) if foretold else 1.0
-
-
-def _between(values: Sequence[float], share: float) -> float:
-    for (left, low), (right, high) in pairwise(zip(SHARES, values, strict=True)):
-        if share < right:
-            return low + max(0.0, share - left) / (right - left) * (high - low)
-    return values[-1]
 
 
 def _counts(correlation: float) -> float:
