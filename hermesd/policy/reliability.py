@@ -77,7 +77,8 @@ class Reliability:
 
         Two signs that err independently of each other count as r / (1 - r^2).
         """
-        loss, foretold = _counts(float(np.interp(share, SHARES, self.losses))), _counts(self.history)
+        told = float(np.interp(share, SHARES, self.losses))
+        loss, foretold = _counts(told), _counts(self.history)
         return loss / (loss + foretold) if foretold else 1.0
 
 
