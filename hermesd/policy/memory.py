@@ -27,8 +27,9 @@ ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
 AT_ONCE = 128
-# Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
-WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
+# Widths of the kernel that are tried, of equally good ones the first: what all earlier trials had
+# the same of says nothing. What the mean of all weighs, where nothing is near.
+WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
 # The weight of a parameter; the noise over the variance of the process; the usual variance, and as

@@ -115,6 +115,18 @@ def test_a_parameter_that_explains_nothing_does_not_count() -> None:
     assert kernel.narrow[1] == 0
 
 
+def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_foretold() -> None:
+    def of(epochs: int) -> Earlier:
+        jobs = [replace(each, parameters=(*each.parameters, ("epochs", epochs))) for each in PEAK]
+        return earlier_study("nightly", jobs)
+
+    same, longer = (
+        Memory([of(12)], [each.spec for each in of(epochs).trials]) for epochs in (12, 20)
+    )
+    assert longer.foretold == pytest.approx(same.foretold)
+    assert np.ptp(longer.foretold) > 1
+
+
 def test_why_says_what_history_said() -> None:
     earlier = earlier_study("nightly", PEAK)
     specs = [each.spec for each in earlier.trials]
