@@ -27,9 +27,8 @@ ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
 AT_ONCE = 128
-# Widths of the kernel that are tried, of equally good ones the first: what all earlier trials had
-# the same of says nothing. What the mean of all weighs, where nothing is near.
-WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
+# Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
+WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
 # The weight of a parameter; the noise over the variance of the process; the usual variance, and as
@@ -69,16 +68,20 @@ class Kernel:
     """How alike rows are: the product over the parameters of exp(-distance / width).
 
     Each width is the one that foretells every value best from the others, one after the other; an
-    infinite one leaves its parameter out.
+    infinite one leaves its parameter out. So is one left out that all rows have the same of, which
+    says nothing of those that have something else.
     """
 
     def __init__(self, rows: Floats, values: Floats) -> None:
+        same = np.ptp(rows, axis=0) == 0
         thin = slice(None, None, 1 + (len(rows) - 1) // MOST_LEARNED)
         rows, values = rows[thin], values[thin]
         apart = [_apart(column, column) for column in rows.T]
-        self.narrow = [1 / WIDTH] * len(apart)
+        self.narrow = [0.0 if each else 1 / WIDTH for each in same.tolist()]
         far = sum((n * d for n, d in zip(self.narrow, apart, strict=True)), np.zeros(values.size))
         for place, distance in enumerate(apart):
+            if same[place]:
+                continue
             others = far - self.narrow[place] * distance
             wrong = {each: _wrong(others + distance / each, values) for each in WIDTHS}
             best = min(wrong, key=lambda each: wrong[each])
