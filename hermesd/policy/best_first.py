@@ -349,7 +349,8 @@ class Promising:
         best = min(known, key=lambda t: (order.score(t), t.spec.number), default=None)
         if self._soon is not None and best is not None:
             self._ranking = self._soon.facing(best)
-        if not order.probed(first) and self._outlook is not None:
+        weighed = order.reliability.history > 0
+        if not (weighed or order.probed(first) or self._outlook is None):
             able = zip(self._seen, self._slowness.tolist(), strict=True)
             slow = [each for trial, each in able if trial.candidate and self._hurries(trial)]
             self._bar = min(slow, default=BAR)
