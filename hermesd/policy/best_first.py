@@ -219,7 +219,7 @@ class BestFirst:
             return "no loss seen yet"
         shown = told(trial, value)
         if self.scale == "relative":
-            shown = f"loss over its first {value:.4g}"
+            shown = f"loss {value:.4g} of its first"
         return f"{shown}{', target reached' if kind == REACHED else ''}"
 
     def _loss(self, trial: Trial) -> float:
@@ -405,8 +405,9 @@ class Promising:
         return weight * by_loss + (1 - weight) * by_history
 
     def _share(self, trial: Trial) -> float:
-        """How far it is."""
-        length = trial.planned_steps or self._field.leader.planned_steps
+        """How far it is; where no length is told, as a share of that of earlier trials."""
+        told = trial.planned_steps or self._field.leader.planned_steps
+        length = told or self._order.memory.length
         return trial.step / length if length else 0.0
 
     @cached_property
@@ -435,10 +436,10 @@ class Promising:
         if self._weighs(trial):
             return said
         if self._outlook is None:
-            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here"
+            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here so far"
         if self.promises(trial):
             return said
-        return f"{said}, which holds here: not expected among the fastest"
+        return f"{said}, which holds here so far: not expected among the fastest"
 
 
 def scales_differ(trials: Sequence[Trial]) -> bool:

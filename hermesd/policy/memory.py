@@ -144,6 +144,9 @@ class Memory:
 
     def __init__(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> None:
         self.studies, seen, names, kernel = learned(tuple(earlier))
+        steps = [trial.step for study in earlier for trial in study.trials if trial.step]
+        #: How many steps trials usually had.
+        self.length = float(np.median(steps)) if steps else 0.0
         self.row = {spec.number: row for row, spec in enumerate(specs)}
         if kernel is None:
             return

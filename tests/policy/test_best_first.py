@@ -160,7 +160,7 @@ def test_a_relative_scale_ranks_by_the_share_of_the_first_loss() -> None:
     assert POLICY.score(small) < POLICY.score(large)
     assert policy.score(large) == (1.0, 0.5)
     assert policy.score(small) == (1.0, pytest.approx(0.9))
-    assert policy.words(large) == "loss over its first 0.5"
+    assert policy.words(large) == "loss 0.5 of its first"
 
 
 def test_a_relative_scale_holds_below_zero_too_and_needs_a_first_loss() -> None:

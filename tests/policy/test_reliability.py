@@ -176,20 +176,25 @@ def test_two_studies_overrule_early_losses_that_said_little_there() -> None:
     assert set(first_finished(one, 2)) != {END.index(12), END.index(11)}
 
 
-def ranked(diverged: int | None = None, new: int | None = None) -> tuple[Ranking, list[Trial]]:
-    """How the trials of `LATE` are ranked once each was probed but a new one, after two studies
-    of them."""
+def ranked(
+    diverged: int | None = None,
+    new: int | None = None,
+    steps: int = 20,
+    told: int | None = STEPS,
+) -> tuple[Ranking, list[Trial]]:
+    """How the trials of `LATE` are ranked once each had so many steps but a new one, after two
+    studies of them; and they have told so long a length."""
     earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
     specs = [each.spec for each in earlier[0].trials]
     policy = BestFirst().remembering(earlier, specs)
     assert isinstance(policy, Recalling)
     probed = []
     for spec, job in zip(specs, LATE, strict=True):
-        losses = [math.nan] * 20 if spec.number == diverged else job.losses[:20]
+        losses = [math.nan] * steps if spec.number == diverged else job.losses[:steps]
         if spec.number == new:
-            probed.append(replace(trial(spec.number, planned_steps=STEPS), spec=spec))
+            probed.append(replace(trial(spec.number, planned_steps=told), spec=spec))
             continue
-        probed.append(replace(trained(spec.number, losses, planned_steps=STEPS), spec=spec))
+        probed.append(replace(trained(spec.number, losses, planned_steps=told), spec=spec))
     leader = min(probed, key=policy.level)
     first = min(probed, key=policy.score)
     return policy.adapted(Field(leader, probed)).facing(first), probed
@@ -213,6 +218,14 @@ def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_o
     )
     last, others = ranked(new=worst)
     assert max(others, key=last.score).spec.number == worst
+
+
+def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> None:
+    counts = []
+    for told in (STEPS, None):
+        ranking, others = ranked(steps=STEPS * 9 // 10, told=told)
+        counts.append(ranking.words(others[5]).rpartition(" counts ")[2])
+    assert counts[0] == counts[1] != "100%"
 
 
 def test_losses_are_not_looked_at_again_where_it_is_known_what_they_tell() -> None:
