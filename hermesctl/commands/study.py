@@ -439,15 +439,20 @@ def remove(
 ) -> None:
     """Delete a study with its trials, results, checkpoints and working copies.
 
+    With --yes it must be named in full: a command that is repeated removes no other study.
+
     Example: hermesctl study rm digits
     """
 
     async def body(client: AsyncClient) -> None:
         found = (await client.study(study)).study
         name, held = printable(found.id), size(found.checkpoint_bytes)
+        unasked = yes or found.trial_count == 0
+        if unasked and study != found.id:
+            raise UsageError(f"study: {printable(study)}: expected its whole id, such as {name}")
         confirm(
             f"Remove {name} with {count(found.trial_count, 'trial')} and {held} of checkpoints?",
-            yes=yes or found.trial_count == 0,
+            yes=unasked,
         )
         await client.remove(found)
         show_change(output, f"{name} removed", {"study": found.id})

@@ -795,8 +795,16 @@ def test_stopping_several_trials_is_asked_about(head: FakeHead) -> None:
 def test_removing_is_asked_about(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     assert hermesctl("study", "rm", "digits").exit_code == ExitCode.USAGE
-    assert hermesctl("study", "rm", "dig", "-y").exit_code == 0
+    assert hermesctl("study", "rm", "digits", "-y").exit_code == 0
     assert head.of(pb.RemoveStudyRequest)[0].study == "digits"
+
+
+def test_only_a_study_that_is_named_in_full_is_removed_without_asking(head: FakeHead) -> None:
+    head.add_study("digits-2", trial(1))
+    refused = hermesctl("study", "rm", "digits", "-y")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "study: digits: expected its whole id, such as digits-2" in refused.stderr
+    assert not head.of(pb.RemoveStudyRequest)
 
 
 def test_the_signal_of_a_study_is_changed(head: FakeHead) -> None:
