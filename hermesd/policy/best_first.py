@@ -436,10 +436,10 @@ class Promising:
         if self._weighs(trial):
             return said
         if self._outlook is None:
-            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold here so far"
+            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold so far"
         if self.promises(trial):
             return said
-        return f"{said}, which holds here so far: not expected among the fastest"
+        return f"{said}, which holds so far: not expected among the fastest"
 
 
 def scales_differ(trials: Sequence[Trial]) -> bool:
