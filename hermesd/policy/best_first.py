@@ -129,10 +129,10 @@ class BestFirst:
         require(self.target < math.inf, "target", self.target, "a loss, or -inf for none")
 
     def score(self, trial: Trial) -> Score:
-        if not self.probed(trial):
-            return (UNPROBED, self._loss(trial))
-        reached = self.target > -math.inf and settled(trial.curve) <= self.target
-        return (REACHED if reached else PROBED, self._loss(trial))
+        loss = self._loss(trial)
+        if self.target > -math.inf and settled(trial.curve) <= self.target:
+            return (REACHED, loss)
+        return (PROBED if self.probed(trial) else UNPROBED, loss)
 
     def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> BestFirst:
         """With what earlier studies foretell of these trials; itself where that is nothing."""
@@ -381,9 +381,9 @@ class Promising:
 
     def score(self, trial: Trial) -> Score:
         if self._weighs(trial):
-            kind, value = self._ranking.score(trial)
-            soon = isinstance(self._ranking, GoodSoon) and kind == SOON
-            return (HURRIES, value) if soon else (MERIT, self._merit(trial))
+            if self._is_soon_good(trial):
+                return (HURRIES, self._ranking.score(trial)[1])
+            return (MERIT, self._merit(trial))
         if self._order.probed(trial) or self._outlook is None or self.promises(trial):
             return self._ranking.score(trial)
         return (UNPROMISING, self._outlook.least(trial.spec.number))
@@ -394,6 +394,13 @@ class Promising:
             return False
         kind, loss = self._order.score(trial)
         return not trial.step or (kind == PROBED and loss < math.inf)
+
+    def _is_soon_good(self, trial: Trial) -> bool:
+        """Whether it goes before a good one that needs longer to its end."""
+        ranking = self._ranking
+        if not isinstance(ranking, GoodSoon) or ranking.rest == math.inf:
+            return False
+        return ranking.score(trial)[0] == SOON
 
     def _merit(self, trial: Trial) -> float:
         """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
@@ -427,7 +434,7 @@ class Promising:
     def words(self, trial: Trial) -> str:
         if self._order.probed(trial):
             said = self._ranking.words(trial)
-            if not self._weighs(trial):
+            if not self._weighs(trial) or self._is_soon_good(trial):
                 return said
             count = 1 - self._order.reliability.of_loss(self._share(trial))
             place = self._order.memory.words(trial.spec.number)

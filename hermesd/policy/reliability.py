@@ -50,10 +50,11 @@ class Reliability:
     def holds(self, foretold: Floats, slowness: Floats, shares: Sequence[float]) -> bool:
         """Whether what was foretold is to be believed after what probed trials showed.
 
-        It is while it is likelier to hold than to say nothing, by the likelihood of how slow each
-        trial is if that correlates with what was foretold as much as both tell of the end, so
-        early losses that say little hardly contradict anything. Where earlier studies don't tell
-        how much that is, it is taken to be twice `AGREES`.
+        It is while it is likelier to hold than to say nothing. If it holds, a trial's slowness is
+        taken to be what was foretold of it times the correlation that is to be expected, give or
+        take a standard deviation, both in deviations from their means. As much correlation is
+        expected as both tell of the end, so early losses that say little hardly contradict
+        anything; where earlier studies don't tell how much that is, it is twice `AGREES`.
 
         Args:
             foretold: of each trial.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,6 +140,9 @@ def test_with_a_target_those_that_reached_it_go_behind_the_others() -> None:
     assert scores == sorted(scores)
     assert policy.score(there) == (2.0, 1.0)
     assert policy.words(there) == "loss 1, target reached"
+    longer = replace(policy, probe_share=0.08)
+    begun = [trained(n, [loss] * 25, planned_steps=1000) for n, loss in enumerate((9.0, 1.0))]
+    assert sorted(begun, key=longer.score) == begun, "its probe isn't over"
 
 
 def test_without_a_target_nothing_is_reached() -> None:

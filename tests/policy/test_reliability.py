@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermesd.core.model import Phase
 from hermesd.core.policy import Earlier, Field, Ranking
-from hermesd.core.trial import Trial
+from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, Recalling
 from hermesd.policy.memory import learned
 from hermesd.policy.reliability import MOST, SHARES, Reliability, reliability_of
@@ -181,22 +182,26 @@ def ranked(
     new: int | None = None,
     steps: int = 20,
     told: int | None = STEPS,
+    finished: int | None = None,
 ) -> tuple[Ranking, list[Trial]]:
     """How the trials of `LATE` are ranked once each had so many steps but a new one, after two
-    studies of them; and they have told so long a length."""
+    studies of them; and they have told so long a length. One may have trained to its end."""
     earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
     specs = [each.spec for each in earlier[0].trials]
     policy = BestFirst().remembering(earlier, specs)
     assert isinstance(policy, Recalling)
     probed = []
     for spec, job in zip(specs, LATE, strict=True):
-        losses = [math.nan] * steps if spec.number == diverged else job.losses[:steps]
+        done = job.losses[: STEPS if spec.number == finished else steps]
+        losses = [math.nan] * steps if spec.number == diverged else done
+        phase = Phase.COMPLETED if spec.number == finished else Phase.WAITING
         if spec.number == new:
             probed.append(replace(trial(spec.number, planned_steps=told), spec=spec))
             continue
-        probed.append(replace(trained(spec.number, losses, planned_steps=told), spec=spec))
+        shown = trained(spec.number, losses, planned_steps=told, phase=phase)
+        probed.append(replace(shown, spec=spec, use=Use(busy_seconds=0.1 * len(losses))))
     leader = min(probed, key=policy.level)
-    first = min(probed, key=policy.score)
+    first = min((each for each in probed if each.candidate), key=policy.score)
     return policy.adapted(Field(leader, probed)).facing(first), probed
 
 
@@ -218,6 +223,11 @@ def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_o
     )
     last, others = ranked(new=worst)
     assert max(others, key=last.score).spec.number == worst
+
+
+def test_one_that_was_foretold_to_lead_waits_for_no_probed_one_once_the_leader_is_done() -> None:
+    first, others = ranked(new=6, steps=STEPS // 4, finished=5)
+    assert min(others, key=first.score).spec.number == 6
 
 
 def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> None:
