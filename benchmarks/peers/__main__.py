@@ -125,6 +125,7 @@ def others(tool: str, search: Search, new: bool) -> Run | None:
     texts = [
         json.dumps(search.spec()),
         *map(Path.read_text, sorted(MODELS[search.model].glob("*.py"))),
+        *map(Path.read_text, sorted(Path(__file__).parent.glob("*.py"))),
         (Path(__file__).parent / "requirements.txt").read_text(),
     ]
     made_with = {**conditions(), "search": digest("\0".join(texts))}
