@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from hermesd.core import tables
 from hermesd.core.model import DeviceId, Phase, TrialId
-from hermesd.core.tables import Tables, waits_parked
+from hermesd.core.tables import Tables, in_service_of, waits_parked
 from hermesd.core.trial import Trial
 
 
@@ -37,9 +37,7 @@ def check(state: Tables) -> None:
         _check_trial(state, trial_id, trial)
     for device_id in state.slots:
         _check_slot(state, device_id)
-    in_service = Counter(
-        slot.device.node for slot in state.slots.values() if slot.run or state.usable(slot)
-    )
+    in_service = in_service_of(state)
     _require(
         in_service == +Counter(state.in_service), "the index of slots in service: {}", in_service
     )

@@ -7,6 +7,7 @@ date.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
@@ -319,6 +320,12 @@ def name_of(request_id: str) -> str:
 def names_of(requests: Iterable[str]) -> dict[str, str]:
     """The index of requests that came without it."""
     return {name_of(request_id): request_id for request_id in requests}
+
+
+def in_service_of(state: Tables) -> dict[NodeId, int]:
+    """The index of slots in service of tables that came without it."""
+    nodes = (s.device.node for s in state.slots.values() if s.run or state.usable(s))
+    return dict(Counter(nodes))
 
 
 class Rejected(Exception):

@@ -135,7 +135,8 @@ async def test_snapshots_bound_what_a_restart_reads_and_are_saved_one_at_a_time(
 
 
 def test_a_snapshot_leaves_no_table_out() -> None:
-    scalars, indexes = {"now", "half_life_seconds"}, {"copies", "riding", "named_requests"}
+    scalars = {"now", "half_life_seconds"}
+    indexes = {"copies", "riding", "named_requests", "in_service"}
     assert set(snapshot.TABLES) == set(vars(State())) - scalars - indexes
 
 
@@ -145,6 +146,7 @@ def test_the_indexes_are_made_anew_from_a_snapshot() -> None:
     assert kept.copies == book.state.copies
     assert kept.named_requests == book.state.named_requests != {}
     assert kept.copies.wanting == {"n": {"s/0": None}}
+    assert kept.in_service == book.state.in_service != {}
 
 
 async def test_an_event_and_the_commands_that_follow_are_one_transaction(

@@ -33,7 +33,7 @@ from hermesd.core.policy import Facts
 from hermesd.core.sharing import Account, Terms
 from hermesd.core.speeds import Evidence
 from hermesd.core.state import Rejected, State
-from hermesd.core.tables import Members, names_of, rebuilt, riding_of
+from hermesd.core.tables import Members, in_service_of, names_of, rebuilt, riding_of
 from hermesd.core.trial import Exclusion, Quarantined, Strike, Trial
 from hermesd.head.journal import file
 from hermesd.head.journal.store import PAGE, Journal, StateSnapshot
@@ -140,6 +140,7 @@ def read(parts: tuple[str, ...]) -> State:
     rebuilt(state)
     riding_of(state)
     state.named_requests = names_of(state.requests)
+    state.in_service = in_service_of(state)
     return state
 
 
