@@ -38,7 +38,6 @@ class PowerLaws:
         self._known = np.zeros((len(settings), EPOCHS), bool)
         self._weights: list[Numbers] = []
         self._heard = self._without_lower = 0
-        self._lowest = np.inf
 
     def hear(self, losses: Floats) -> None:
         """All losses so far, a row for each trial and a column for each epoch; NaN where there is
@@ -50,8 +49,8 @@ class PowerLaws:
         newest = int(np.flatnonzero((order == (trial, epoch)).all(axis=1))[0])
         self._heard += 1
         self._without_lower += 1
-        if losses[trial, epoch] < self._lowest:
-            self._lowest, self._without_lower = losses[trial, epoch], 0
+        if losses[trial, epoch] == np.nanmin(losses):
+            self._without_lower = 0
         settings = self._settings[order[:, 0]]
         shares = ((order[:, 1] + 1) / EPOCHS).astype(np.float32)
         wanted = losses[known].astype(np.float32)
