@@ -138,6 +138,8 @@ class Survey:
         number, ranks = self._numbers[trial], self._ranked()
         known = self._trials[number]
         words = self._best_first.words(known)
+        if self._memory is not None and not self._best_first.probed(known):
+            words = f"{words}, {self._memory.words(number)}"
         if ranks.slowness is not None:
             pace = math.exp(-ranks.slowness[number])
             words = f"{words}, {pace:.2g} of the leader's pace"

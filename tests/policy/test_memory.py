@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from hermesd.core.model import Plugin, Stage
-from hermesd.core.policy import BadSetting, Earlier
+from hermesd.core.policy import BadSetting, Earlier, Facts
 from hermesd.policy import make_policy
 from hermesd.policy.best_first import BestFirst, Recalling
+from hermesd.policy.guided import Guided
 from hermesd.policy.memory import Kernel, Memory
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
@@ -134,6 +135,15 @@ def test_why_says_what_history_said() -> None:
     assert isinstance(policy, Recalling)
     waiting = replace(trial(7), spec=specs[7])
     assert policy.words(waiting) == "not probed yet, place 1 of 12 by what nightly came to"
+
+
+def test_why_says_what_history_said_under_guided_too() -> None:
+    earlier = earlier_study("nightly", PEAK)
+    specs = [each.spec for each in earlier.trials]
+    ledger = Guided().remembering((earlier,), specs).ledger()
+    ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
+    claim = ledger.claim(specs[7].id, 0.0, Facts())
+    assert claim.reason == "not probed yet, place 1 of 12 by what nightly came to"
 
 
 @pytest.mark.parametrize("value", ["own", "shared", "off", False])
