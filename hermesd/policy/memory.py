@@ -68,8 +68,8 @@ class Kernel:
     """How alike rows are: the product over the parameters of exp(-distance / width).
 
     Each width is the one that foretells every value best from the others, one after the other; an
-    infinite one leaves its parameter out. So is one left out that all rows have the same of, which
-    says nothing of those that have something else.
+    infinite one leaves its parameter out. So is a parameter left out that is the same in all rows,
+    as it says nothing of rows where it differs.
     """
 
     def __init__(self, rows: Floats, values: Floats) -> None:

@@ -117,7 +117,7 @@ def reliability_of(earlier: tuple[Earlier, ...]) -> Reliability:
 
 
 def _thinned(study: Earlier) -> Earlier:
-    """With every so manyth of its trials: the head waits while they are looked at."""
+    """With every n-th of its trials: the head waits while they are looked at."""
     return Earlier(study.study, study.trials[:: 1 + len(study.trials) // (MOST + 1)])
 
 
