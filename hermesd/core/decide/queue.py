@@ -194,7 +194,7 @@ class SortedCandidates:
         self._dropped.clear()
 
     def _divide(self, number: int) -> None:
-        """Have a block that was changed be none if it is empty, and two if it is large."""
+        """Remove a block that has come to be empty, and halve one that has grown too large."""
         block = self._blocks[number]
         if block and len(block) < 2 * BLOCK:
             self._lasts[number] = block[-1]
