@@ -33,9 +33,9 @@ from hermesd.policy.curve import (
     told,
 )
 from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
-from hermesd.policy.memory import Memory, Outlook
+from hermesd.policy.memory import Memory, Outlook, rank_correlation
 from hermesd.policy.pace import settled
-from hermesd.policy.reliability import TOLD_APART, Reliability, rank_correlation, reliability_of
+from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
 
 UNPROBED, PROBED, REACHED = 0.0, 1.0, 2.0
 # After all of these and of `good_soon`'s.
@@ -43,8 +43,6 @@ UNPROMISING = 5.0
 # Where what was foretold is weighed: those that will soon be good, then all others by merit, before
 # those that have shown no loss that is a number.
 HURRIES, MERIT = 0.25, 0.5
-# What a trial that was not probed is taken to have by loss, between the best at 0 and the worst.
-MIDDLING = 0.5
 # Where none that was probed has yet to become good, one that may be below this is probed.
 BAR = 1.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
@@ -140,7 +138,9 @@ class BestFirst:
         if not memory.studies:
             return self
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Recalling(**settings, memory=memory, reliability=reliability_of(tuple(earlier)))
+        return Recalling(
+            **settings, memory=memory, reliability=reliability_of(tuple(earlier), memory.again)
+        )
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -322,7 +322,7 @@ class Promising:
     """The order while earlier studies are believed.
 
     Where they are weighed against losses, a trial's place is its mean share of those before it, by
-    loss and by what was foretold; one that was not probed is taken to have a middling loss. Before
+    loss and by what was foretold; one that was not probed is last by loss. Before
     all go those that will soon be good, as without a memory. Where they aren't, what does not
     promise goes last.
     """
@@ -405,7 +405,7 @@ class Promising:
     def _merit(self, trial: Trial) -> float:
         """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
         weight = self._order.reliability.of_loss(self._share(trial))
-        by_loss = MIDDLING
+        by_loss = 1.0  # It has shown nothing yet, so only much that was foretold outweighs a loss.
         if trial.step:
             by_loss = bisect_left(self._levels, self._level(trial)) / len(self._levels)
         by_history = self._order.memory.rank(trial.spec.number) / len(self._order.memory.row)

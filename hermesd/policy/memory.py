@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from zlib import crc32
 
 import numpy as np
 
-from hermesd.core.model import StudyId, TrialSpec
+from hermesd.core.model import TrialSpec
 from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
 from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
 
-# Fewer trials than these make no history; of all earlier ones no more are learned from.
-ENOUGH, MOST, MOST_LEARNED = 8, 1_024, 256
+# Fewer trials than these make no history. No more of all earlier ones are asked what they came to,
+# those of the new study's own settings aside; how alike settings count is learned from so many, and
+# of one study no more are kept for what their losses told.
+ENOUGH, MOST, MOST_LEARNED, MOST_KEPT = 8, 1_024, 512, 128
 # An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
@@ -64,18 +68,27 @@ def _lowest(trial: Trial) -> float:
     return float(track(curve).losses[-1])
 
 
+def lot(spec: TrialSpec) -> int:
+    """A number as if drawn by lot, but the same for the same settings: those that are first by it
+    are a fair sample of a grid, and in studies of one grid they are the same ones."""
+    return crc32(repr(sorted(spec.parameters)).encode())
+
+
 class Kernel:
     """How alike rows are: the product over the parameters of exp(-distance / width).
 
-    Each width is the one that foretells every value best from the others, one after the other; an
+    Each width is the one with which values are best ranked by the others, one after the other; an
     infinite one leaves its parameter out. So is a parameter left out that is the same in all rows,
     as it says nothing of rows where it differs.
+
+    Args:
+        rows: a column for each parameter.
+        values: of each row.
+        studies: whose each row is, from 0: only values of one study are compared.
     """
 
-    def __init__(self, rows: Floats, values: Floats) -> None:
+    def __init__(self, rows: Floats, values: Floats, studies: Ints) -> None:
         same = np.ptp(rows, axis=0) == 0
-        thin = slice(None, None, 1 + (len(rows) - 1) // MOST_LEARNED)
-        rows, values = rows[thin], values[thin]
         apart = [_apart(column, column) for column in rows.T]
         self.narrow = [0.0 if each else 1 / WIDTH for each in same.tolist()]
         far = sum((n * d for n, d in zip(self.narrow, apart, strict=True)), np.zeros(values.size))
@@ -83,21 +96,28 @@ class Kernel:
             if same[place]:
                 continue
             others = far - self.narrow[place] * distance
-            wrong = {each: _wrong(others + distance / each, values) for each in WIDTHS}
-            best = min(wrong, key=lambda each: wrong[each])
+            agrees = {each: _agrees(others + distance / each, values, studies) for each in WIDTHS}
+            best = max(agrees, key=lambda each: agrees[each])
             self.narrow[place] = 1 / best
             far = others + distance / best
 
-    def regression(self, seen: Floats, values: Floats, asked: Floats) -> Floats:
-        """The mean of the values seen, weighted by how alike their rows are to those asked."""
+    def regression(self, seen: Floats, values: Floats, asked: Floats, again: bool = True) -> Floats:
+        """The mean of the values seen, weighted by how alike their rows are to those asked.
+
+        Args:
+            again: whether the very same row counts; else what would be foretold without it.
+        """
         found = []
         for begin in range(0, len(asked), AT_ONCE):
             part = asked[begin : begin + AT_ONCE]
             far = np.zeros((len(part), len(seen)))
+            other = np.full(far.shape, again)
             for place, each in enumerate(self.narrow):
-                if each:
-                    far += each * _apart(part[:, place], seen[:, place])
-            found.append(_weighted(far, values))
+                if each or not again:
+                    apart = _apart(part[:, place], seen[:, place])
+                    far += each * apart
+                    other |= apart > 0
+            found.append(_weighted(np.where(other, far, np.inf), values))
         return np.concatenate(found)
 
 
@@ -111,27 +131,58 @@ def _weighted(far: Floats, values: Floats) -> Floats:
     return np.asarray((near @ values + TINY * values.mean()) / (near.sum(axis=1) + TINY))
 
 
-def _wrong(far: Floats, values: Floats) -> float:
-    """The squared errors of each value as foretold by the others."""
-    far = far + np.diag(np.full(len(far), np.inf))
-    return float(((_weighted(far, values) - values) ** 2).sum())
+def _agrees(far: Floats, values: Floats, studies: Ints) -> float:
+    """How far each study's values rank as they are foretold by all others."""
+    guesses = _weighted(far + np.diag(np.full(len(far), np.inf)), values)
+    own = [studies == each for each in range(studies.max() + 1)]
+    return sum(rank_correlation(guesses[each], values[each]) for each in own)
+
+
+def rank_correlation(left: Floats, right: Floats) -> float:
+    """Spearman's, with equals in the order that they are given in; 0 of fewer than two."""
+    count = len(left)
+    if count < 2:
+        return 0.0
+    ranks = [np.argsort(np.argsort(each, kind="stable")) for each in (left, right)]
+    return 1 - 6 * float(((ranks[0] - ranks[1]) ** 2).sum()) / (count * (count**2 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What earlier studies tell of any study with their parameters."""
+
+    #: Those that say something, each with a few of its trials, the same ones of the same grid.
+    few: tuple[Earlier, ...]
+    #: What trials came to, in the order of their lots.
+    ends: list[tuple[TrialSpec, float]]
+    #: The parameters: rows that the kernel is asked about have a column for each.
+    names: list[str]
+    kernel: Kernel | None
+    #: How many steps trials usually had.
+    length: float
 
 
 @lru_cache(maxsize=16)
-def learned(
-    earlier: tuple[Earlier, ...],
-) -> tuple[tuple[StudyId, ...], list[tuple[TrialSpec, float]], list[str], Kernel | None]:
-    """Which studies say something, what their trials came to, and how alike settings count, of
-    parameters of these names: rows that the kernel is asked about have a column for each."""
-    known = {study.study: ends(study) for study in earlier}
-    seen = [each for found in known.values() for each in found]
+def learned(earlier: tuple[Earlier, ...]) -> Learned:
+    """Takes time with the number of all trials, so it is done once."""
+    studies: list[Earlier] = []
+    seen: list[tuple[TrialSpec, float, int]] = []
+    for each in earlier:
+        trials = sorted(each.trials, key=lambda trial: lot(trial.spec))
+        if found := ends(Earlier(each.study, trials)):
+            seen += [(spec, value, len(studies)) for spec, value in found]
+            studies.append(Earlier(each.study, trials[:MOST_KEPT]))
+    steps = [trial.step for study in earlier for trial in study.trials if trial.step]
+    length = float(np.median(steps)) if steps else 0.0
+    seen.sort(key=lambda each: lot(each[0]))
+    names = parameters_of(spec for spec, *_ in seen)
     if not seen:
-        return (), [], [], None
-    seen = seen[:: 1 + (len(seen) - 1) // MOST]
-    specs = [spec for spec, _ in seen]
-    names = parameters_of(specs)
-    kernel = Kernel(positions(specs, names), np.array([value for _, value in seen]))
-    return tuple(study for study, found in known.items() if found), seen, names, kernel
+        return Learned((), [], names, None, length)
+    specs, values, own = zip(*seen[:MOST_LEARNED], strict=True)
+    kernel = Kernel(positions(specs, names), np.array(values), np.array(own))
+    return Learned(
+        tuple(studies), [(spec, value) for spec, value, _ in seen], names, kernel, length
+    )
 
 
 class Memory:
@@ -143,19 +194,25 @@ class Memory:
     """
 
     def __init__(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> None:
-        self.studies, seen, names, kernel = learned(tuple(earlier))
-        steps = [trial.step for study in earlier for trial in study.trials if trial.step]
-        #: How many steps trials usually had.
-        self.length = float(np.median(steps)) if steps else 0.0
+        known = learned(tuple(earlier))
+        self.studies = tuple(each.study for each in known.few)
+        self.length = known.length
         self.row = {spec.number: row for row, spec in enumerate(specs)}
-        if kernel is None:
+        if known.kernel is None:
             return
-        rows = positions([*(spec for spec, _ in seen), *specs], names)
+        wanted = {frozenset(spec.parameters) for spec in specs}
+        again = [each for each in known.ends if frozenset(each[0].parameters) in wanted]
+        others = [each for each in known.ends if frozenset(each[0].parameters) not in wanted]
+        there = {frozenset(spec.parameters) for spec, _ in again}
+        #: Whether most of the trials have settings that ran before.
+        self.again = 2 * sum(frozenset(spec.parameters) in there for spec in specs) >= len(specs)
+        seen = [*again, *others[: max(0, MOST - len(again))]]
+        rows = positions([*(spec for spec, _ in seen), *specs], known.names)
         self.rows, values = rows[len(seen) :], np.array([value for _, value in seen])
         if not np.ptp(self.rows, axis=0).any():
             self.studies = ()  # Trials of the same settings: nothing tells one from another.
             return
-        self.foretold = kernel.regression(rows[: len(seen)], values, self.rows)
+        self.foretold = known.kernel.regression(rows[: len(seen)], values, self.rows)
         # The worst comes second: what is alike says nothing of whether the order holds.
         best, *others = self.foretold.argsort(kind="stable").tolist()
         self.order = np.array([best, *others[-1:], *others[:-1]])

@@ -10,31 +10,27 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import correlation
 
 import numpy as np
 
 from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
-from hermesd.policy.memory import ends, learned
+from hermesd.policy.memory import ends, learned, rank_correlation
 from hermesd.policy.pace import settled
 from hermesd.policy.process import Floats, positions
 
 # The shares of their lengths at which trials are ranked by loss: between them in proportion.
 SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
-# Of one study no more trials than these are looked at.
-MOST = 128
 # No rank correlation counts as more.
 SURE = 0.99
 # What studies foretell of each other holds if it correlates at least so much with the ends.
 AGREES = 0.4
 # Fewer probed trials than these do not say whether it holds for one more study. The odds that it
-# does before they say anything, as logarithms: nine to one where what studies foretold of each
-# other is weighed, else three to one.
-TOLD_APART, LIKELY, ODDS = 4, 2.2, 1.1
+# does before they say anything, as a logarithm: nine to one.
+TOLD_APART, LIKELY = 4, 2.2
 # What is foretold is not weighed against losses if it counts less than this share of what they do
-# at the end of a probe: it helped there on no kind of recorded curves, and on some it misled.
-LEAST = 0.5
+# at the end of a probe: as little as it then tells of trials, it tells less of the good ones.
+LEAST = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +61,13 @@ class Reliability:
             return False
         if np.ptp(slowness) == 0:
             return True  # They showed nothing.
-        expected, odds = np.full(len(foretold), 2 * AGREES), ODDS
+        expected = np.full(len(foretold), 2 * AGREES)
         if self.history:
             told = np.interp(shares, SHARES, self.losses).clip(0)
-            expected, odds = self.history * told, LIKELY
+            expected = self.history * told
         place, shown = ((each - each.mean()) / each.std() for each in (foretold, slowness))
         by_place = expected * place
-        return bool(odds + (by_place * shown - by_place**2 / 2).sum() >= 0)
+        return bool(LIKELY + (by_place * shown - by_place**2 / 2).sum() >= 0)
 
     def of_loss(self, share: float) -> float:
         """What a loss at this share of a trial's length counts, beside what was foretold: 0 to 1.
@@ -89,23 +85,26 @@ def _counts(correlation: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def reliability_of(earlier: tuple[Earlier, ...]) -> Reliability:
+def reliability_of(earlier: tuple[Earlier, ...], again: bool = True) -> Reliability:
     """How reliable both are where these are the earlier studies.
 
     A single one says nothing of whether its order holds for another.
+
+    Args:
+        again: whether the new trials have settings that ran before. If not, so many others' trials
+            of the very same settings would say too much of how well a study is foretold.
     """
-    *_, names, kernel = learned(earlier)
-    few = map(_thinned, earlier)
-    known = [(study.trials, found) for study in few if (found := ends(study))]
-    if kernel is None or len(known) < 2:
+    known = learned(earlier)
+    few = [(study.trials, found) for study in known.few if (found := ends(study))]
+    if known.kernel is None or len(few) < 2:
         return Reliability()
-    rows = positions([spec for _, found in known for spec, _ in found], names)
-    values = np.array([value for _, found in known for _, value in found])
-    studies = np.repeat(np.arange(len(known)), [len(found) for _, found in known])
+    rows = positions([spec for _, found in few for spec, _ in found], known.names)
+    values = np.array([value for _, found in few for _, value in found])
+    studies = np.repeat(np.arange(len(few)), [len(found) for _, found in few])
     foretold, losses = [], []
-    for place, (trials, _) in enumerate(known):
+    for place, (trials, _) in enumerate(few):
         own = studies == place
-        guesses = kernel.regression(rows[~own], values[~own], rows[own])
+        guesses = known.kernel.regression(rows[~own], values[~own], rows[own], again)
         foretold.append(rank_correlation(guesses, values[own]))
         losses.append(
             [rank_correlation(_losses_at(trials, share), values[own]) for share in SHARES]
@@ -116,11 +115,6 @@ def reliability_of(earlier: tuple[Earlier, ...]) -> Reliability:
     return Reliability(told, history if weighed else 0.0)
 
 
-def _thinned(study: Earlier) -> Earlier:
-    """With every n-th of its trials: the head waits while they are looked at."""
-    return Earlier(study.study, study.trials[:: 1 + len(study.trials) // (MOST + 1)])
-
-
 def _losses_at(trials: Sequence[Trial], share: float) -> Floats:
     """Each trial's loss then; a curve that is kept coarsely tells it a little later."""
     found = []
@@ -128,9 +122,3 @@ def _losses_at(trials: Sequence[Trial], share: float) -> Floats:
         end = bisect_left(trial.curve, share * trial.step, key=lambda chunk: chunk.last_step)
         found.append(settled(trial.curve[: end + 1]))
     return np.array(found)
-
-
-def rank_correlation(left: Floats, right: Floats) -> float:
-    """Spearman's, with equals in the order that they are given in."""
-    order = (np.argsort(np.argsort(each, kind="stable")).tolist() for each in (left, right))
-    return correlation(*order)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from random import Random
+from statistics import correlation
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermesd.core.model import Plugin, Stage
 from hermesd.core.policy import BadSetting, Earlier, Facts
 from hermesd.policy import make_policy
 from hermesd.policy.best_first import BestFirst, Recalling
 from hermesd.policy.guided import Guided
-from hermesd.policy.memory import Kernel, Memory
+from hermesd.policy.memory import MOST, Kernel, Memory, lot, rank_correlation
+from hermesd.policy.reliability import reliability_of
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
 from hermesd.sim.orders import LossGoal, SubmissionOrder
@@ -111,7 +116,7 @@ def test_trials_of_the_same_settings_are_told_apart_by_nothing() -> None:
 
 def test_a_parameter_that_explains_nothing_does_not_count() -> None:
     rows = np.array([[n / 63, (n * 37 % 64) / 63] for n in range(64)])
-    kernel = Kernel(rows, np.sin(6 * rows[:, 0]))
+    kernel = Kernel(rows, np.sin(6 * rows[:, 0]), np.zeros(64, int))
     assert kernel.narrow[0] > 0
     assert kernel.narrow[1] == 0
 
@@ -126,6 +131,43 @@ def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_foreto
     )
     assert longer.foretold == pytest.approx(same.foretold)
     assert np.ptp(longer.foretold) > 1
+
+
+def rugged(count: int) -> list[Job]:
+    """Trainings whose rates say nothing of those of other settings."""
+    rates = np.random.default_rng(0).permutation(count) * 6 / count
+    digits = [[n // 4**place % 4 for place in range(6)] for n in range(count)]
+    return [
+        falling(rate, **{f"p{place}": float(each) for place, each in enumerate(row)})
+        for rate, row in zip(rates.tolist(), digits, strict=True)
+    ]
+
+
+def test_what_the_same_settings_came_to_counts_however_many_others_ran() -> None:
+    jobs = rugged(MOST)
+    earlier = [earlier_study(name, jobs) for name in ("monday", "tuesday")]
+    last = sorted((each.spec for each in earlier[0].trials), key=lot)[-12:]
+    memory = Memory(earlier, last)
+    assert memory.again
+    ended = [jobs[spec.number].losses[-1] for spec in last]
+    assert rank_correlation(memory.foretold, np.array(ended)) > 0.9
+
+
+def test_of_other_settings_no_more_is_expected_than_was_foretold_without_the_same() -> None:
+    jobs = rugged(200)
+    earlier = tuple(earlier_study(name, jobs) for name in ("monday", "tuesday"))
+    specs = [replace(trial(n).spec, stages=(Stage(None, (("lr", n + 0.5),)),)) for n in range(9)]
+    assert not Memory(earlier, specs).again
+    assert reliability_of(earlier, again=True).history > 0.9
+    assert reliability_of(earlier, again=False).history == 0
+
+
+@given(st.lists(st.floats(-9, 9), min_size=2, max_size=20, unique=True), st.randoms())
+def test_a_rank_correlation_is_that_of_the_ranks(values: list[float], chance: Random) -> None:
+    left, right = np.array(values), np.array(chance.sample(values, len(values)))
+    ranks = [[sorted(each).index(value) for value in each] for each in (list(left), list(right))]
+    assert rank_correlation(left, right) == pytest.approx(correlation(*ranks))
+    assert rank_correlation(left, -left) == pytest.approx(-1)
 
 
 def test_why_says_what_history_said() -> None:

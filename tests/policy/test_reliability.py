@@ -15,8 +15,8 @@ from hermesd.core.model import Phase
 from hermesd.core.policy import Earlier, Field, Ranking
 from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, Recalling
-from hermesd.policy.memory import learned
-from hermesd.policy.reliability import MOST, SHARES, Reliability, reliability_of
+from hermesd.policy.memory import MOST_KEPT, learned
+from hermesd.policy.reliability import SHARES, Reliability, reliability_of
 from hermesd.sim.curves import Job
 from hermesd.sim.drive import SimulatedOutcome, earlier_study
 from tests.policy.test_best_first import warming_up
@@ -83,7 +83,7 @@ def many(count: int, extra: int | None = None) -> list[Job]:
 def test_a_parameter_that_one_of_many_trials_has_keeps_nothing_from_being_foretold(
     extra: int,
 ) -> None:
-    signs = reliability_of((study(many(2 * MOST, extra)), study(many(2 * MOST), "again")))
+    signs = reliability_of((study(many(2 * MOST_KEPT, extra)), study(many(2 * MOST_KEPT), "again")))
     assert signs.history > 0.9
 
 
@@ -96,7 +96,7 @@ class CountedList(list[Trial]):
 
 
 def test_no_more_trials_are_looked_at_than_tell_enough() -> None:
-    trials = [CountedList(study(many(10 * MOST)).trials) for _ in range(2)]
+    trials = [CountedList(study(many(10 * MOST_KEPT)).trials) for _ in range(2)]
     earlier = tuple(Earlier(name, each) for name, each in zip("ab", trials, strict=True))
     learned(earlier)
     before = [each.walks for each in trials]
