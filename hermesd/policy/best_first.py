@@ -43,6 +43,10 @@ UNPROMISING = 5.0
 # Where what was foretold is weighed: those that will soon be good, then all others by merit, before
 # those that have shown no loss that is a number.
 HURRIES, MERIT = 0.25, 0.5
+# What a trial that was not probed is taken to have by loss, between the best at 0 and the worst,
+# unless most of the trials have settings that ran before: then it is last, as what is foretold is
+# firmer, and a probe would add less.
+MIDDLING = 0.5
 # Where none that was probed has yet to become good, one that may be below this is probed.
 BAR = 1.0
 # Where it counts when a trial is good, no later quantum is longer than this share of its length.
@@ -322,7 +326,7 @@ class Promising:
     """The order while earlier studies are believed.
 
     Where they are weighed against losses, a trial's place is its mean share of those before it, by
-    loss and by what was foretold; one that was not probed is last by loss. Before
+    loss and by what was foretold; one that was not probed is middling or last by loss. Before
     all go those that will soon be good, as without a memory. Where they aren't, what does not
     promise goes last.
     """
@@ -405,7 +409,7 @@ class Promising:
     def _merit(self, trial: Trial) -> float:
         """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
         weight = self._order.reliability.of_loss(self._share(trial))
-        by_loss = 1.0  # It has shown nothing yet, so only much that was foretold outweighs a loss.
+        by_loss = 1.0 if self._order.memory.again else MIDDLING
         if trial.step:
             by_loss = bisect_left(self._levels, self._level(trial)) / len(self._levels)
         by_history = self._order.memory.rank(trial.spec.number) / len(self._order.memory.row)
