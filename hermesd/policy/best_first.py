@@ -143,7 +143,7 @@ class BestFirst:
             return self
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
         return Recalling(
-            **settings, memory=memory, reliability=reliability_of(tuple(earlier), memory.again)
+            **settings, memory=memory, reliability=reliability_of(tuple(earlier), memory.ran_before)
         )
 
     def level(self, trial: Trial) -> float:
@@ -409,7 +409,7 @@ class Promising:
     def _merit(self, trial: Trial) -> float:
         """Its place among all, from 0 to 1: by its loss and by what was foretold of it."""
         weight = self._order.reliability.of_loss(self._share(trial))
-        by_loss = 1.0 if self._order.memory.again else MIDDLING
+        by_loss = 1.0 if self._order.memory.ran_before else MIDDLING
         if trial.step:
             by_loss = bisect_left(self._levels, self._level(trial)) / len(self._levels)
         by_history = self._order.memory.rank(trial.spec.number) / len(self._order.memory.row)

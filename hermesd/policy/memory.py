@@ -9,30 +9,34 @@ fastest one are probed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hermesd.core.model import TrialSpec
+from hermesd.core.model import Setting, TrialSpec
 from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
 from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
 
-# Fewer trials than these make no history. No more of all earlier ones are asked what they came to,
-# those of the new study's own settings aside; how alike settings count is learned from so many, and
-# of one study no more are kept for what their losses told.
+# Fewer trials than these make no history. What is foretold of other settings is read off so many
+# trials; how alike settings count is learned from so many, and of one study so many are kept for
+# what their losses told.
 ENOUGH, MOST, MOST_LEARNED, MOST_KEPT = 8, 1_024, 512, 128
 # An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
 AT_ONCE = 128
 # Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
-WIDTH, WIDTHS, TINY = 0.2, (0.05, 0.1, 0.2, 0.5, math.inf), 1e-6
+WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
 # The weight of a parameter; the noise over the variance of the process; the usual variance, and as
@@ -43,21 +47,20 @@ WEIGHT, NOISE, USUAL, PRIOR = 0.5, 0.3, 1.0, 4.0
 CAUTION, NEXT = 0.7, 64
 
 
-def ends(study: Earlier) -> list[tuple[TrialSpec, float]]:
+def ends(study: Earlier) -> list[float]:
     """How near each trial of an earlier study came to the best, as a logarithm: lower is better.
 
     None if too few came to anything, or all to the same.
     """
-    known = [(trial.spec, _lowest(trial)) for trial in study.trials]
-    lows = [low for _, low in known if low < math.inf]
+    known = [_lowest(trial) for trial in study.trials]
+    lows = [low for low in known if low < math.inf]
     begins = sorted(begin for t in study.trials if (begin := start_loss(t)) < math.inf)
     if len(lows) < ENOUGH:
         return []
     best, start = min(lows), begins[len(begins) // 2]
     if not best < start:
         return []
-    far = [(spec, min(FURTHEST, (low - best) / (start - best))) for spec, low in known]
-    return [(spec, math.log(EDGE + each)) for spec, each in far]
+    return [math.log(EDGE + min(FURTHEST, (low - best) / (start - best))) for low in known]
 
 
 def _lowest(trial: Trial) -> float:
@@ -68,10 +71,32 @@ def _lowest(trial: Trial) -> float:
     return float(track(curve).losses[-1])
 
 
-def lot(spec: TrialSpec) -> int:
-    """A number as if drawn by lot, but the same for the same settings: those that are first by it
-    are a fair sample of a grid, and in studies of one grid they are the same ones."""
-    return crc32(repr(sorted(spec.parameters)).encode())
+def varied_in(specs: Iterable[TrialSpec]) -> set[str]:
+    """The parameters that differ among these trials."""
+    first: dict[str, Setting] = {}
+    pairs = (pair for spec in specs for pair in spec.parameters)
+    return {name for name, value in pairs if first.setdefault(name, value) != value}
+
+
+def settings_of(spec: TrialSpec, names: Container[str]) -> str:
+    """The same for the same values of these parameters, be they written 1 or 1.0."""
+    return repr(sorted((name, _plain(value)) for name, value in spec.parameters if name in names))
+
+
+def _plain(value: Setting) -> Setting:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class Rows(NamedTuple):
+    """Trials as their settings tell them apart."""
+
+    #: A row for each, and a column for each parameter.
+    places: Floats
+    #: A number for each that is that of its settings.
+    settings: Ints
+
+    def of(self, chosen: NDArray[np.bool_] | slice) -> Rows:
+        return Rows(self.places[chosen], self.settings[chosen])
 
 
 class Kernel:
@@ -84,41 +109,53 @@ class Kernel:
     Args:
         rows: a column for each parameter.
         values: of each row.
-        studies: whose each row is, from 0: only values of one study are compared.
+        studies: whose each row is, from 0: one study's values may be higher than another's, so
+            ranks are those within a study.
     """
 
     def __init__(self, rows: Floats, values: Floats, studies: Ints) -> None:
         same = np.ptp(rows, axis=0) == 0
-        apart = [_apart(column, column) for column in rows.T]
         self.narrow = [0.0 if each else 1 / WIDTH for each in same.tolist()]
-        far = sum((n * d for n, d in zip(self.narrow, apart, strict=True)), np.zeros(values.size))
-        for place, distance in enumerate(apart):
+        far = np.zeros((len(rows), len(rows)))
+        for narrow, column in zip(self.narrow, rows.T, strict=True):
+            far += narrow * _apart(column, column)
+        for place, column in enumerate(rows.T):
             if same[place]:
                 continue
-            others = far - self.narrow[place] * distance
-            agrees = {each: _agrees(others + distance / each, values, studies) for each in WIDTHS}
+            distance = _apart(column, column)
+            far -= self.narrow[place] * distance
+            agrees = {each: _agrees(far + distance / each, values, studies) for each in WIDTHS}
             best = max(agrees, key=lambda each: agrees[each])
             self.narrow[place] = 1 / best
-            far = others + distance / best
+            far += distance / best
 
-    def regression(self, seen: Floats, values: Floats, asked: Floats, again: bool = True) -> Floats:
+    def regression(self, seen: Rows, values: Floats, asked: Rows, same: Same) -> Floats:
         """The mean of the values seen, weighted by how alike their rows are to those asked.
 
         Args:
-            again: whether the very same row counts; else what would be foretold without it.
+            same: what is known of the settings asked about; rows seen that have them say no more.
         """
         found = []
-        for begin in range(0, len(asked), AT_ONCE):
-            part = asked[begin : begin + AT_ONCE]
-            far = np.zeros((len(part), len(seen)))
-            other = np.full(far.shape, again)
+        for begin in range(0, len(asked.places), AT_ONCE):
+            part = asked.of(slice(begin, begin + AT_ONCE))
+            far = np.where(part.settings[:, None] == seen.settings[None, :], np.inf, 0.0)
             for place, each in enumerate(self.narrow):
-                if each or not again:
-                    apart = _apart(part[:, place], seen[:, place])
-                    far += each * apart
-                    other |= apart > 0
-            found.append(_weighted(np.where(other, far, np.inf), values))
+                if each:
+                    far += each * _apart(part.places[:, place], seen.places[:, place])
+            own = Same(*(each[begin : begin + AT_ONCE] for each in same))
+            found.append(_weighted(far, values, own))
         return np.concatenate(found)
+
+
+class Same(NamedTuple):
+    """Of each row that is asked about: how many ran with the same settings, and their values."""
+
+    counts: Floats
+    sums: Floats
+
+    @classmethod
+    def nothing(cls, count: int) -> Same:
+        return cls(np.zeros(count), np.zeros(count))
 
 
 def _apart(left: Floats, right: Floats) -> Floats:
@@ -126,16 +163,21 @@ def _apart(left: Floats, right: Floats) -> Floats:
     return np.asarray(np.minimum(np.abs(left[:, None] - right[None, :]), 1.0))
 
 
-def _weighted(far: Floats, values: Floats) -> Floats:
+def _weighted(far: Floats, values: Floats, same: Same) -> Floats:
     near = np.exp(-far)
-    return np.asarray((near @ values + TINY * values.mean()) / (near.sum(axis=1) + TINY))
+    sums = near @ values + same.sums + TINY * values.mean()
+    return np.asarray(sums / (near.sum(axis=1) + same.counts + TINY))
 
 
 def _agrees(far: Floats, values: Floats, studies: Ints) -> float:
-    """How far each study's values rank as they are foretold by all others."""
-    guesses = _weighted(far + np.diag(np.full(len(far), np.inf)), values)
+    """How far each study's values rank as they are foretold by all others; 0 where nothing tells
+    one from another: then the higher a value is, the lower is the mean of the others."""
+    if np.ptp(far) == 0:
+        return 0.0
+    others = far + np.diag(np.full(len(far), np.inf))
+    guesses = _weighted(others, values, Same.nothing(len(far)))
     own = [studies == each for each in range(studies.max() + 1)]
-    return sum(rank_correlation(guesses[each], values[each]) for each in own)
+    return sum(int(each.sum()) * rank_correlation(guesses[each], values[each]) for each in own)
 
 
 def rank_correlation(left: Floats, right: Floats) -> float:
@@ -151,38 +193,65 @@ def rank_correlation(left: Floats, right: Floats) -> float:
 class Learned:
     """What earlier studies tell of any study with their parameters."""
 
-    #: Those that say something, each with a few of its trials, the same ones of the same grid.
-    few: tuple[Earlier, ...]
-    #: What trials came to, in the order of their lots.
-    ends: list[tuple[TrialSpec, float]]
-    #: The parameters: rows that the kernel is asked about have a column for each.
+    #: Those that say something, each with a few of its trials: the same ones of the same grid.
+    studies: tuple[Earlier, ...]
+    #: Some of their trials, by lot, and what these came to.
+    specs: list[TrialSpec]
+    values: Floats
+    #: How many ran with the same settings, and the sum of what they came to.
+    same: Mapping[str, tuple[int, float]]
+    #: The parameters: the kernel is asked about rows with a column for each.
     names: list[str]
+    #: Those of them that make out a trial's settings: others are the same throughout a study.
+    varied: set[str]
     kernel: Kernel | None
     #: How many steps trials usually had.
     length: float
 
+    def rows(self, specs: Sequence[TrialSpec]) -> Rows:
+        """As the kernel is asked about; only rows of one call can be compared."""
+        numbers: dict[str, int] = {}
+        settings = [
+            numbers.setdefault(settings_of(spec, self.varied), len(numbers)) for spec in specs
+        ]
+        return Rows(positions(specs, self.names), np.array(settings))
 
-@lru_cache(maxsize=16)
+
+@lru_cache(maxsize=2)
 def learned(earlier: tuple[Earlier, ...]) -> Learned:
-    """Takes time with the number of all trials, so it is done once."""
-    studies: list[Earlier] = []
-    seen: list[tuple[TrialSpec, float, int]] = []
-    for each in earlier:
-        trials = sorted(each.trials, key=lambda trial: lot(trial.spec))
-        if found := ends(Earlier(each.study, trials)):
-            seen += [(spec, value, len(studies)) for spec, value in found]
-            studies.append(Earlier(each.study, trials[:MOST_KEPT]))
+    """Takes time with the number of all trials, so it is done once.
+
+    The lot of a trial is the same for the same settings, so studies of one grid are learned from
+    by the same part of it; trials that repeat others' settings come last.
+    """
+    told = [(study, found) for study in earlier if (found := ends(study))]
+    varied = set().union(*(varied_in(each.spec for each in study.trials) for study, _ in told))
+    drawn: list[tuple[int, int, int, Trial, float]] = []
+    same: dict[str, tuple[int, float]] = {}
+    for place, (study, found) in enumerate(told):
+        times: Counter[str] = Counter()
+        for trial, value in zip(study.trials, found, strict=True):
+            settings = settings_of(trial.spec, varied)
+            drawn.append((times[settings], crc32(settings.encode()), place, trial, value))
+            times[settings] += 1
+            count, total = same.get(settings, (0, 0.0))
+            same[settings] = count + 1, total + value
+    drawn.sort(key=itemgetter(0, 1, 2))
+    kept: list[list[Trial]] = [[] for _ in told]
+    for _, _, place, trial, _ in drawn:
+        if len(kept[place]) < MOST_KEPT:
+            kept[place].append(trial)
+    studies = (Earlier(each.study, few) for (each, _), few in zip(told, kept, strict=True))
+    specs = [trial.spec for *_, trial, _ in drawn[:MOST]]
+    values = np.array([value for *_, value in drawn[:MOST]])
+    own = np.array([place for _, _, place, _, _ in drawn[:MOST_LEARNED]])
+    names = parameters_of(specs)
+    kernel = None
+    if drawn:
+        kernel = Kernel(positions(specs[: len(own)], names), values[: len(own)], own)
     steps = [trial.step for study in earlier for trial in study.trials if trial.step]
     length = float(np.median(steps)) if steps else 0.0
-    seen.sort(key=lambda each: lot(each[0]))
-    names = parameters_of(spec for spec, *_ in seen)
-    if not seen:
-        return Learned((), [], names, None, length)
-    specs, values, own = zip(*seen[:MOST_LEARNED], strict=True)
-    kernel = Kernel(positions(specs, names), np.array(values), np.array(own))
-    return Learned(
-        tuple(studies), [(spec, value) for spec, value, _ in seen], names, kernel, length
-    )
+    return Learned(tuple(studies), specs, values, same, names, varied, kernel, length)
 
 
 class Memory:
@@ -195,24 +264,23 @@ class Memory:
 
     def __init__(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> None:
         known = learned(tuple(earlier))
-        self.studies = tuple(each.study for each in known.few)
+        self.studies = tuple(each.study for each in known.studies)
         self.length = known.length
         self.row = {spec.number: row for row, spec in enumerate(specs)}
         if known.kernel is None:
             return
-        wanted = {frozenset(spec.parameters) for spec in specs}
-        again = [each for each in known.ends if frozenset(each[0].parameters) in wanted]
-        others = [each for each in known.ends if frozenset(each[0].parameters) not in wanted]
-        there = {frozenset(spec.parameters) for spec, _ in again}
-        #: Whether most of the trials have settings that ran before.
-        self.again = 2 * sum(frozenset(spec.parameters) in there for spec in specs) >= len(specs)
-        seen = [*again, *others[: max(0, MOST - len(again))]]
-        rows = positions([*(spec for spec, _ in seen), *specs], known.names)
-        self.rows, values = rows[len(seen) :], np.array([value for _, value in seen])
+        rows = known.rows([*known.specs, *specs])
+        first = len(known.specs)
+        seen, asked = rows.of(slice(first)), rows.of(slice(first, None))
+        self.rows = asked.places
         if not np.ptp(self.rows, axis=0).any():
             self.studies = ()  # Trials of the same settings: nothing tells one from another.
             return
-        self.foretold = known.kernel.regression(rows[: len(seen)], values, self.rows)
+        found = [known.same.get(settings_of(spec, known.varied), (0, 0.0)) for spec in specs]
+        same = Same(*np.array(found, float).T)
+        #: Whether most of the trials have settings that ran before.
+        self.ran_before = 2 * np.count_nonzero(same.counts) >= len(specs)
+        self.foretold = known.kernel.regression(seen, known.values, asked, same)
         # The worst comes second: what is alike says nothing of whether the order holds.
         best, *others = self.foretold.argsort(kind="stable").tolist()
         self.order = np.array([best, *others[-1:], *others[:-1]])

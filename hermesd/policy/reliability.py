@@ -15,9 +15,9 @@ import numpy as np
 
 from hermesd.core.policy import Earlier
 from hermesd.core.trial import Trial
-from hermesd.policy.memory import ends, learned, rank_correlation
+from hermesd.policy.memory import Same, ends, learned, rank_correlation
 from hermesd.policy.pace import settled
-from hermesd.policy.process import Floats, positions
+from hermesd.policy.process import Floats
 
 # The shares of their lengths at which trials are ranked by loss: between them in proportion.
 SHARES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -85,26 +85,29 @@ def _counts(correlation: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def reliability_of(earlier: tuple[Earlier, ...], again: bool = True) -> Reliability:
+def reliability_of(earlier: tuple[Earlier, ...], ran_before: bool = True) -> Reliability:
     """How reliable both are where these are the earlier studies.
 
     A single one says nothing of whether its order holds for another.
 
     Args:
-        again: whether the new trials have settings that ran before. If not, so many others' trials
-            of the very same settings would say too much of how well a study is foretold.
+        ran_before: whether the new trials have settings that ran before. Where they don't, what the
+            same settings came to elsewhere would say too much of how well a study is foretold.
     """
     known = learned(earlier)
-    few = [(study.trials, found) for study in known.few if (found := ends(study))]
+    few = [(study.trials, found) for study in known.studies if (found := ends(study))]
     if known.kernel is None or len(few) < 2:
         return Reliability()
-    rows = positions([spec for _, found in few for spec, _ in found], known.names)
-    values = np.array([value for _, found in few for _, value in found])
+    rows = known.rows([trial.spec for trials, _ in few for trial in trials])
+    values = np.array([value for _, found in few for value in found])
     studies = np.repeat(np.arange(len(few)), [len(found) for _, found in few])
     foretold, losses = [], []
     for place, (trials, _) in enumerate(few):
         own = studies == place
-        guesses = known.kernel.regression(rows[~own], values[~own], rows[own], again)
+        asked, seen = rows.of(own), rows.of(~own)
+        alike = ran_before & (asked.settings[:, None] == seen.settings[None, :])
+        same = Same(alike.sum(axis=1), alike @ values[~own])
+        guesses = known.kernel.regression(seen, values[~own], asked, same)
         foretold.append(rank_correlation(guesses, values[own]))
         losses.append(
             [rank_correlation(_losses_at(trials, share), values[own]) for share in SHARES]

@@ -13,13 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.model import Plugin, Stage
+from hermesd.core.model import Plugin, Setting, Stage, TrialSpec
 from hermesd.core.policy import BadSetting, Earlier, Facts
 from hermesd.policy import make_policy
+from hermesd.policy import memory as memory_module
 from hermesd.policy.best_first import BestFirst, Recalling
 from hermesd.policy.guided import Guided
-from hermesd.policy.memory import MOST, Kernel, Memory, lot, rank_correlation
-from hermesd.policy.reliability import reliability_of
+from hermesd.policy.memory import (
+    MOST,
+    MOST_KEPT,
+    MOST_LEARNED,
+    Kernel,
+    Memory,
+    learned,
+    rank_correlation,
+)
+from hermesd.policy.process import Floats, Ints
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
 from hermesd.sim.orders import LossGoal, SubmissionOrder
@@ -114,11 +123,40 @@ def test_trials_of_the_same_settings_are_told_apart_by_nothing() -> None:
     assert told.finished == plain.finished
 
 
+def kernel_of(rows: Floats, values: Floats, studies: Sequence[int] = ()) -> Kernel:
+    return Kernel(rows, values, np.array(studies or [0] * len(values)))
+
+
 def test_a_parameter_that_explains_nothing_does_not_count() -> None:
     rows = np.array([[n / 63, (n * 37 % 64) / 63] for n in range(64)])
-    kernel = Kernel(rows, np.sin(6 * rows[:, 0]), np.zeros(64, int))
+    kernel = kernel_of(rows, np.sin(6 * rows[:, 0]))
     assert kernel.narrow[0] > 0
     assert kernel.narrow[1] == 0
+
+
+def test_mostly_none_counts_where_none_explains_anything() -> None:
+    counts = 0
+    for seed in range(20):
+        chance = np.random.default_rng(seed)
+        kernel = kernel_of(chance.permutation(64)[:, None] / 63, chance.random(64))
+        counts += kernel.narrow != [0.0]
+    assert counts <= 10
+
+
+def test_a_study_counts_by_how_many_trials_it_has() -> None:
+    rows = np.linspace(0, 1, 80)[:, None]
+    values = rows[:, 0].copy()
+    values[64:] = np.tile([1.0, 0.0], 8)
+    few = [n // 2 for n in range(64, 80)]
+    assert kernel_of(rows, values, [0] * 64 + few).narrow[0] > 0
+    assert kernel_of(rows[64:], values[64:], few).narrow[0] == 0
+
+
+def test_a_study_whose_values_are_all_higher_is_no_reason_for_a_parameter_to_count() -> None:
+    rows = np.array([[study, n / 31] for study in (0.0, 1.0) for n in range(32)])
+    values = rows[:, 0] * 9 + np.sin(6 * rows[:, 1])
+    both = kernel_of(rows, values, [0] * 32 + [1] * 32)
+    assert both.narrow[1] > 0
 
 
 def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_foretold() -> None:
@@ -143,23 +181,93 @@ def rugged(count: int) -> list[Job]:
     ]
 
 
+def asked(specs: Sequence[TrialSpec], **parameters: Setting) -> list[TrialSpec]:
+    """Trials of these settings, but for some."""
+    stages = [{**dict(spec.parameters), **parameters} for spec in specs]
+    return [
+        replace(trial(n).spec, stages=(Stage(None, tuple(each.items())),))
+        for n, each in enumerate(stages)
+    ]
+
+
 def test_what_the_same_settings_came_to_counts_however_many_others_ran() -> None:
     jobs = rugged(MOST)
-    earlier = [earlier_study(name, jobs) for name in ("monday", "tuesday")]
-    last = sorted((each.spec for each in earlier[0].trials), key=lot)[-12:]
-    memory = Memory(earlier, last)
-    assert memory.again
-    ended = [jobs[spec.number].losses[-1] for spec in last]
+    earlier = tuple(earlier_study(name, jobs) for name in ("monday", "tuesday"))
+    specs = [each.spec for each in earlier[0].trials]
+    looked_at = {spec.parameters for spec in learned(earlier).specs}
+    others = [spec for spec in specs if spec.parameters not in looked_at][:12]
+    memory = Memory(earlier, others)
+    ended = [jobs[spec.number].losses[-1] for spec in others]
     assert rank_correlation(memory.foretold, np.array(ended)) > 0.9
+
+
+def test_settings_are_the_same_whatever_is_constant_in_a_study_and_however_it_is_written() -> None:
+    jobs = [replace(job, parameters=(*job.parameters, ("model", "a"))) for job in rugged(64)]
+    earlier = earlier_study("monday", jobs)
+    specs = [each.spec for each in earlier.trials]
+    whole = asked(specs)
+    for spec in whole:
+        assert isinstance(dict(spec.parameters)["p0"], float)
+    written = [
+        replace(
+            spec,
+            stages=(
+                Stage(None, tuple((k, v if k == "model" else int(v)) for k, v in spec.parameters)),
+            ),
+        )
+        for spec in whole
+    ]
+    expected = Memory([earlier], specs)
+    for again in (asked(specs, model="b"), written):
+        memory = Memory([earlier], again)
+        assert memory.ran_before
+        assert memory.foretold == pytest.approx(expected.foretold)
+
+
+@pytest.mark.parametrize(("new", "ran_before"), [(5, True), (6, False)])
+def test_settings_ran_before_if_most_of_them_did(new: int, ran_before: bool) -> None:
+    earlier = earlier_study("monday", rugged(16))
+    specs = [each.spec for each in earlier.trials][:10]
+    specs = [*specs[new:], *asked(specs[:new], p0=9.0)]
+    assert Memory([earlier], specs).ran_before == ran_before
 
 
 def test_of_other_settings_no_more_is_expected_than_was_foretold_without_the_same() -> None:
     jobs = rugged(200)
     earlier = tuple(earlier_study(name, jobs) for name in ("monday", "tuesday"))
-    specs = [replace(trial(n).spec, stages=(Stage(None, (("lr", n + 0.5),)),)) for n in range(9)]
-    assert not Memory(earlier, specs).again
-    assert reliability_of(earlier, again=True).history > 0.9
-    assert reliability_of(earlier, again=False).history == 0
+    specs = [each.spec for each in earlier[0].trials][:16]
+    policies = [BestFirst().remembering(earlier, each) for each in (specs, asked(specs, p0=9.0))]
+    again, others = policies
+    assert isinstance(again, Recalling)
+    assert isinstance(others, Recalling)
+    assert again.reliability.history > 0.9
+    assert others.reliability.history == 0
+
+
+def test_trials_that_repeat_settings_keep_no_others_from_being_looked_at() -> None:
+    jobs = [job for job in by_rate(lambda n: n + 1.0, 10) for _ in range(64)]
+    earlier = tuple(earlier_study(f"day {n}", jobs) for n in range(8))
+    known = learned(earlier)
+    assert len({spec.parameters for spec in known.specs[:MOST_LEARNED]}) == 10
+    assert {len({t.spec.parameters for t in study.trials}) for study in known.studies} == {10}
+
+
+def test_no_more_trials_are_learned_from_than_tell_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+
+    class Noted(Kernel):
+        def __init__(self, places: Floats, values: Floats, studies: Ints) -> None:
+            rows.append(len(places))
+            super().__init__(places, values, studies)
+
+    monkeypatch.setattr(memory_module, "Kernel", Noted)
+    jobs = rugged(MOST)
+    known = learned(tuple(earlier_study(name, jobs) for name in ("monday", "tuesday")))
+    assert rows == [MOST_LEARNED]
+    assert len(known.specs) == len(known.values) == MOST
+    kept = [[each.spec.parameters for each in study.trials] for study in known.studies]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == MOST_KEPT
 
 
 @given(st.lists(st.floats(-9, 9), min_size=2, max_size=20, unique=True), st.randoms())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermesd.core.model import Phase
+from hermesd.core.model import Phase, Stage
 from hermesd.core.policy import Earlier, Field, Ranking
 from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, Recalling
-from hermesd.policy.memory import MOST_KEPT, learned
+from hermesd.policy.memory import MOST_KEPT
 from hermesd.policy.reliability import SHARES, Reliability, reliability_of
 from hermesd.sim.curves import Job
 from hermesd.sim.drive import SimulatedOutcome, earlier_study
@@ -85,23 +85,6 @@ def test_a_parameter_that_one_of_many_trials_has_keeps_nothing_from_being_foreto
 ) -> None:
     signs = reliability_of((study(many(2 * MOST_KEPT, extra)), study(many(2 * MOST_KEPT), "again")))
     assert signs.history > 0.9
-
-
-class CountedList(list[Trial]):
-    walks = 0
-
-    def __iter__(self) -> Iterator[Trial]:
-        self.walks += 1
-        return super().__iter__()
-
-
-def test_no_more_trials_are_looked_at_than_tell_enough() -> None:
-    trials = [CountedList(study(many(10 * MOST_KEPT)).trials) for _ in range(2)]
-    earlier = tuple(Earlier(name, each) for name, each in zip("ab", trials, strict=True))
-    learned(earlier)
-    before = [each.walks for each in trials]
-    assert reliability_of(earlier).history > 0.9
-    assert before == [each.walks for each in trials]
 
 
 def test_studies_that_foretell_each_other_worse_than_losses_did_are_not_weighed() -> None:
@@ -212,6 +195,36 @@ def test_why_says_how_much_earlier_studies_count_beside_a_loss() -> None:
     assert ranking.words(probed[6]).endswith(
         "; place 1 of 12 by what monday, tuesday came to counts 100%"
     )
+
+
+@pytest.mark.parametrize("ran_before", [True, False])
+def test_a_trial_that_never_ran_is_last_by_loss_but_middling_where_settings_are_new(
+    ran_before: bool,
+) -> None:
+    earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
+    specs = [each.spec for each in earlier[0].trials]
+    if not ran_before:
+        specs = [
+            replace(spec, stages=(Stage(None, (("lr", 1.1 * 10.0**-n),)),))
+            for n, spec in enumerate(specs)
+        ]
+    policy = BestFirst().remembering(earlier, specs)
+    assert isinstance(policy, Recalling)
+    few = [
+        trained(spec.number, LATE[spec.number].losses[:20], planned_steps=STEPS)
+        for spec in specs[:8]
+    ]
+    probed = [
+        replace(each, spec=spec, use=Use(busy_seconds=2.0))
+        for each, spec in zip(few, specs[:8], strict=True)
+    ]
+    new = replace(trial(8, planned_steps=STEPS), spec=specs[8])
+    leader = min(probed, key=policy.level)
+    ranking = policy.adapted(Field(leader, [*probed, new])).facing(new)
+    weight, by_history = policy.reliability.of_loss(0.0), policy.memory.rank(8) / len(specs)
+    assert weight > 0
+    by_loss = 1.0 if ran_before else 0.5
+    assert ranking.score(new)[1] == pytest.approx(weight * by_loss + (1 - weight) * by_history)
 
 
 def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_of_its_own() -> None:
