@@ -237,7 +237,7 @@ class _Builder:
         if not near and above == "schedule.":
             # Which settings a policy takes, only the head knows.
             expected += f" (a policy's settings go beside its name: {_WITH_SETTING})"
-        elif not near and not above:
+        elif not above:
             expected += f" (a hyper-parameter goes below parameters: parameters.{entry.key}.value)"
         self.problems.append(Problem(expected, path, "unknown key", near, entry.place))
 

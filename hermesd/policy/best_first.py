@@ -442,7 +442,7 @@ class Promising:
                 return said
             count = 1 - self._order.reliability.of_loss(self._share(trial))
             place = self._order.memory.words(trial.spec.number)
-            return f"{said}; {place} counts {count:.0%}"
+            return f"{said}; {place}, which counts {count:.0%} of its rank"
         said = self._order.words(trial)
         if self._weighs(trial):
             return said

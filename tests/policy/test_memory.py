@@ -284,7 +284,7 @@ def test_why_says_what_history_said() -> None:
     policy = BestFirst().remembering((earlier,), specs)
     assert isinstance(policy, Recalling)
     waiting = replace(trial(7), spec=specs[7])
-    assert policy.words(waiting) == "not probed yet, place 1 of 12 by what nightly came to"
+    assert policy.words(waiting) == "not probed yet, place 1 of 12 by earlier studies (nightly)"
 
 
 def test_why_says_what_history_said_under_guided_too() -> None:
@@ -293,7 +293,7 @@ def test_why_says_what_history_said_under_guided_too() -> None:
     ledger = Guided().remembering((earlier,), specs).ledger()
     ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
     claim = ledger.claim(specs[7].id, 0.0, Facts())
-    assert claim.reason == "not probed yet, place 1 of 12 by what nightly came to"
+    assert claim.reason == "not probed yet, place 1 of 12 by earlier studies (nightly)"
 
 
 @pytest.mark.parametrize("value", ["own", "shared", "off", False])
