@@ -232,7 +232,8 @@ def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_o
     first, others = ranked(new=best)
     assert min(others, key=first.score).spec.number == best
     assert (
-        first.words(others[best]) == "not probed yet, place 1 of 12 by earlier studies (monday, tuesday)"
+        first.words(others[best])
+        == "not probed yet, place 1 of 12 by earlier studies (monday, tuesday)"
     )
     last, others = ranked(new=worst)
     assert max(others, key=last.score).spec.number == worst
