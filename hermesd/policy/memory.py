@@ -133,7 +133,8 @@ class Kernel:
         """The mean of the values seen, weighted by how alike their rows are to those asked.
 
         Args:
-            same: what is known of the settings asked about; rows seen that have them say no more.
+            same: what is known of the settings asked about; rows seen with these settings are left
+                out, as they are in it.
         """
         found = []
         for begin in range(0, len(asked.places), AT_ONCE):
@@ -148,14 +149,11 @@ class Kernel:
 
 
 class Same(NamedTuple):
-    """Of each row that is asked about: how many ran with the same settings, and their values."""
+    """Of each row that is asked about: how many ran with its settings, and the sum of what they
+    came to."""
 
     counts: Floats
     sums: Floats
-
-    @classmethod
-    def nothing(cls, count: int) -> Same:
-        return cls(np.zeros(count), np.zeros(count))
 
 
 def _apart(left: Floats, right: Floats) -> Floats:
@@ -175,7 +173,8 @@ def _agrees(far: Floats, values: Floats, studies: Ints) -> float:
     if np.ptp(far) == 0:
         return 0.0
     others = far + np.diag(np.full(len(far), np.inf))
-    guesses = _weighted(others, values, Same.nothing(len(far)))
+    nothing = np.zeros(len(far))
+    guesses = _weighted(others, values, Same(nothing, nothing))
     own = [studies == each for each in range(studies.max() + 1)]
     return sum(int(each.sum()) * rank_correlation(guesses[each], values[each]) for each in own)
 

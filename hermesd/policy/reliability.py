@@ -29,7 +29,7 @@ AGREES = 0.4
 # does before they say anything, as a logarithm: nine to one.
 TOLD_APART, LIKELY = 4, 2.2
 # What is foretold is not weighed against losses if it counts less than this share of what they do
-# at the end of a probe: as little as it then tells of trials, it tells less of the good ones.
+# at the end of a probe: where it says so little of all trials, it says less of which are good.
 LEAST = 1 / 3
 
 
