@@ -64,6 +64,8 @@ def test_a_key_of_a_study_file_is_no_parameter_nor_is_a_misspelled_one() -> None
     for wrong in ("shedule.policy=fifo", "polcy=fifo", "max_stepps=5"):
         with pytest.raises(StudyFileError, match="unknown key"):
             changed("{}", wrong)
+    with pytest.raises(StudyFileError, match=r"mean metric\.mode\?.* parameters\.model\.value"):
+        changed("{}", "model=a")
     named = changed("parameters: {polcy: {values: [1, 2]}}", "polcy=1")
     assert [each.name for each in named.parameters] == ["polcy"], "the study has it"
 
