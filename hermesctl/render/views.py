@@ -337,6 +337,8 @@ def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
     if explanation.last_decision:
         lines.append(cell(f"last decision: {explanation.last_decision}"))
     lines.append(cell(f"policy: {explanation.policy}", "dim"))
+    if explanation.earlier_studies:
+        lines.append(cell(f"earlier studies: {explanation.earlier_studies}", "dim"))
     lines += notices_view(explanation.notices)
     for each in explanation.left_out:
         until = f" until {moment(each.until_unix_seconds)}" if each.until_unix_seconds else ""

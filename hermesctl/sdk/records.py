@@ -692,6 +692,9 @@ class Explanation:
     left_out: tuple[LeftOut, ...] = ()
     #: What the study's author should know.
     notices: tuple[str, ...] = ()
+    #: Which earlier studies the policy goes by and how, or why by none; empty for one that never
+    #: goes by any, and once all trials have ended.
+    earlier_studies: str = ""
 
     def __repr__(self) -> str:
         return f"<Explanation {self.trial}: {self.summary}>"

@@ -249,6 +249,15 @@ class Remembering(Protocol):
         """
         ...
 
+    def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
+        """Which earlier studies it goes by and how, or why by none, for people.
+
+        Args:
+            earlier: those that `remembering` was given when it made this policy.
+            specs: as there.
+        """
+        ...
+
 
 @runtime_checkable
 class Widening(Protocol):

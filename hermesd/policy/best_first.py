@@ -33,7 +33,7 @@ from hermesd.policy.curve import (
     told,
 )
 from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
-from hermesd.policy.memory import Memory, Outlook, rank_correlation
+from hermesd.policy.memory import Memory, Outlook, rank_correlation, why_none
 from hermesd.policy.pace import settled
 from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
 
@@ -145,6 +145,10 @@ class BestFirst:
         return Recalling(
             **settings, memory=memory, reliability=reliability_of(tuple(earlier), memory.ran_before)
         )
+
+    def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
+        """Why it goes by no earlier study."""
+        return why_none(self.history, earlier, specs)
 
     def level(self, trial: Trial) -> float:
         """The loss on the scale that trials are ranked by; infinite before the probe is over."""
@@ -307,6 +311,11 @@ class Recalling(BestFirst):
         if self.probed(trial):
             return BestFirst.score(self, trial)
         return (UNPROBED, self.memory.place(trial.spec.number))
+
+    def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
+        """Which earlier studies it goes by, and whether their order is weighed against losses."""
+        how = "counts beside the losses" if self.reliability.history else "says what is probed"
+        return f"{', '.join(self.memory.studies)}, whose order {how} while it holds"
 
     def looks_again(self, sample: Sequence[Trial]) -> bool:
         """Not where losses are weighed: what they tell at the end of a probe is known then."""

@@ -21,7 +21,7 @@ from hermesd.core.policy import Claim, Earlier, Facts, Field, Ranking, Score, Vi
 from hermesd.core.trial import Trial
 from hermesd.policy.best_first import BestFirst
 from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
-from hermesd.policy.memory import SLOPE, Memory
+from hermesd.policy.memory import SLOPE, Memory, why_none
 from hermesd.policy.pace import Track
 from hermesd.policy.process import Floats, Ints, Process, positions
 from hermesd.policy.reliability import Reliability
@@ -79,6 +79,10 @@ class Guided:
         settings = {each.name: getattr(self, each.name) for each in fields(self)}
         return RecallingGuided(**settings, memory=memory)
 
+    def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
+        """Why it goes by no earlier study."""
+        return why_none(self.history, earlier, specs)
+
     def words(self, trial: Trial) -> str:
         return self.best_first().words(trial)
 
@@ -95,6 +99,10 @@ class RecallingGuided(Guided):
 
     def ledger(self) -> Survey:
         return Survey(self, self.memory)
+
+    def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
+        """Which earlier studies it goes by."""
+        return f"{', '.join(self.memory.studies)}, whose order counts while it holds"
 
 
 class Survey:

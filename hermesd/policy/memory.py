@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hermesd.core.model import Setting, TrialSpec
-from hermesd.core.policy import Earlier
+from hermesd.core.policy import SHARED, Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
@@ -85,6 +85,20 @@ def settings_of(spec: TrialSpec, names: Container[str]) -> str:
 
 def _plain(value: Setting) -> Setting:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def why_none(history: str, earlier: Sequence[Earlier], specs: Iterable[TrialSpec]) -> str:
+    """Why a policy with this setting goes by no earlier study, for people."""
+    if history == "off":
+        return "none, by `history: off`"
+    if not earlier:
+        shared = " and those shared with it" if history == SHARED else ""
+        return f"none with the same parameter names among its owner's{shared}"
+    if not varied_in(specs):
+        return "none, as all trials have the same settings"
+    few = f"fewer than {ENOUGH} trials{' each' if len(earlier) > 1 else ''}"
+    names = ", ".join(each.study for each in earlier)
+    return f"none: when this study began, {few} of {names} had come to anything, or all to the same"
 
 
 class Rows(NamedTuple):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import Submitted
 from hermesd.core.model import Phase, Plugin, Stage
+from hermesd.core.placement import make_placement
 from hermesd.core.state import State
+from hermesd.policy import make_policy
 from tests.core.playbook import submitted
 
 SHARED = Plugin("best_first", (("history", "shared"),))
@@ -36,6 +39,27 @@ def test_those_before_it_with_the_same_parameters_in_any_order_the_latest_first(
         study("second", 3.0, "width", "lr"),
         study("now", 4.0, "lr", "width"),
     ) == ["second", "first"]
+
+
+def test_why_says_what_a_policy_knows_of_earlier_studies_as_long_as_it_decides() -> None:
+    state = State()
+    for event in (
+        study("first", 1.0, "lr", policy=Plugin("best_first")),
+        study("now", 2.0, "lr", policy=SHARED),
+        study("plain", 3.0, "lr", policy=Plugin("fifo")),
+    ):
+        state.apply(event, event.study.submitted)
+    scheduler = Scheduler(state, make_policy, make_placement)
+
+    def said(trial: str) -> str:
+        return scheduler.explain(trial, 4.0).earlier_studies
+
+    assert said("first/0") == "none with the same parameter names among its owner's"
+    assert said("now/0") == "none, as all trials have the same settings"
+    assert said("plain/0") == "", "it never goes by any"
+    for name in state.members["first"]:
+        state.put(replace(state.trials[name], phase=Phase.COMPLETED))
+    assert said("first/0") == ""
 
 
 def test_of_studies_without_parameters_nothing_is_known() -> None:

@@ -95,6 +95,12 @@ async def why(head: World, trial: str) -> pb.ExplainTrialResponse:
     return await head.control.ExplainTrial(pb.ExplainTrialRequest(trial=trial))
 
 
+async def test_who_asks_why_is_told_of_earlier_studies(head: World, node: Node) -> None:
+    await head.submit(spec())
+    unknown = "none with the same parameter names among its owner's"
+    assert (await why(head, "digits/1")).earlier_studies == unknown
+
+
 async def test_a_waiting_trial_is_told_who_has_the_devices(head: World, node: Node) -> None:
     one = {"lr": {"value": 1.0}}
     await head.submit(spec(name="long"))

@@ -196,6 +196,7 @@ class FakeHead(control_pb2_grpc.ControlServiceServicer):
             notices=self.studies[study].notices if study in self.studies else (),
             summary=self.why,
             policy="best_first",
+            earlier_studies="monday, whose order says what is probed while it holds",
             ranking=[pb.RankedTrial(trial="digits/1", words="loss 0.2", state=waiting)],
         )
 

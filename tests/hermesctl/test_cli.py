@@ -1275,6 +1275,13 @@ def test_a_shell_completes_words_and_names(
     assert told.stdout.split() == offered
 
 
+def test_why_says_which_earlier_studies_count(head: FakeHead) -> None:
+    head.add_study("digits", trial(1))
+    for name in ("digits", "digits/1"):
+        lines = hermesctl("why", name).stdout.splitlines()
+        assert "earlier studies: monday, whose order says what is probed while it holds" in lines
+
+
 def test_why_of_a_study_names_a_trial_once(head: FakeHead) -> None:
     head.add_study("digits", trial(1))
     head.why = "digits/1 is waiting"

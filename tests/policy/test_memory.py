@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from statistics import correlation
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -292,6 +293,44 @@ def test_why_says_what_history_said_under_guided_too() -> None:
     ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
     claim = ledger.claim(specs[7].id, 0.0, Facts())
     assert claim.reason == "not probed yet, place 1 of 12 by earlier studies (nightly)"
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (BestFirst(), "nightly, whose order says what is probed while it holds"),
+        (Guided(), "nightly, whose order counts while it holds"),
+    ],
+)
+def test_a_policy_says_which_earlier_studies_it_goes_by(
+    policy: BestFirst | Guided, said: str
+) -> None:
+    earlier = (earlier_study("few", PEAK[:5]), earlier_study("nightly", PEAK))
+    specs = [each.spec for each in earlier[1].trials]
+    assert policy.remembering(earlier, specs).remembered(earlier, specs) == said
+
+
+@pytest.mark.parametrize("policy", [BestFirst, Guided])
+def test_a_policy_says_why_it_goes_by_no_earlier_study(
+    policy: type[BestFirst] | type[Guided],
+) -> None:
+    all_of, few, none = (earlier_study("nightly", PEAK[:count]) for count in (12, 5, 0))
+    specs = [each.spec for each in all_of.trials]
+
+    def said(
+        history: Literal["own", "shared", "off"], *earlier: Earlier, asked: Sequence[TrialSpec]
+    ) -> str:
+        return policy(history=history).remembering(earlier, asked).remembered(earlier, asked)
+
+    assert said("off", all_of, asked=specs) == "none, by `history: off`"
+    unknown = "none with the same parameter names among its owner's"
+    assert said("own", asked=specs) == unknown
+    assert said("shared", asked=specs) == f"{unknown} and those shared with it"
+    assert said("own", all_of, asked=specs[:1]) == "none, as all trials have the same settings"
+    begun = "none: when this study began, fewer than 8 trials"
+    came = "had come to anything, or all to the same"
+    assert said("own", few, asked=specs) == f"{begun} of nightly {came}"
+    assert said("own", few, none, asked=specs) == f"{begun} each of nightly, nightly {came}"
 
 
 @pytest.mark.parametrize("value", ["own", "shared", "off", False])

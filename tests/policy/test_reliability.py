@@ -252,6 +252,17 @@ def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> No
     assert counts[0] == counts[1] != "100%"
 
 
+def test_a_policy_says_whether_it_weighs_losses_against_what_was_foretold() -> None:
+    told = []
+    for earlier in ((study(LATE, "monday"),), (study(LATE, "monday"), study(LATE, "tuesday"))):
+        specs = [each.spec for each in earlier[0].trials]
+        told.append(BestFirst().remembering(earlier, specs).remembered(earlier, specs))
+    assert told == [
+        "monday, whose order says what is probed while it holds",
+        "monday, tuesday, whose order counts beside the losses while it holds",
+    ]
+
+
 def test_losses_are_not_looked_at_again_where_it_is_known_what_they_tell() -> None:
     falling = warming_up(8, apart=0.1, fall=3.0)
     specs = [each.spec for each in falling]

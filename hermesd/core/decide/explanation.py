@@ -193,6 +193,7 @@ class Explanation(NamedTuple):
     last_decision: str
     policy: str
     left_out: tuple[LeftOut, ...] = ()
+    earlier_studies: str = ""
 
 
 class LeftOut(NamedTuple):
@@ -282,7 +283,17 @@ def explain(state: State, queues: Queues, asked: Question) -> Explanation:
         for each in ranking
     )
     left_out = () if trial.phase.final else tuple(_left_out(state, trial))
-    return Explanation(summary, rows, asked.last_decision, policy, left_out)
+    earlier = _earlier_studies(state, queues, study_id)
+    return Explanation(summary, rows, asked.last_decision, policy, left_out, earlier)
+
+
+def _earlier_studies(state: State, queues: Queues, study_id: StudyId) -> str:
+    """Which earlier studies its policy goes by, or why by none; empty for one that never goes by
+    any, and once all trials have ended."""
+    try:
+        return queues.remembered(study_id) if state.active[study_id] else ""
+    except Unanswered:
+        return ""  # its ranking is told in these words
 
 
 def _turns(state: State, trial: Trial, asked: Question) -> str:

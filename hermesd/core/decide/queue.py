@@ -29,6 +29,7 @@ from hermesd.core.model import (
     StudyId,
     Time,
     TrialId,
+    TrialSpec,
 )
 from hermesd.core.placement import (
     Placement,
@@ -797,9 +798,22 @@ class Queues:
             return policy
         if study_id not in self._earlier:
             self._earlier[study_id] = state.earlier(study_id)
-        trials = map(state.trials.__getitem__, state.members[study_id])
-        specs = list(map(attrgetter("spec"), trials))
-        return policy.remembering(self._earlier[study_id], specs)
+        return policy.remembering(self._earlier[study_id], self._specs(study_id))
+
+    def _specs(self, study_id: StudyId) -> list[TrialSpec]:
+        trials = map(self.state.trials.__getitem__, self.state.members[study_id])
+        return list(map(attrgetter("spec"), trials))
+
+    def remembered(self, study_id: StudyId) -> str:
+        """Which earlier studies its policy goes by, or why by none, for people; empty for a policy
+        that never goes by any. Raises Unanswered."""
+
+        def said(queue: StudyQueue) -> str:
+            if not isinstance(queue.policy, Remembering):
+                return ""
+            return queue.policy.remembered(self._earlier[study_id], self._specs(study_id))
+
+        return self.peek(study_id, said)
 
     def ask(self, study_id: StudyId, question: Callable[[StudyQueue], Answer]) -> Answer:
         """Put a question to a study's policy; one that raises gives way to first in, first out."""

@@ -167,6 +167,7 @@ class TrialsService:
             ranking=ranking,
             last_decision=told.last_decision,
             policy=policy_words(state, study.id, told.policy),
+            earlier_studies=told.earlier_studies,
             left_out=[
                 pb.LeftOut(
                     place=each.place,

@@ -656,7 +656,7 @@ class ExplainTrialRequest(_message.Message):
     def __init__(self, trial: _Optional[str] = ...) -> None: ...
 
 class ExplainTrialResponse(_message.Message):
-    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy", "left_out", "notices")
+    __slots__ = ("trial", "summary", "ranking", "last_decision", "policy", "left_out", "notices", "earlier_studies")
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     RANKING_FIELD_NUMBER: _ClassVar[int]
@@ -664,6 +664,7 @@ class ExplainTrialResponse(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     NOTICES_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_STUDIES_FIELD_NUMBER: _ClassVar[int]
     trial: str
     summary: str
     ranking: _containers.RepeatedCompositeFieldContainer[RankedTrial]
@@ -671,7 +672,8 @@ class ExplainTrialResponse(_message.Message):
     policy: str
     left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
     notices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ...) -> None: ...
+    earlier_studies: str
+    def __init__(self, trial: _Optional[str] = ..., summary: _Optional[str] = ..., ranking: _Optional[_Iterable[_Union[RankedTrial, _Mapping]]] = ..., last_decision: _Optional[str] = ..., policy: _Optional[str] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., notices: _Optional[_Iterable[str]] = ..., earlier_studies: _Optional[str] = ...) -> None: ...
 
 class LeftOut(_message.Message):
     __slots__ = ("place", "reason", "until_unix_seconds")
