@@ -333,7 +333,9 @@ def _unmeasured(detail: StudyDetail) -> list[RenderableType]:
 def explanation_view(explanation: Explanation, wide: bool) -> RenderableType:
     """Why a trial runs or waits, and the policy's order with its words: the first of it and the
     trial, or all of it if `wide`."""
-    lines: list[RenderableType] = [cell(one_line(explanation.summary), "bold")]
+    is_study = "/" not in explanation.trial
+    said = explanation.summary if is_study else one_line(explanation.summary)
+    lines: list[RenderableType] = [cell(line, "bold") for line in said.splitlines()]
     if explanation.last_decision:
         lines.append(cell(f"last decision: {explanation.last_decision}"))
     lines.append(cell(f"policy: {explanation.policy}", "dim"))

@@ -90,7 +90,7 @@ from hermesctl.study_file.submission import (
 )
 from hermesctl.study_file.trees import keys_on, tree_of, with_value
 from hermesctl.study_file.write import study_data
-from hermesctl.text import count, nearest, printable
+from hermesctl.text import count, nearest, one_line, printable
 from hermesd.pb.hermes.v1 import control_pb2 as pb
 from hermesd.pb.hermes.v1.types_pb2 import Goal, NamedValue, Signal, StudySpec, Value
 from hermesd.security.identity import Role
@@ -307,15 +307,16 @@ class AsyncClient:
         waiting = [trial for trial in detail.trials if not trial.state.final]
         first = (*detail.next_up, *(t.id for t in waiting), detail.trials[0].id)[0]
         found = await self.why(first)
-        words = repr(detail.study).strip("<>")
+        lines = [repr(detail.study).strip("<>")]
         on_devices = [trial.id for trial in detail.trials if trial.state.on_device]
         if on_devices:
             more = f" and {count(len(on_devices) - _NAMED, 'other')}" if on_devices[_NAMED:] else ""
-            words += f"; on devices: {', '.join(on_devices[:_NAMED])}{more}"
+            lines.append(f"on devices: {', '.join(on_devices[:_NAMED])}{more}")
         if waiting:
             names_it = found.summary.startswith(f"{first} ")
-            words += f"; {found.summary}" if names_it else f"; {first}: {found.summary}"
-        return replace(found, trial=detail.study.id, summary=words, last_decision="")
+            words = one_line(found.summary)
+            lines.append(words if names_it else f"{first}: {words}")
+        return replace(found, trial=detail.study.id, summary="\n".join(lines), last_decision="")
 
     async def nodes(self) -> list[Node]:
         """The nodes with their devices."""

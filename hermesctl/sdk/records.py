@@ -682,7 +682,7 @@ class Explanation:
     """Why a trial runs or waits."""
 
     trial: str
-    #: One sentence.
+    #: One sentence; of a study, a line for each of: how it is, who is on a device, who is next.
     summary: str
     #: The trials of its study in the present order of the policy.
     ranking: tuple[Ranked, ...]
