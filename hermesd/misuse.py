@@ -34,8 +34,9 @@ EXPECTED = (
 )
 # What other programs, such as `tail`, call an option of ours.
 _ELSEWHERE = {"--lines": "--last", "--tail": "--lines"}
-# The same of commands.
+# The same of commands, one of ours with an option among them.
 _CALLED_OTHERWISE = {
+    "wait": "status --wait",
     **dict.fromkeys(("delete", "remove"), "rm"),
     **dict.fromkeys(("cancel", "kill"), "stop"),
     **dict.fromkeys(("describe", "get", "info"), "show"),
@@ -140,11 +141,15 @@ def misuse_of(error: Any, words: Sequence[str]) -> Misuse:
 def elsewhere(ctx: Any, word: str) -> str:
     """The program's commands of this name, or of what other programs call so, in whatever group, as
     they are typed; empty for none."""
-    word = _CALLED_OTHERWISE.get(word, word)
+    words = _CALLED_OTHERWISE.get(word, word)
+    verb, _, option = words.partition(" ")
     root = ctx.find_root()
-    groups = {"": root.command, **root.command.commands}
-    named = [name for name, each in groups.items() if word in getattr(each, "commands", ())]
-    found = " or ".join(f"{name} {word}".strip() for name in named)
+    found_in = []
+    for name, group in {"": root.command, **root.command.commands}.items():
+        each = getattr(group, "commands", {}).get(verb)
+        if each and (not option or any(option in param.opts for param in each.params)):
+            found_in.append(name)
+    found = " or ".join(f"{name} {words}".strip() for name in found_in)
     return f"{root.info_name} {found}" if found else ""
 
 

@@ -181,7 +181,9 @@ def test_a_named_pipe_is_no_study(head: FakeHead, tmp_path: Path, name: str) -> 
         (["study", "pasue", "digits"], USAGE, "did you mean pause?"),
         (["study", "delete", "digits"], USAGE, "did you mean hermesctl study rm?"),
         (["delete", "digits"], USAGE, "did you mean hermesctl study rm?"),
-        (["study", "wait", "digits"], USAGE, "study wait: expected one of ls, show, pause, "),
+        (["study", "watch", "digits"], USAGE, "study watch: expected one of ls, show, pause, "),
+        (["study", "wait", "digits"], USAGE, "did you mean hermesctl status --wait?"),
+        (["wait", "digits"], USAGE, "wait: did you mean hermesctl status --wait? Expected one of"),
         (["study", "\udcff"], USAGE, "expected text in UTF-8"),
         (
             ["stauts"],
