@@ -38,7 +38,7 @@ from hermesctl.sdk.async_client import AsyncClient
 from hermesctl.sdk.forecast import Forecast, policy_of
 from hermesctl.sdk.records import DEFAULT_POOL, Submission
 from hermesctl.study_file.load import Document, Table
-from hermesctl.study_file.submission import Prepared, from_file, open_study
+from hermesctl.study_file.submission import Prepared, from_file, open_study, options_of
 from hermesctl.study_file.trees import spanning_decades, with_flags
 from hermesctl.terminal import say, stdout
 from hermesctl.text import count, printable
@@ -115,6 +115,7 @@ def prepare(
             trials=trials,
             settings=settings or (),
             pool=pool,
+            options=options_of(file, document, Path.cwd()) if settings else (),
         )
         document = Document(changed, document.problems)
     prepared = from_file(file, document, Path.cwd())

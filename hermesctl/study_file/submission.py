@@ -24,7 +24,7 @@ from hermesctl.study_file import load
 from hermesctl.study_file.load import Document, Scalar, Table, place_of
 from hermesctl.study_file.regular_files import kind_of, near_file, open_regular
 from hermesctl.study_file.schema import ENUM_ALIASES, build_spec, range_path
-from hermesctl.study_file.script_options import refusals, unknown_options
+from hermesctl.study_file.script_options import read_options, refusals, unknown_options
 from hermesctl.study_file.trees import tree_of
 from hermesctl.text import nearest, printable
 from hermesd.pb.hermes.v1.types_pb2 import SearchMethod, Share, StudySpec
@@ -213,6 +213,17 @@ def unknown_arguments(
     if not _gives_only_options(prepared.spec) or program_sha256(prepared) != sha256:
         return []
     return unknown_options(prepared.directory / prepared.spec.program, names, "--new ")
+
+
+def options_of(path: Path, document: Document, *others: Path) -> frozenset[str]:
+    """The options, `--lr`, of the program of a study that was opened at `path`, as far as its
+    source tells; see `from_document`."""
+    spec, _, _ = build_spec(document.root)
+    if not _gives_only_options(spec):
+        return frozenset()
+    directory = _working_directory(spec, path.absolute().parent.resolve(), others)
+    options = read_options(directory / spec.program)
+    return options.accepted if options else frozenset()
 
 
 def _gives_only_options(spec: StudySpec) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -76,9 +76,10 @@ def with_flags(
     trials: int | None = None,
     settings: Sequence[str] = (),
     pool: str | None = None,
+    options: Collection[str] = (),
 ) -> Table:
     """`table` changed by `--name`, `--pool`, `--metric`, `--grid`, `--random`, `--trials` and
-    `--set`, in this order.
+    `--set`, in this order; `options` are those that its program is known to have, `--lr`.
 
     Raises UsageError for a flag that has not its form, StudyFileError for a bad value.
     """
@@ -98,7 +99,7 @@ def with_flags(
     for flag in settings:
         path, text = _split("--set", flag, "key=value, for example epochs=5")
         node = _setting(text, f"--set {flag}")
-        if _is_parameter(path, table):
+        if _is_parameter(path, table, options):
             place = _axis_keys(_below(table, "parameters"), path.split("."))
             axis = Table((TreeEntry("value", node.place, node),), node.place)
             table = with_value(table, ["parameters", *place], axis)
@@ -107,12 +108,14 @@ def with_flags(
     return table
 
 
-def _is_parameter(path: str, table: Table) -> bool:
+def _is_parameter(path: str, table: Table, options: Collection[str]) -> bool:
     """Whether a `--set` means a parameter by its name: no key of a study file begins so, nor is
-    like it, unless the study has that parameter."""
+    like it, unless the study has that parameter, or its program that option."""
     first = path.partition(".")[0]
     if first in _KEYS:
         return False
+    if f"--{path}" in options:
+        return True
     axes = _below(table, "parameters")
     for key in _axis_keys(axes, path.split(".")):
         axes = _below(axes, key)

@@ -34,6 +34,24 @@ def test_a_file_saved_elsewhere_is_the_same_study(
     assert first.submit_directory == second.submit_directory == str(project)
 
 
+@pytest.mark.parametrize("way", ["script", "study file beside it", "study file elsewhere"])
+def test_an_option_of_the_script_that_is_almost_a_key_is_a_parameter(
+    head: FakeHead, project: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = project / "train.py"
+    takes = "p.add_argument('--model')\np.parse_args()\n"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{takes}")
+    monkeypatch.chdir(project)
+    file = (tmp_path if "elsewhere" in way else project) / "study.yaml"
+    file.write_text("program: train.py\nmethod: grid\n")
+    given = script if way == "script" else file
+    assert submit(given, "--set", "model=vgg").exit_code == 0
+    (sent,) = head.of(pb.SubmitStudyRequest)
+    assert [each.name for each in sent.spec.parameters] == ["model"]
+    refused = submit(given, "--set", "mode=best")
+    assert "did you mean metric.mode?" in refused.stderr, "no such option, though --model begins so"
+
+
 def test_what_the_script_does_not_take_is_refused_unless_one_insists(
     head: FakeHead, project: Path
 ) -> None:
