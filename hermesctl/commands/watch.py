@@ -40,6 +40,7 @@ from hermesctl.render.views import (
     more_trials,
     notices_view,
     others_view,
+    same_params,
     status_view,
 )
 from hermesctl.sdk.async_client import AsyncClient
@@ -409,6 +410,7 @@ def best(
             lambda wide: Group(
                 leaderboard(trials, trials.ranked_by, wide, [*trials.objectives][1:], trials.front),
                 *more_trials(chosen, len(trials)),
+                *same_params(chosen, trials),
                 *([cell(words, "dim")] if words else []),
                 *([cell(f"policies read {reads}", "dim")] if reads else []),
                 *([] if ranked else notices_view(chosen.notices)),

@@ -290,10 +290,20 @@ def final_view(
     return Group(*parts, Text(), further)
 
 
-def _params(trial: Trial, changing: Sequence[str]) -> str:
+def same_params(study: Study, trials: Sequence[Trial]) -> list[RenderableType]:
+    """The hyper-parameters that a leaderboard has no columns for, as these trials do not differ in
+    them; nothing if there are none."""
+    columns = varying(trials)
+    words = _params(trials[0], _changing(study), columns) if trials else ""
+    these = " of these" if study.trial_count > len(trials) else ""
+    return [cell(f"the same in all{these}: {words}", "dim")] if words else []
+
+
+def _params(trial: Trial, changing: Sequence[str], left_out: Sequence[str] = ()) -> str:
     """Its hyper-parameters; of those that change while it trains the first value."""
     first = dict.fromkeys(changing, " (then by its sequence)")
-    return " ".join(params_text(trial.params, [n]) + first.get(n, "") for n in trial.params)
+    names = [name for name in trial.params if name not in left_out]
+    return " ".join(params_text(trial.params, [n]) + first.get(n, "") for n in names)
 
 
 def _changing(study: Study) -> list[str]:

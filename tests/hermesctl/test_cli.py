@@ -387,6 +387,17 @@ def test_an_ending_tells_the_last_words_of_a_program_that_only_exited(
 # Looking.
 
 
+def test_best_tells_what_its_trials_have_in_common_once(head: FakeHead) -> None:
+    head.add_study("digits", *(trial(number, state=COMPLETED) for number in range(1, 13)))
+    (few,) = [line for line in hermesctl("best").stdout.splitlines() if "adam" in line]
+    assert few == "the same in all of these: optimizer=adam"
+    everything = hermesctl("best", "-n", "12").stdout.splitlines()
+    assert "the same in all: optimizer=adam" in everything
+    # A single trial has a column for each.
+    assert "the same in all" not in (alone := hermesctl("best", "-n", "1").stdout)
+    assert "adam" in alone
+
+
 def test_best_as_json_is_what_others_build_on(head: FakeHead) -> None:
     checkpoint = types.Checkpoint(id="c1", step=40)
     finish(
