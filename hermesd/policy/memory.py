@@ -306,8 +306,7 @@ class Memory:
 
     def words(self, number: int) -> str:
         """What was foretold of a trial, for people."""
-        told = ", ".join(self.studies)
-        return f"place {self.rank(number) + 1} of {len(self.row)} by earlier studies ({told})"
+        return f"place {self.rank(number) + 1} of {len(self.row)} by earlier studies"
 
     def rank(self, number: int) -> int:
         """How many trials are foretold to be better than this one."""

@@ -283,7 +283,7 @@ def test_why_says_what_history_said() -> None:
     policy = BestFirst().remembering((earlier,), specs)
     assert isinstance(policy, Recalling)
     waiting = replace(trial(7), spec=specs[7])
-    assert policy.words(waiting) == "not probed yet, place 1 of 12 by earlier studies (nightly)"
+    assert policy.words(waiting) == "not probed yet, place 1 of 12 by earlier studies"
 
 
 def test_why_says_what_history_said_under_guided_too() -> None:
@@ -292,7 +292,7 @@ def test_why_says_what_history_said_under_guided_too() -> None:
     ledger = Guided().remembering((earlier,), specs).ledger()
     ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
     claim = ledger.claim(specs[7].id, 0.0, Facts())
-    assert claim.reason == "not probed yet, place 1 of 12 by earlier studies (nightly)"
+    assert claim.reason == "not probed yet, place 1 of 12 by earlier studies"
 
 
 @pytest.mark.parametrize(
