@@ -445,18 +445,21 @@ class Promising:
         return self._ranking.quantum(trial, facts)
 
     def words(self, trial: Trial) -> str:
+        fails = self._outlook is None and len(self._seen) >= TOLD_APART
         if self._order.probed(trial):
             said = self._ranking.words(trial)
+            place = self._order.memory.words(trial.spec.number)
+            if fails and self._order.reliability.history:
+                return f"{said}; {place}, which does not hold so far"
             if not self._weighs(trial) or self._is_soon_good(trial):
                 return said
             count = 1 - self._order.reliability.of_loss(self._share(trial))
-            place = self._order.memory.words(trial.spec.number)
             return f"{said}; {place}, which counts {count:.0%} of its rank"
         said = self._order.words(trial)
         if self._weighs(trial):
             return said
         if self._outlook is None:
-            return said if len(self._seen) < TOLD_APART else f"{said}, which does not hold so far"
+            return f"{said}, which does not hold so far" if fails else said
         if self.promises(trial):
             return said
         return f"{said}, which holds so far: not expected among the fastest"

@@ -275,6 +275,25 @@ def test_a_loss_that_is_no_number_is_not_made_up_for_by_what_was_foretold() -> N
     assert max(probed, key=ranking.score).spec.number == 6
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_why_says_that_an_order_does_not_hold_where_it_would_have_counted(count: int) -> None:
+    peak, here = (by_rate(rate) for rate in (lambda n: 6.0 - abs(n - 7), lambda n: 1 + abs(n - 7)))
+    earlier = tuple(study(peak, name) for name in ("monday", "tuesday")[:count])
+    specs = [each.spec for each in earlier[0].trials]
+    policy = BestFirst().remembering(earlier, specs)
+    shown = [trained(n, here[n].losses[:40], planned_steps=STEPS) for n in range(11)]
+    shown = [
+        replace(each, spec=spec, use=Use(busy_seconds=4.0))
+        for each, spec in zip(shown, specs, strict=False)
+    ]
+    new = replace(trial(11, planned_steps=STEPS), spec=specs[11])
+    ranking = policy.adapted(Field(min(shown, key=policy.level), shown)).facing(new)
+    fails = "by earlier studies, which does not hold so far"
+    assert ranking.words(new).endswith(fails)
+    # After one study, losses alone decide among the probed whether it holds or not.
+    assert ranking.words(shown[3]).endswith(fails) == (count > 1)
+
+
 def test_an_order_that_does_not_hold_here_is_ignored_however_many_studies_agree() -> None:
     peak = by_rate(lambda n: 6.0 - abs(n - 7))
     here = by_rate(lambda n: 1.0 + abs(n - 7))
