@@ -532,7 +532,7 @@ def _probes(policy: BestFirst, trials: Sequence[Trial]) -> NDArray[np.float64]:
 def _fell(halfway: NDArray[np.float64], end: NDArray[np.float64], share: float) -> bool:
     """Whether the median fall is beyond this share of what is between the quartiles at the end."""
     ranked, quarter = np.sort(end), len(end) // 4
-    return bool(median(halfway - end) > share * (ranked[-1 - quarter] - ranked[quarter]))
+    return bool(median((halfway - end).tolist()) > share * (ranked[-1 - quarter] - ranked[quarter]))
 
 
 def _unsteady(halfway: NDArray[np.float64], end: NDArray[np.float64]) -> bool:

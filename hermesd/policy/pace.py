@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
 
@@ -60,7 +61,7 @@ REMEMBERED = 1024
 _known: dict[tuple[int, int | None], tuple[tuple[Chunk, ...], float]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Track:
     """A trial's lowest settled loss by step."""
 
@@ -84,6 +85,14 @@ class Track:
         share = (above - loss) / (above - below)
         return self.steps[place - 1] + share * (self.steps[place] - self.steps[place - 1])
 
+    @cached_property
+    def _end(self) -> tuple[float, float, float]:
+        """The last loss, the fall over the last doubling of the steps, and its ratio to the one
+        before, at most 1."""
+        now, half, quarter = (self.loss_at(self.steps[-1] / part) for part in (1, 2, 4))
+        fall, before = half - now, quarter - half
+        return now, fall, min(fall / before, 1.0) if before > 0 else 1.0
+
     def loss_by(self, step: float) -> float:
         """What the loss comes to by a step, if beyond the last one its falls go on.
 
@@ -93,9 +102,7 @@ class Track:
         last = self.steps[-1]
         if step <= last:
             return self.loss_at(step)
-        now, half, quarter = (self.loss_at(last / part) for part in (1, 2, 4))
-        fall, before = half - now, quarter - half
-        ratio = min(fall / before, 1.0) if before > 0 else 1.0
+        now, fall, ratio = self._end
         doublings = math.log2(step / last)
         while doublings > 0:
             fall *= ratio

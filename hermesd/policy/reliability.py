@@ -6,6 +6,7 @@ trials that showed them, and each study is foretold from the others as the new o
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,13 +62,11 @@ class Reliability:
             return False
         if np.ptp(slowness) == 0:
             return True  # They showed nothing.
-        expected = np.full(len(foretold), 2 * AGREES)
+        expected: float | Floats = 2 * AGREES
         if self.history:
-            told = np.interp(shares, SHARES, self.losses).clip(0)
-            expected = self.history * told
-        place, shown = ((each - each.mean()) / each.std() for each in (foretold, slowness))
-        by_place = expected * place
-        return bool(LIKELY + (by_place * shown - by_place**2 / 2).sum() >= 0)
+            expected = self.history * np.maximum(np.interp(shares, SHARES, self.losses), 0.0)
+        by_place = expected * _standard(foretold)
+        return bool(LIKELY + by_place @ (_standard(slowness) - by_place / 2) >= 0)
 
     def of_loss(self, share: float) -> float:
         """What a loss at this share of a trial's length counts, beside what was foretold: 0 to 1.
@@ -77,6 +76,12 @@ class Reliability:
         told = float(np.interp(share, SHARES, self.losses))
         loss, foretold = _counts(told), _counts(self.history)
         return loss / (loss + foretold) if foretold else 1.0
+
+
+def _standard(values: Floats) -> Floats:
+    """In standard deviations from their mean."""
+    away = values - values.mean()
+    return np.asarray(away / math.sqrt(away @ away / len(away)))
 
 
 def _counts(correlation: float) -> float:

@@ -317,7 +317,7 @@ MIN_QUANTUM_SECONDS = 0.1
 # More than a study has trials.
 _NUMBERS = 1_000_000
 # A study of more trials than these is ranked anew in slices of so many.
-AT_ONCE, SLICE = 1_000, 16
+AT_ONCE, SLICE = 1_000, 8
 # How many more than can be served come into question for an adapted ranking, from its front on.
 IN_QUESTION = 32
 # Devices that are equally fast: those of a kind, and by itself each that differs from its kind.
