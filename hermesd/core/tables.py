@@ -527,7 +527,8 @@ class Tables:
         return (pool.placement if pool else None) or self.studies[study].placement
 
     def earlier(self, study_id: StudyId) -> tuple[Earlier, ...]:
-        """The studies before this one that have the same parameters, the latest first.
+        """The studies before this one that have the same parameters, the latest first; of those of
+        which some trials came to an end.
 
         Those of other users are among them only where both studies have `history: shared`.
         """
@@ -543,11 +544,12 @@ class Tables:
             and self._parameters(other.id) == names
         ]
         before.sort(key=lambda other: (-other.submitted, other.id))
-        found = []
-        for other in before[:MOST_EARLIER]:
-            trials = (self.trials[each] for each in self.members[other.id])
-            found.append(Earlier(other.id, [each for each in trials if each.phase in _CAME_TO_END]))
-        return tuple(found)
+        found = (Earlier(other.id, self._came_to_end(other.id)) for other in before)
+        return tuple(islice((each for each in found if each.trials), MOST_EARLIER))
+
+    def _came_to_end(self, study: StudyId) -> list[Trial]:
+        trials = map(self.trials.__getitem__, self.members[study])
+        return [each for each in trials if each.phase in _CAME_TO_END]
 
     def _parameters(self, study: StudyId) -> frozenset[str]:
         """The names of its trials' parameters, of which each of them may have only some."""

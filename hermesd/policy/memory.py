@@ -92,8 +92,11 @@ def why_none(history: str, earlier: Sequence[Earlier], specs: Iterable[TrialSpec
     if history == "off":
         return "none, by `history: off`"
     if not earlier:
-        shared = " and those shared with it" if history == SHARED else ""
-        return f"none with the same parameter names among its owner's{shared}"
+        shared = " or shared with it" if history == SHARED else ""
+        return (
+            f"none: when this study began, none of its owner's{shared} "
+            "with the same parameter names had a trial that had ended"
+        )
     if not varied_in(specs):
         return "none, as all trials have the same settings"
     few = f"fewer than {ENOUGH} trials{' each' if len(earlier) > 1 else ''}"

@@ -10,6 +10,7 @@ from hermesd.core.events import Submitted
 from hermesd.core.model import Phase, Plugin, Stage
 from hermesd.core.placement import make_placement
 from hermesd.core.state import State
+from hermesd.core.tables import MOST_EARLIER
 from hermesd.policy import make_policy
 from tests.core.playbook import submitted
 
@@ -24,11 +25,15 @@ def study(name: str, at: float, *parameters: str, trials: int = 2, **changes: An
     return replace(event, trials=specs)
 
 
-def known(*events: Submitted) -> list[str]:
-    """The studies that the last one may know of."""
+def known(*events: Submitted, cancelled: tuple[str, ...] = ()) -> list[str]:
+    """The studies that the last one may know of: the trials of all have ended."""
     state = State()
     for event in events:
         state.apply(event, event.study.submitted)
+        name = event.study.id
+        phase = Phase.CANCELLED if name in cancelled else Phase.COMPLETED
+        for trial in state.members[name]:
+            state.put(replace(state.trials[trial], phase=phase))
     return [each.study for each in state.earlier(events[-1].study.id)]
 
 
@@ -39,6 +44,13 @@ def test_those_before_it_with_the_same_parameters_in_any_order_the_latest_first(
         study("second", 3.0, "width", "lr"),
         study("now", 4.0, "lr", "width"),
     ) == ["second", "first"]
+
+
+def test_studies_of_which_nothing_came_take_no_place_of_others() -> None:
+    before = [study(f"s{n}", float(n), "lr") for n in range(2 * MOST_EARLIER)]
+    latest = tuple(f"s{n}" for n in range(MOST_EARLIER, 2 * MOST_EARLIER))
+    found = known(*before, study("now", 99.0, "lr"), cancelled=latest)
+    assert found == [f"s{n}" for n in reversed(range(MOST_EARLIER))]
 
 
 def test_why_says_what_a_policy_knows_of_earlier_studies_as_long_as_it_decides() -> None:
@@ -54,12 +66,12 @@ def test_why_says_what_a_policy_knows_of_earlier_studies_as_long_as_it_decides()
     def said(trial: str) -> str:
         return scheduler.explain(trial, 4.0).earlier_studies
 
-    assert said("first/0") == "none with the same parameter names among its owner's"
-    assert said("now/0") == "none, as all trials have the same settings"
+    assert said("first/0").startswith("none: when this study began, none of its owner's with the")
     assert said("plain/0") == "", "it never goes by any"
     for name in state.members["first"]:
         state.put(replace(state.trials[name], phase=Phase.COMPLETED))
     assert said("first/0") == ""
+    assert said("now/0") == "none, as all trials have the same settings"
 
 
 def test_of_studies_without_parameters_nothing_is_known() -> None:

@@ -323,11 +323,14 @@ def test_a_policy_says_why_it_goes_by_no_earlier_study(
         return policy(history=history).remembering(earlier, asked).remembered(earlier, asked)
 
     assert said("off", all_of, asked=specs) == "none, by `history: off`"
-    unknown = "none with the same parameter names among its owner's"
-    assert said("own", asked=specs) == unknown
-    assert said("shared", asked=specs) == f"{unknown} and those shared with it"
+    begun, ended = (
+        "none: when this study began",
+        "with the same parameter names had a trial that had ended",
+    )
+    assert said("own", asked=specs) == f"{begun}, none of its owner's {ended}"
+    assert said("shared", asked=specs) == f"{begun}, none of its owner's or shared with it {ended}"
     assert said("own", all_of, asked=specs[:1]) == "none, as all trials have the same settings"
-    begun = "none: when this study began, fewer than 8 trials"
+    begun += ", fewer than 8 trials"
     came = "had come to anything, or all to the same"
     assert said("own", few, asked=specs) == f"{begun} of nightly {came}"
     assert said("own", few, none, asked=specs) == f"{begun} each of nightly, nightly {came}"
