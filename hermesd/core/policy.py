@@ -121,6 +121,10 @@ class Earlier:
     trials: Sequence[Trial]
 
 
+# Of a study with fewer such trials nothing is remembered.
+FEWEST_EARLIER = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A trial that deserves a device, and for how long."""

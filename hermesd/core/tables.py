@@ -33,7 +33,7 @@ from hermesd.core.model import (
     TrialId,
     UserId,
 )
-from hermesd.core.policy import HISTORY, SHARED, Earlier, Facts
+from hermesd.core.policy import FEWEST_EARLIER, HISTORY, SHARED, Earlier, Facts
 from hermesd.core.sharing import HALF_LIFE_SECONDS, USUAL, Account, Terms
 from hermesd.core.speeds import Evidence, Speeds, differs
 from hermesd.core.tree import parting, path_of, turns
@@ -528,7 +528,7 @@ class Tables:
 
     def earlier(self, study_id: StudyId) -> tuple[Earlier, ...]:
         """The studies before this one that have the same parameters, the latest first; of those of
-        which some trials came to an end.
+        which enough trials came to an end.
 
         Those of other users are among them only where both studies have `history: shared`.
         """
@@ -545,7 +545,8 @@ class Tables:
         ]
         before.sort(key=lambda other: (-other.submitted, other.id))
         found = (Earlier(other.id, self._came_to_end(other.id)) for other in before)
-        return tuple(islice((each for each in found if each.trials), MOST_EARLIER))
+        told = (each for each in found if len(each.trials) >= FEWEST_EARLIER)
+        return tuple(islice(told, MOST_EARLIER))
 
     def _came_to_end(self, study: StudyId) -> list[Trial]:
         trials = map(self.trials.__getitem__, self.members[study])

@@ -21,16 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hermesd.core.model import Setting, TrialSpec
-from hermesd.core.policy import SHARED, Earlier
+from hermesd.core.policy import FEWEST_EARLIER, SHARED, Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
 from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
 
-# Fewer trials than these make no history. What is foretold of other settings is read off so many
-# trials; how alike settings count is learned from so many, and of one study so many are kept for
-# what their losses told.
-ENOUGH, MOST, MOST_LEARNED, MOST_KEPT = 8, 1_024, 512, 128
+# What is foretold of other settings is read off so many trials; how alike settings count is learned
+# from so many, and of one study so many are kept for what their losses told.
+MOST, MOST_LEARNED, MOST_KEPT = 1_024, 512, 128
 # An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
@@ -55,7 +54,7 @@ def ends(study: Earlier) -> list[float]:
     known = [_lowest(trial) for trial in study.trials]
     lows = [low for low in known if low < math.inf]
     begins = sorted(begin for t in study.trials if (begin := start_loss(t)) < math.inf)
-    if len(lows) < ENOUGH:
+    if len(lows) < FEWEST_EARLIER:
         return []
     best, start = min(lows), begins[len(begins) // 2]
     if not best < start:
@@ -95,11 +94,11 @@ def why_none(history: str, earlier: Sequence[Earlier], specs: Iterable[TrialSpec
         shared = " or shared with it" if history == SHARED else ""
         return (
             f"none: when this study began, none of its owner's{shared} "
-            "with the same parameter names had a trial that had ended"
+            f"with the same parameter names had {FEWEST_EARLIER} trials that had ended"
         )
     if not varied_in(specs):
         return "none, as all trials have the same settings"
-    few = f"fewer than {ENOUGH} trials{' each' if len(earlier) > 1 else ''}"
+    few = f"fewer than {FEWEST_EARLIER} trials{' each' if len(earlier) > 1 else ''}"
     names = ", ".join(each.study for each in earlier)
     return f"none: when this study began, {few} of {names} had come to anything, or all to the same"
 

@@ -9,6 +9,7 @@ from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import Submitted
 from hermesd.core.model import Phase, Plugin, Stage
 from hermesd.core.placement import make_placement
+from hermesd.core.policy import FEWEST_EARLIER
 from hermesd.core.state import State
 from hermesd.core.tables import MOST_EARLIER
 from hermesd.policy import make_policy
@@ -17,7 +18,9 @@ from tests.core.playbook import submitted
 SHARED = Plugin("best_first", (("history", "shared"),))
 
 
-def study(name: str, at: float, *parameters: str, trials: int = 2, **changes: Any) -> Submitted:
+def study(
+    name: str, at: float, *parameters: str, trials: int = FEWEST_EARLIER, **changes: Any
+) -> Submitted:
     """A study whose trials have these parameters."""
     event = submitted(trials, name, submitted=at, **changes)
     stage = Stage(None, tuple((each, 0.5) for each in parameters))
@@ -47,9 +50,11 @@ def test_those_before_it_with_the_same_parameters_in_any_order_the_latest_first(
 
 
 def test_studies_of_which_nothing_came_take_no_place_of_others() -> None:
-    before = [study(f"s{n}", float(n), "lr") for n in range(2 * MOST_EARLIER)]
-    latest = tuple(f"s{n}" for n in range(MOST_EARLIER, 2 * MOST_EARLIER))
-    found = known(*before, study("now", 99.0, "lr"), cancelled=latest)
+    before = [study(f"s{n}", float(n), "lr") for n in range(MOST_EARLIER)]
+    few = [study(f"few{n}", 20.0 + n, "lr", trials=FEWEST_EARLIER - 1) for n in range(MOST_EARLIER)]
+    gone = [study(f"gone{n}", 40.0 + n, "lr") for n in range(MOST_EARLIER)]
+    cancelled = tuple(each.study.id for each in gone)
+    found = known(*before, *few, *gone, study("now", 99.0, "lr"), cancelled=cancelled)
     assert found == [f"s{n}" for n in reversed(range(MOST_EARLIER))]
 
 
@@ -88,10 +93,14 @@ def test_those_of_others_only_where_both_share() -> None:
 
 def test_only_trials_that_came_to_an_end_of_their_own_tell_anything() -> None:
     state = State()
-    for event in (study("first", 1.0, "lr", trials=4), study("now", 2.0, "lr")):
-        state.apply(event, event.study.submitted)
     phases = (Phase.COMPLETED, Phase.FAILED, Phase.STOPPED, Phase.CANCELLED)
-    for number, phase in enumerate(phases):
+    ended = FEWEST_EARLIER // 2
+    first = study("first", 1.0, "lr", trials=len(phases) * ended)
+    for event in (first, study("now", 2.0, "lr")):
+        state.apply(event, event.study.submitted)
+    for number in range(len(first.trials)):
+        phase = phases[number // ended]
         state.put(replace(state.trials[f"first/{number}"], phase=phase))
     (found,) = state.earlier("now")
-    assert [trial.id for trial in found.trials] == ["first/0", "first/2"]
+    numbers = [trial.spec.number for trial in found.trials]
+    assert numbers == [*range(ended), *range(2 * ended, 3 * ended)]

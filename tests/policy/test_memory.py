@@ -325,7 +325,7 @@ def test_a_policy_says_why_it_goes_by_no_earlier_study(
     assert said("off", all_of, asked=specs) == "none, by `history: off`"
     begun, ended = (
         "none: when this study began",
-        "with the same parameter names had a trial that had ended",
+        "with the same parameter names had 8 trials that had ended",
     )
     assert said("own", asked=specs) == f"{begun}, none of its owner's {ended}"
     assert said("shared", asked=specs) == f"{begun}, none of its owner's or shared with it {ended}"
