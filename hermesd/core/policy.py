@@ -106,6 +106,9 @@ class Field:
     #: Some of the trials that have shown a loss, whatever their phase, spread evenly over all: few
     #: enough to be looked at each time.
     sample: Sequence[Trial]
+    #: Whether as many trials have a level as is enough for one more to train on: 32 for each that
+    #: trains on or has ended.
+    enough: bool = False
 
 
 # The setting by which a policy makes use of earlier studies, and its value that shares them.
@@ -195,8 +198,8 @@ class Adaptive(Ranking, Protocol):
     """A ranking that is adapted to its study before each decision.
 
     Its own scores say which trials come into question: as many as can be served, from the first
-    of the order on, and some more from the adapted ranking's `front` on. The adapted scores say
-    who of them goes first.
+    of the order on, and some more from each of the adapted ranking's `fronts` on. The adapted
+    scores say who of them goes first.
     """
 
     def suited(self, sample: Sequence[Trial]) -> Adaptive:

@@ -170,6 +170,12 @@ class BestFirst:
         return indistinct(self, sample)
 
     def adapted(self, field: Field) -> Adapted | None:
+        """The order by losses; with those that were probed before others where these are enough
+        for now."""
+        by_losses = self.by_losses(field)
+        return TrainingOn(self, by_losses, field, self) if field.enough else by_losses
+
+    def by_losses(self, field: Field) -> Adapted | None:
         """This order, but with those that will soon be good before the good ones; before any is
         good, that of where each is heading if losses fall fast."""
         if self.target > -math.inf:
@@ -256,6 +262,49 @@ class BestFirst:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingOn:
+    """The order where enough were probed for now: one of these trains on before others are probed.
+
+    So the best of a large study is not kept waiting for its last probe.
+    """
+
+    name: ClassVar[str] = "best_first"
+    order: BestFirst
+    adapted: Adapted | None
+    field: Field
+    ranking: Ranking
+
+    @property
+    def fronts(self) -> Sequence[Score | None]:
+        return ((PROBED, -math.inf), *(self.adapted.fronts if self.adapted else ()))
+
+    def facing(self, first: Trial) -> Ranking:
+        if self.adapted is None:
+            return self
+        known = () if self.order.probed(first) else (self.field.leader, *self.field.sample)
+        probed = [trial for trial in known if self.order.probed(trial)]
+        return replace(self, ranking=self.adapted.facing(_first_of(self.order, probed) or first))
+
+    def score(self, trial: Trial) -> Score:
+        if self.order.probed(trial):
+            return self.ranking.score(trial)
+        return (UNPROMISING, self.order.score(trial)[1])
+
+    def quantum(self, trial: Trial, facts: Facts) -> Quantum:
+        return self.ranking.quantum(trial, facts)
+
+    def words(self, trial: Trial) -> str:
+        said = self.ranking.words(trial)
+        return said if self.order.probed(trial) else f"{said}, after one that was"
+
+
+def _first_of(order: BestFirst, trials: Sequence[Trial]) -> Trial | None:
+    """Who of these goes first of those that could; None if none could."""
+    known = [trial for trial in trials if trial.candidate]
+    return min(known, key=lambda t: (order.score(t), t.spec.number), default=None)
+
+
+@dataclass(frozen=True, slots=True)
 class Falling:
     """The order where losses fall fast: by the loss less a share of the last fall.
 
@@ -328,7 +377,10 @@ class Recalling(BestFirst):
         return f"{said}, {self.memory.words(trial.spec.number)}"
 
     def adapted(self, field: Field) -> Adapted:
-        return Promising(self, BestFirst.adapted(self, field), field)
+        promising = Promising(self, self.by_losses(field), field)
+        if field.enough and not self.reliability.history:
+            return TrainingOn(self, promising, field, self)
+        return promising
 
 
 class Promising:
@@ -358,9 +410,7 @@ class Promising:
     def facing(self, first: Trial) -> Ranking:
         """The ranking of those that were probed is that without a memory, but for its weight."""
         order = self._order
-        known = [trial for trial in self._seen if trial.candidate]
-        best = min(known, key=lambda t: (order.score(t), t.spec.number), default=None)
-        if self._soon is not None and best is not None:
+        if self._soon is not None and (best := _first_of(order, self._seen)):
             self._ranking = self._soon.facing(best)
         weighed = order.reliability.history > 0
         if not (weighed or order.probed(first) or self._outlook is None):

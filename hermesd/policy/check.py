@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from typing import Any, TypeVar
 
 from hermesd.core.losses import Chunk, QuantumLosses, chunked, extend
 from hermesd.core.model import Phase, Plugin, Quantum, RunId, Stage, Tier, Time, TrialId, TrialSpec
 from hermesd.core.policy import (
+    Adapted,
     Adaptive,
     Facts,
     Field,
@@ -323,15 +325,19 @@ def _rankings(trying: Trying, policy: Adaptive, study: View, sample: list[Trial]
     if not candidates:
         return found
     first = min(candidates, key=policy.score)
-    for leader in sample:
-        field = Field(leader, sample)
+    for leader, enough in product(sample, (False, True)):
+        field = Field(leader, sample, enough)
         adapted = trying.attempt("adapted", lambda field=field: policy.adapted(field))  # type: ignore[misc]
         if adapted is None:
             continue
-        trying.attempt("front", lambda each=adapted: each.front and checked_score(each.front))  # type: ignore[misc]
+        trying.attempt("fronts", lambda each=adapted: _checked_fronts(each))  # type: ignore[misc]
         facing = trying.attempt("facing", lambda each=adapted: each.facing(first))  # type: ignore[misc]
         found += [] if facing is None else [facing]
     return found
+
+
+def _checked_fronts(adapted: Adapted) -> list[Score | None]:
+    return [None if each is None else checked_score(each) for each in adapted.fronts]
 
 
 def _judgments(trying: Trying, ranking: Ranking, study: View) -> object:

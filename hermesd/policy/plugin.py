@@ -289,9 +289,9 @@ class CheckedOrder:
     adapted: Any
 
     @property
-    def front(self) -> Score | None:
-        front = self.adapted.front
-        return None if front is None else checked_score(front)
+    def fronts(self) -> list[Score | None]:
+        fronts = _caught(lambda: [*self.adapted.fronts])
+        return [None if front is None else checked_score(front) for front in fronts]
 
     def facing(self, first: Trial) -> Checked:
         return Checked(_caught(self.adapted.facing, first))

@@ -10,13 +10,14 @@ from typing import ClassVar
 import pytest
 
 from hermesd.core.decide import queue as queues
-from hermesd.core.decide.queue import FEW, SAMPLED, PolicySample, StudyQueue
+from hermesd.core.decide.queue import FEW, LEVELS_EACH, SAMPLED, PolicySample, StudyQueue
 from hermesd.core.losses import Chunk
 from hermesd.core.model import Phase, Quantum
 from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field, Score
 from hermesd.core.trial import Trial
 from tests.core.playbook import Playbook, play
+from tests.policy.trials import on_device
 
 
 @dataclass
@@ -155,6 +156,36 @@ def test_only_the_first_of_the_order_and_of_the_front_come_into_question() -> No
     ]
     assert len(heard.scored) == 1 + asked
     assert len(heard.fields[-1].sample) <= SAMPLED
+
+
+def test_it_is_told_when_enough_have_a_level_for_one_more_to_train_on() -> None:
+    """While one that has no level is first, it is asked only then."""
+    book, heard = play(trials=2 * LEVELS_EACH + 1), Heard()
+    queue = StudyQueue(book.state, "s", BySteps(heard), Free())
+
+    def asked_with(levels: int) -> list[bool]:
+        """What it was told of that when it was asked at last."""
+        stepped(book, [0] * (2 * LEVELS_EACH + 1 - levels) + [2] * levels)
+        queue.refresh(book.state.trials.values())
+        heard.fields.clear()
+        order(queue, 1)
+        return [each.enough for each in heard.fields]
+
+    assert asked_with(LEVELS_EACH - 1) == []
+    assert asked_with(LEVELS_EACH) == [True]
+    last = f"s/{2 * LEVELS_EACH}"
+    book.state.put(replace(book.trial(last), phase=Phase.COMPLETED))
+    assert asked_with(2 * LEVELS_EACH - 1) == []
+    assert asked_with(2 * LEVELS_EACH) == [True]
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_one_that_trains_on_counts_as_long_as_its_quantum(expired: bool) -> None:
+    book, heard = play(trials=LEVELS_EACH, devices=None), Heard()
+    stepped(book, [2] * LEVELS_EACH)
+    book.state.put(on_device(book.trial("s/0"), expired))
+    order(StudyQueue(book.state, "s", BySteps(heard), Free()), 1)
+    assert heard.fields[-1].enough is expired
 
 
 def test_an_occupant_is_always_in_question() -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hermesd.core.decide.queue import LEVELS_EACH, StudyQueue
 from hermesd.core.model import Quantum
+from hermesd.core.placement import Free
 from hermesd.core.policy import Facts, Field
 from hermesd.core.trial import Trial, Use
 from hermesd.policy.best_first import BestFirst, scales_differ
-from tests.policy.trials import costing, trained, trial
+from tests.core.playbook import play
+from tests.policy.trials import costing, finished, on_device, trained, trial
 
 POLICY = BestFirst()
 
@@ -315,3 +318,34 @@ def test_the_last_fall_is_told() -> None:
     assert words(falling[0]) == "loss 6.811, ranked as 0.41 better for its last fall"
     assert words(trial(9)) == "not probed yet"
     assert words(trained(9, [1.0, 2.0] * 20, planned_steps=1000)) == "loss 1.5"
+
+
+def test_in_a_large_study_one_trains_on_for_each_so_many_that_were_probed() -> None:
+    """Its best does not wait for the last probe, nor for one that can be only a little better."""
+    book = play(trials=2 * LEVELS_EACH + 1, devices=None)
+    queue = StudyQueue(book.state, "s", POLICY, Free())
+
+    def shown(*changed: Trial) -> tuple[str, str]:
+        """Who is first then, and what is said of the last one, which was never probed."""
+        for each in changed:
+            book.state.put(replace(book.trial(each.id), **_seen(each)))
+        queue.refresh(book.state.trials.values())
+        (first, *_) = queue.order(1, (), lambda _: True, 0.0)
+        return first, queue.words(book.trial(f"s/{2 * LEVELS_EACH}"))
+
+    def probed(first: int, count: int) -> list[Trial]:
+        return [trained(n, [9.0 - n / 99] * 30) for n in range(first, first + count)]
+
+    few, more = probed(0, LEVELS_EACH - 1), probed(LEVELS_EACH - 1, 1)
+    assert shown(*few) == (f"s/{LEVELS_EACH - 1}", "not probed yet")
+    leader = f"s/{LEVELS_EACH - 1}"
+    assert shown(*more) == (leader, "not probed yet, after one that was")
+    assert shown(on_device(more[0], expired=False))[0] == f"s/{LEVELS_EACH}"
+    assert shown(finished(more[0]))[0] == f"s/{LEVELS_EACH}"
+    assert shown(*probed(LEVELS_EACH, LEVELS_EACH))[0] == f"s/{2 * LEVELS_EACH - 1}"
+
+
+def _seen(each: Trial) -> dict[str, object]:
+    """What differs from a trial that never ran."""
+    names = ("phase", "run", "attempt", "step", "curve", "quanta", "first", "latest")
+    return {name: getattr(each, name) for name in names}

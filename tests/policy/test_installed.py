@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from hermesd.cli import REFUSED, app
 from hermesd.core.commands import Launch
+from hermesd.core.decide.queue import LEVELS_EACH, StudyQueue
 from hermesd.core.decide.scheduler import Scheduler
 from hermesd.core.events import NodeJoined, PolicyFailed, Submitted
 from hermesd.core.model import (
@@ -28,15 +29,17 @@ from hermesd.core.model import (
     Study,
     TrialSpec,
 )
-from hermesd.core.placement import make_placement
-from hermesd.core.policy import BadSetting, Claim, Facts, Following, Planning, Score, View
+from hermesd.core.placement import Free, make_placement
+from hermesd.core.policy import BadSetting, Claim, Facts, Field, Following, Planning, Score, View
 from hermesd.core.state import State
 from hermesd.core.trial import Trial
 from hermesd.policy import SHIPPED, make_policy
+from hermesd.policy.best_first import BestFirst, TrainingOn
 from hermesd.policy.check import faults
 from hermesd.policy.fifo import Fifo
 from hermesd.policy.plugin import GROUP, BrokenPromise, Registry, guarded
 from hermesd.policy.published.asha import Asha
+from tests.core.playbook import play
 from tests.installed_policies import lucky_policies
 from tests.policy.trials import mixed_bag, trained, trial, view
 
@@ -298,6 +301,37 @@ def test_a_kind_of_fault_is_not_taken_for_another_of_the_same_answer() -> None:
             return Quantum(until_step=trial.step) if trial.step > 30 else Quantum(0.01)
 
     assert len(faults(Twofold())) == 2
+
+
+def test_an_adaptive_policy_of_a_package_decides_as_it_would_here() -> None:
+    book = play(trials=3 * LEVELS_EACH, devices=None)
+    for number in range(2 * LEVELS_EACH):
+        seen = trained(number, [9.0 - number / 99] * 30)
+        book.state.put(replace(seen, spec=book.trial(seen.id).spec))
+
+    def order(policy: Any) -> list[str]:
+        return StudyQueue(book.state, "s", policy, Free()).order(9, (), lambda _: True, 0.0)
+
+    assert order(guarded(BestFirst)()) == order(BestFirst())
+    assert faults(BestFirst()) == []
+
+
+def test_a_front_that_is_no_score_is_found_and_stopped() -> None:
+    class Crooked(BestFirst):
+        def adapted(self, field: Field) -> Any:
+            return replace(TrainingOn(self, None, field, self), adapted=Astray())
+
+    class Astray:
+        fronts = ("first",)
+
+        def facing(self, first: Trial) -> Any:
+            return BestFirst()
+
+    words = "score is 'first': expected a tuple of numbers"
+    assert any(words in fault for fault in faults(Crooked()))
+    adapted: Any = guarded(Crooked)().adapted(Field(trained(0, [1.0]), ()))
+    with pytest.raises(BrokenPromise, match=words):
+        _ = adapted.fronts
 
 
 def test_an_exit_is_a_broken_promise() -> None:

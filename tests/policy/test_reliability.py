@@ -166,10 +166,13 @@ def ranked(
     steps: int = 20,
     told: int | None = STEPS,
     finished: int | None = None,
+    studies: Sequence[str] = ("monday", "tuesday"),
+    enough: bool = False,
 ) -> tuple[Ranking, list[Trial]]:
-    """How the trials of `LATE` are ranked once each had so many steps but a new one, after two
-    studies of them; and they have told so long a length. One may have trained to its end."""
-    earlier = (study(LATE, "monday"), study(LATE, "tuesday"))
+    """How the trials of `LATE` are ranked once each had so many steps but a new one, after studies
+    of them; and they have told so long a length. One may have trained to its end, and these may be
+    enough for now."""
+    earlier = [study(LATE, name) for name in studies]
     specs = [each.spec for each in earlier[0].trials]
     policy = BestFirst().remembering(earlier, specs)
     assert isinstance(policy, Recalling)
@@ -185,7 +188,7 @@ def ranked(
         probed.append(replace(shown, spec=spec, use=Use(busy_seconds=0.1 * len(losses))))
     leader = min(probed, key=policy.level)
     first = min((each for each in probed if each.candidate), key=policy.score)
-    return policy.adapted(Field(leader, probed)).facing(first), probed
+    return policy.adapted(Field(leader, probed, enough)).facing(first), probed
 
 
 def test_why_says_how_much_earlier_studies_count_beside_a_loss() -> None:
@@ -239,6 +242,16 @@ def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_o
 def test_one_that_was_foretold_to_lead_waits_for_no_probed_one_once_the_leader_is_done() -> None:
     first, others = ranked(new=6, steps=STEPS // 4, finished=5)
     assert min(others, key=first.score).spec.number == 6
+
+
+@pytest.mark.parametrize("studies", [["monday"], ["monday", "tuesday"]])
+def test_where_enough_were_probed_one_that_was_not_waits_unless_it_is_ranked_with_them(
+    studies: Sequence[str],
+) -> None:
+    best = 6
+    ranking, trials = ranked(new=best, studies=studies, enough=True)
+    first, *_, last = (each.spec.number for each in sorted(trials, key=ranking.score))
+    assert (last if len(studies) == 1 else first) == best
 
 
 def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> None:
