@@ -104,6 +104,12 @@ class RecallingGuided(Guided):
         """Which earlier studies it goes by."""
         return f"{', '.join(self.memory.studies)}, whose order counts while it holds"
 
+    def words(self, trial: Trial) -> str:
+        said = Guided.words(self, trial)
+        if self.best_first().probed(trial):
+            return said
+        return f"{said}, {self.memory.words(trial.spec.number)}"
+
 
 class Survey:
     """What one study's trials show and promise, in arrays by their number.

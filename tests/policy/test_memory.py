@@ -33,7 +33,7 @@ from hermesd.policy.process import Floats, Ints
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
 from hermesd.sim.orders import LossGoal, SubmissionOrder
-from tests.policy.trials import curve, trial
+from tests.policy.trials import curve, trained, trial
 
 STEPS = 400
 
@@ -293,6 +293,15 @@ def test_why_says_what_history_said_under_guided_too() -> None:
     ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
     claim = ledger.claim(specs[7].id, 0.0, Facts())
     assert claim.reason == "not probed yet, place 1 of 12 by earlier studies"
+
+
+def test_guided_says_of_a_running_trial_what_history_said_until_its_probe_is_over() -> None:
+    earlier = earlier_study("nightly", PEAK)
+    specs = [each.spec for each in earlier.trials]
+    policy = Guided().remembering((earlier,), specs)
+    begun, probed = (replace(trained(7, [1.0] * steps), planned_steps=400) for steps in (5, 30))
+    assert policy.words(begun) == "its probe goes on, place 1 of 12 by earlier studies"
+    assert policy.words(probed) == "loss 1"
 
 
 @pytest.mark.parametrize(
