@@ -115,10 +115,9 @@ def pace(leader: Track, trial: Trial, loss: float) -> float:
 SLOWEST = 4.0
 
 
-def slowness_of(order: GoodSoonOrder, path: Track, trial: Trial) -> float:
+def slowness_of(path: Track, level: float, step: float) -> float:
     """How many times as many steps as the leader a trial needs for its loss, as a logarithm."""
-    pace_then = max(path.step_of(order.level(trial)), 0.5) / trial.step
-    return min(SLOWEST, -math.log(pace_then))
+    return min(SLOWEST, -math.log(max(path.step_of(level), 0.5) / step))
 
 
 def path_of(order: GoodSoonOrder, leader: Trial) -> Track | None:

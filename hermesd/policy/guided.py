@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy as np
 from hermesd.core.model import Time, TrialId, TrialSpec
 from hermesd.core.policy import Claim, Earlier, Facts, Field, Ranking, Score, View, planned, require
 from hermesd.core.trial import Trial
-from hermesd.policy.best_first import BestFirst
-from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
+from hermesd.policy.best_first import BAR, BestFirst
+from hermesd.policy.good_soon import GOOD, NEVER, SLOWEST, good_soon, path_of, slowness_of
 from hermesd.policy.memory import SLOPE, Memory, why_none
 from hermesd.policy.pace import Track
 from hermesd.policy.process import Floats, Ints, Process, positions
@@ -30,11 +30,6 @@ from hermesd.policy.reliability import Reliability
 MOST_PROBES = 200
 # What is known of where the good end is read off so many trials.
 SAMPLED = 64
-# Slownesses are logarithms of 1 / pace. This is that of a trial that shows nothing; where all
-# that were probed are good, or never will be, one that may be below this bar is probed next.
-SLOWEST, BAR = 4.0, 1.0
-# A later quantum is at least so many switches.
-SWITCHES = 20.0
 # How far the process is believed about a trial that was probed: its neighbors were seen as well.
 BELIEF = 0.8
 PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -88,7 +83,7 @@ class Guided:
 
     def best_first(self) -> BestFirst:
         """The policy whose probes, quanta and losses these are."""
-        return BestFirst(self.probe_share, switches=SWITCHES)
+        return BestFirst(self.probe_share)
 
 
 @dataclass(frozen=True)
@@ -230,11 +225,8 @@ class Survey:
         slowness = np.full(len(self._shown), SLOWEST)
         level, step = self._shown["level"], self._shown["step"]
         able = probed[np.isfinite(level[probed]) & (step[probed] > 0)]
-        paces = [max(path.step_of(each), 0.5) for each in level[able].tolist()]
-        slowness[able] = [
-            min(SLOWEST, -math.log(pace / each))
-            for pace, each in zip(paces, step[able].tolist(), strict=True)
-        ]
+        shown = level[able].tolist(), step[able].tolist()
+        slowness[able] = list(map(slowness_of, repeat(path), *shown))
         return slowness
 
     def _expected(self, probed: Ints, slowness: Floats) -> tuple[Floats, Floats]:

@@ -25,7 +25,15 @@ from hermesd.core.policy import SHARED, Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
-from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
+from hermesd.policy.process import (
+    NOISE,
+    WEIGHT,
+    Alike,
+    Floats,
+    Ints,
+    parameters_of,
+    positions,
+)
 
 # Fewer trials than these make no history. What is foretold of other settings is read off so many
 # trials; how alike settings count is learned from so many, and of one study so many are kept for
@@ -39,9 +47,8 @@ AT_ONCE = 128
 WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
-# The weight of a parameter; the noise over the variance of the process; the usual variance, and as
-# how many observations that counts.
-WEIGHT, NOISE, USUAL, PRIOR = 0.5, 0.3, 1.0, 4.0
+# The usual variance of slowness, and as how many observations that counts.
+USUAL, PRIOR = 1.0, 4.0
 # An unprobed trial's slowness is taken to be this many deviations below what is expected. Of so
 # many trials that is worked out at once.
 CAUTION, NEXT = 0.7, 64
