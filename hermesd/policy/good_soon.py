@@ -22,7 +22,9 @@ from hermesd.policy.curve import own_step_seconds, start_loss
 from hermesd.policy.pace import Track, track
 
 UNPROBED, SOON, GOOD, LATER, NEVER = 0.0, 1.0, 2.0, 3.0, 4.0
-# A trial goes before a good one if that needs so many times the seconds to its end.
+# A trial goes before a good one if that needs so many times the seconds to its end. With two times,
+# recorded curves have more good trials early, but the best one later, and other kinds of curves
+# lose.
 WORTH = 3.0
 # At least this share of the trials are meant by the good ones; where more than the other share
 # would be, to be good says little.

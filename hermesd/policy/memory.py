@@ -2,8 +2,9 @@
 
 The prediction is read off from where the trials of earlier studies ended. The most promising trials
 are probed first, and one of the least promising, to see whether the prediction holds for this
-study. While it does, the probed trials correct it, and only trials that may be faster than the
-fastest one are probed.
+study. While it does, `best_first` ranks all trials by it as well as by their losses if earlier
+studies agree (see `reliability`). Otherwise the probed trials correct it, and only trials that may
+be faster than the fastest one are probed.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ from hermesd.policy.process import (
 # trials; how alike settings count is learned from so many, and of one study so many are kept for
 # what their losses told.
 ENOUGH, MOST, MOST_LEARNED, MOST_KEPT = 8, 1_024, 512, 128
-# An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
+# An end is told as log(EDGE + how far above the best, the way from there to the start being 1). No
+# end is further than FURTHEST: one that broke has to count as a number, a little worse than one
+# that came to nothing, and must not outweigh all others in a mean.
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
 AT_ONCE = 128
-# Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
+# Widths of the kernel that are tried; what the mean of all weighs: next to nothing, but where no
+# row is near there would be nothing to divide by.
 WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
 # Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
@@ -57,7 +61,7 @@ CAUTION, NEXT = 0.7, 64
 def ends(study: Earlier) -> list[float]:
     """How near each trial of an earlier study came to the best, as a logarithm: lower is better.
 
-    None if too few came to anything, or all to the same.
+    Empty if too few came to anything, or all to the same.
     """
     known = [_lowest(trial) for trial in study.trials]
     lows = [low for low in known if low < math.inf]
