@@ -138,7 +138,7 @@ def good_soon(
 ) -> GoodSoon | None:
     """The ranking for a field; None where plain best first is right.
 
-    That is before the leader is good, where nothing can be foretold, and where more than `most` of
+    That is before the leader is good, when nothing can be predicted, and where more than `most` of
     the trials would be good.
     """
     leader = field.leader

@@ -67,7 +67,7 @@ class Guided:
         return Survey(self)
 
     def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> Guided:
-        """With what earlier studies foretell of these trials; itself where that is nothing."""
+        """With what earlier studies predict for these trials; itself where that is nothing."""
         memory = Memory(earlier if self.history != "off" else (), specs)
         if not memory.studies:
             return self
@@ -88,7 +88,7 @@ class Guided:
 
 @dataclass(frozen=True)
 class RecallingGuided(Guided):
-    """The same, with what earlier studies foretell: the process begins with it while it holds."""
+    """The same, with what earlier studies predict: the process begins with it while it holds."""
 
     memory: Memory = field(kw_only=True)
 
@@ -238,15 +238,15 @@ class Survey:
         if self._learned is None or not np.array_equal(self._learned, learned):
             rows = self._table[np.searchsorted(there, learned)]
             self._learned, self._process = learned, Process(rows, self._table)
-        foretold = self._foretold(learned, slowness)
-        away = slowness[learned] - foretold[learned]
+        predicted = self._predicted(learned, slowness)
+        away = slowness[learned] - predicted[learned]
         expected = np.zeros((2, len(self._shown)))
         expected[:, there] = self._process.prospects(away)
-        self._explained = bool(foretold.any()) or self._process.explains(away)
+        self._explained = bool(predicted.any()) or self._process.explains(away)
         means, deviations = expected
-        return means + foretold, deviations
+        return means + predicted, deviations
 
-    def _foretold(self, probed: Ints, slowness: Floats) -> Floats:
+    def _predicted(self, probed: Ints, slowness: Floats) -> Floats:
         """The slowness of each trial by earlier studies; zeros where they do not hold."""
         found, memory = np.zeros(len(self._shown)), self._memory
         if memory is None:
