@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from benchmarks.research.stacked import OPTIMIZERS, Task, Trained, train
 
 Arrays: TypeAlias = dict[str, Any]
+Shape: TypeAlias = Callable[[Generator, NDArray[Any]], NDArray[Any]]
 
 BATCHES, RATES, DECAYS = (4, 8, 16, 32), (0.1, 0.03, 0.01, 0.001), (0.01, 0.001, 0.0001)
 ITERATIONS = 1_000
@@ -157,11 +158,23 @@ def cosine(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
 
 
 def overfitting(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
-    """Validation losses: half of the trials rise again, those that fell fastest most."""
-    turns, slope = chance.uniform(0.05, 0.6, (RUNS, 1)), chance.uniform(0.0, 1.5, (RUNS, 1))
-    rises = slope * (chance.random((RUNS, 1)) < 0.5) * np.clip(time - turns, 0, None)
+    """Validation losses: half of them rise again, each from a time and at a slope of its own."""
+    rises = _rises(chance, time)
     losses: NDArray[Any] = falls(chance, time) + rises
     return losses
+
+
+def memorizing(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    """Training losses of the same runs: from where those of validation rise, these fall faster."""
+    rises = _rises(chance, time)
+    losses: NDArray[Any] = falls(chance, time) * np.exp(-rises)
+    return losses
+
+
+def _rises(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
+    turns, slope = chance.uniform(0.05, 0.6, (RUNS, 1)), chance.uniform(0.0, 1.5, (RUNS, 1))
+    rises: NDArray[Any] = slope * (chance.random((RUNS, 1)) < 0.5)
+    return rises * np.clip(time - turns, 0, None)
 
 
 def noisy(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
@@ -170,10 +183,14 @@ def noisy(chance: Generator, time: NDArray[Any]) -> NDArray[Any]:
     return losses
 
 
-def long(name: str, seed: int) -> Arrays:
-    """Logged runs, with noise that lasts a few points; some are cut short, as real ones are."""
+def long(name: str, seed: int, shape: Shape | None = None) -> Arrays:
+    """Logged runs, with noise that lasts a few points; some are cut short, as real ones are.
+
+    Of the shape of that name, or of another one with the same numbers drawn.
+    """
     chance = np.random.default_rng([seed, *name.encode()])
-    losses = {**LONG, **HARD}[name](chance, np.linspace(0, 1, POINTS)[None, :])
+    shape = shape or {**LONG, **HARD}[name]
+    losses = shape(chance, np.linspace(0, 1, POINTS)[None, :])
     noise = chance.normal(0, 0.02, (RUNS, POINTS))
     for point in range(1, POINTS):
         noise[:, point] += 0.6 * noise[:, point - 1]
@@ -196,12 +213,12 @@ SMALL: Mapping[str, Callable[[Generator], Task]] = {
     "autoencoder": autoencoder,
     "language": language,
 }
-LONG: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
+LONG: Mapping[str, Shape] = {
     "power_laws": power_laws,
     "decayed": decayed,
     "plateaus": plateaus,
 }
-HARD: Mapping[str, Callable[[Generator, NDArray[Any]], NDArray[Any]]] = {
+HARD: Mapping[str, Shape] = {
     "lengths": lengths,
     "cosine": cosine,
     "overfitting": overfitting,

@@ -1,8 +1,9 @@
 """Scheduling policies by name, one file each; `guided` is `best_first` with a model.
 
 Policies are pure: no I/O, clock or randomness, and only the core may be imported. They may not
-import each other, except that `guided` builds on `best_first`; they share `curve` and `pace`, the
-`process` over hyper-parameters and the `memory` of earlier studies.
+import each other, except that `guided` builds on `best_first`; they share `curve` and `pace`, what
+is `good_soon`, the `process` over hyper-parameters, and the `memory` of earlier studies with its
+`reliability`.
 """
 
 from __future__ import annotations

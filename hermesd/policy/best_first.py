@@ -425,7 +425,8 @@ class Promising:
         path = path_of(self._order, self._field.leader)
         if path is None:
             return np.zeros(len(self._seen))
-        return np.array([slowness_of(self._order, path, trial) for trial in self._seen])
+        level = self._order.level
+        return np.array([slowness_of(path, level(trial), trial.step) for trial in self._seen])
 
     @cached_property
     def _outlook(self) -> Outlook | None:

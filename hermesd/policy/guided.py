@@ -11,7 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy as np
 from hermesd.core.model import Time, TrialId, TrialSpec
 from hermesd.core.policy import Claim, Earlier, Facts, Field, Ranking, Score, View, planned, require
 from hermesd.core.trial import Trial
-from hermesd.policy.best_first import BestFirst
-from hermesd.policy.good_soon import GOOD, NEVER, good_soon, path_of
+from hermesd.policy.best_first import BAR, BestFirst
+from hermesd.policy.good_soon import GOOD, NEVER, SLOWEST, good_soon, path_of, slowness_of
 from hermesd.policy.memory import SLOPE, Memory, why_none
 from hermesd.policy.pace import Track
 from hermesd.policy.process import Floats, Ints, Process, positions
@@ -30,11 +30,6 @@ from hermesd.policy.reliability import Reliability
 MOST_PROBES = 200
 # What is known of where the good end is read off so many trials.
 SAMPLED = 64
-# Slownesses are logarithms of 1 / pace. This is that of a trial that shows nothing; where all
-# that were probed are good, or never will be, one that may be below this bar is probed next.
-SLOWEST, BAR = 4.0, 1.0
-# A later quantum is at least so many switches.
-SWITCHES = 20.0
 # How far the process is believed about a trial that was probed: its neighbors were seen as well.
 BELIEF = 0.8
 PROMISES, HURRIES, IS_GOOD, HOPELESS, UNPROMISING = 0.0, 1.0, 2.0, 3.0, 4.0
@@ -72,7 +67,7 @@ class Guided:
         return Survey(self)
 
     def remembering(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> Guided:
-        """With what earlier studies foretell of these trials; itself where that is nothing."""
+        """With what earlier studies predict for these trials; itself where that is nothing."""
         memory = Memory(earlier if self.history != "off" else (), specs)
         if not memory.studies:
             return self
@@ -88,12 +83,12 @@ class Guided:
 
     def best_first(self) -> BestFirst:
         """The policy whose probes, quanta and losses these are."""
-        return BestFirst(self.probe_share, switches=SWITCHES)
+        return BestFirst(self.probe_share)
 
 
 @dataclass(frozen=True)
 class RecallingGuided(Guided):
-    """The same, with what earlier studies foretell: the process begins with it while it holds."""
+    """The same, with what earlier studies predict: the process begins with it while it holds."""
 
     memory: Memory = field(kw_only=True)
 
@@ -103,6 +98,12 @@ class RecallingGuided(Guided):
     def remembered(self, earlier: Sequence[Earlier], specs: Sequence[TrialSpec]) -> str:
         """Which earlier studies it goes by."""
         return f"{', '.join(self.memory.studies)}, whose order counts while it holds"
+
+    def words(self, trial: Trial) -> str:
+        said = Guided.words(self, trial)
+        if self.best_first().probed(trial):
+            return said
+        return f"{said}, {self.memory.words(trial.spec.number)}"
 
 
 class Survey:
@@ -224,11 +225,8 @@ class Survey:
         slowness = np.full(len(self._shown), SLOWEST)
         level, step = self._shown["level"], self._shown["step"]
         able = probed[np.isfinite(level[probed]) & (step[probed] > 0)]
-        paces = [max(path.step_of(each), 0.5) for each in level[able].tolist()]
-        slowness[able] = [
-            min(SLOWEST, -math.log(pace / each))
-            for pace, each in zip(paces, step[able].tolist(), strict=True)
-        ]
+        shown = level[able].tolist(), step[able].tolist()
+        slowness[able] = list(map(slowness_of, repeat(path), *shown))
         return slowness
 
     def _expected(self, probed: Ints, slowness: Floats) -> tuple[Floats, Floats]:
@@ -240,15 +238,15 @@ class Survey:
         if self._learned is None or not np.array_equal(self._learned, learned):
             rows = self._table[np.searchsorted(there, learned)]
             self._learned, self._process = learned, Process(rows, self._table)
-        foretold = self._foretold(learned, slowness)
-        away = slowness[learned] - foretold[learned]
+        predicted = self._predicted(learned, slowness)
+        away = slowness[learned] - predicted[learned]
         expected = np.zeros((2, len(self._shown)))
         expected[:, there] = self._process.prospects(away)
-        self._explained = bool(foretold.any()) or self._process.explains(away)
+        self._explained = bool(predicted.any()) or self._process.explains(away)
         means, deviations = expected
-        return means + foretold, deviations
+        return means + predicted, deviations
 
-    def _foretold(self, probed: Ints, slowness: Floats) -> Floats:
+    def _predicted(self, probed: Ints, slowness: Floats) -> Floats:
         """The slowness of each trial by earlier studies; zeros where they do not hold."""
         found, memory = np.zeros(len(self._shown)), self._memory
         if memory is None:

@@ -2,8 +2,9 @@
 
 The prediction is read off from where the trials of earlier studies ended. The most promising trials
 are probed first, and one of the least promising, to see whether the prediction holds for this
-study. While it does, the probed trials correct it, and only trials that may be faster than the
-fastest one are probed.
+study. While it does, `best_first` ranks all trials by it as well as by their losses if earlier
+studies agree (see `reliability`). Otherwise the probed trials correct it, and only trials that may
+be faster than the fastest one are probed.
 """
 
 from __future__ import annotations
@@ -25,22 +26,32 @@ from hermesd.core.policy import FEWEST_EARLIER, SHARED, Earlier
 from hermesd.core.trial import Trial
 from hermesd.policy.curve import start_loss
 from hermesd.policy.pace import track
-from hermesd.policy.process import Alike, Floats, Ints, parameters_of, positions
+from hermesd.policy.process import (
+    NOISE,
+    WEIGHT,
+    Alike,
+    Floats,
+    Ints,
+    parameters_of,
+    positions,
+)
 
-# What is foretold of other settings is read off so many trials; how alike settings count is learned
-# from so many, and of one study so many are kept for what their losses told.
+# What is predicted for other settings is read off so many trials; how alike settings count is
+# learned from so many, and of one study so many are kept for what their losses showed.
 MOST, MOST_LEARNED, MOST_KEPT = 1_024, 512, 128
-# An end is told as log(EDGE + how far above the best, the way from there to the start being 1).
+# An end is put as log(EDGE + how far above the best, the way from there to the start being 1). No
+# end is further than FURTHEST: one that broke has to count as a number, a little worse than one
+# that came to nothing, and must not outweigh all others in a mean.
 EDGE, FURTHEST = 0.05, 1.5
 # Rows that are asked about at once: how alike each is to all that were seen is to fit in a cache.
 AT_ONCE = 128
-# Widths of the kernel that are tried; what the mean of all weighs, where nothing is near.
+# Widths of the kernel that are tried; what the mean of all weighs: next to nothing, but where no
+# row is near there would be nothing to divide by.
 WIDTH, WIDTHS, TINY = 0.2, (math.inf, 0.5, 0.2, 0.1, 0.05), 1e-6
-# Slowness goes by what was foretold times b; mean and variance of b, before anything is seen.
+# Slowness goes by the prediction times b; mean and variance of b, before anything is seen.
 SLOPE, SLOPE_VARIANCE = 0.7, 0.3
-# The weight of a parameter; the noise over the variance of the process; the usual variance, and as
-# how many observations that counts.
-WEIGHT, NOISE, USUAL, PRIOR = 0.5, 0.3, 1.0, 4.0
+# The usual variance of slowness, and as how many observations that counts.
+USUAL, PRIOR = 1.0, 4.0
 # An unprobed trial's slowness is taken to be this many deviations below what is expected. Of so
 # many trials that is worked out at once.
 CAUTION, NEXT = 0.7, 64
@@ -49,7 +60,7 @@ CAUTION, NEXT = 0.7, 64
 def ends(study: Earlier) -> list[float]:
     """How near each trial of an earlier study came to the best, as a logarithm: lower is better.
 
-    None if too few came to anything, or all to the same.
+    Empty if too few came to anything, or all to the same.
     """
     known = [_lowest(trial) for trial in study.trials]
     lows = [low for low in known if low < math.inf]
@@ -184,8 +195,8 @@ def _weighted(far: Floats, values: Floats, same: Same) -> Floats:
 
 
 def _agrees(far: Floats, values: Floats, studies: Ints) -> float:
-    """How far each study's values rank as they are foretold by all others; 0 where nothing tells
-    one from another: then the higher a value is, the lower is the mean of the others."""
+    """How far each study's values rank as all others predict; 0 where nothing tells one from
+    another: then the higher a value is, the lower is the mean of the others."""
     if np.ptp(far) == 0:
         return 0.0
     others = far + np.diag(np.full(len(far), np.inf))
@@ -206,7 +217,7 @@ def rank_correlation(left: Floats, right: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What earlier studies tell of any study with their parameters."""
+    """What earlier studies say of any study with their parameters."""
 
     #: Those that say something, each with a few of its trials: the same ones of the same grid.
     studies: tuple[Earlier, ...]
@@ -270,7 +281,7 @@ def learned(earlier: tuple[Earlier, ...]) -> Learned:
 
 
 class Memory:
-    """What is foretold of each trial of a study, by its number.
+    """What is predicted for each trial of a study, by its number.
 
     Args:
         earlier: studies of the same parameters, the latest first.
@@ -307,11 +318,11 @@ class Memory:
         return self._place[self.row[number]]
 
     def words(self, number: int) -> str:
-        """What was foretold of a trial, for people."""
+        """What was predicted for a trial, for people."""
         return f"place {self.rank(number) + 1} of {len(self.row)} by earlier studies"
 
     def rank(self, number: int) -> int:
-        """How many trials are foretold to be better than this one."""
+        """How many trials are predicted to be better than this one."""
         return int(self._ascending.searchsorted(self.foretold[self.row[number]]))
 
     def outlook(self, probed: Sequence[int], slowness: Floats) -> Outlook:
@@ -323,7 +334,7 @@ class Memory:
 class Outlook:
     """The slowness expected of trials that were not probed.
 
-    A Gaussian process whose mean is a constant and what was foretold times b, both learned from
+    A Gaussian process whose mean is a constant and the prediction times b, both learned from
     the probed.
     """
 
@@ -331,13 +342,13 @@ class Outlook:
         self._memory = memory
         self._seen = memory.rows[seen]
         self._weights = (WEIGHT,) * self._seen.shape[1]
-        foretold = memory.foretold[seen]
-        self._center = float(foretold.mean())
-        self._foretold = foretold - self._center
-        away = slowness - SLOPE * self._foretold
+        predicted = memory.foretold[seen]
+        self._center = float(predicted.mean())
+        self._predicted = predicted - self._center
+        away = slowness - SLOPE * self._predicted
         self._level = float(away.mean())
         noisy = Alike(self._seen, self._seen).kernel(self._weights)
-        noisy += SLOPE_VARIANCE * np.outer(self._foretold, self._foretold)
+        noisy += SLOPE_VARIANCE * np.outer(self._predicted, self._predicted)
         noisy += NOISE * np.eye(len(seen))
         self._inverse = np.linalg.inv(noisy)
         self._reach = self._inverse @ (away - self._level)
@@ -357,10 +368,10 @@ class Outlook:
 
     def _of(self, rows: Ints) -> Floats:
         memory = self._memory
-        foretold = memory.foretold[rows] - self._center
+        predicted = memory.foretold[rows] - self._center
         across = Alike(memory.rows[rows], self._seen).kernel(self._weights)
-        across = across + SLOPE_VARIANCE * np.outer(foretold, self._foretold)
-        own = 1 + SLOPE_VARIANCE * foretold**2
+        across = across + SLOPE_VARIANCE * np.outer(predicted, self._predicted)
+        own = 1 + SLOPE_VARIANCE * predicted**2
         unexplained = np.maximum(own - ((across @ self._inverse) * across).sum(axis=1), 0.0)
-        means = SLOPE * foretold + self._level + across @ self._reach
+        means = SLOPE * predicted + self._level + across @ self._reach
         return np.asarray(means - CAUTION * np.sqrt(self._size * unexplained))

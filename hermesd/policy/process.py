@@ -28,7 +28,7 @@ ROUNDS = 2
 MOST_LEARNED = 64
 # The prior of the variance counts as so many observations.
 PRIOR = 2.0
-# What is foretold of values by the others explains them if it correlates so much with them.
+# Values are explained if what the others predict for them correlates so much with them.
 EXPLAINS = 0.4
 # So many values say whether they are; alike rows differ by so much at least.
 FAIR, TOLD_APART = 5, 1e-9

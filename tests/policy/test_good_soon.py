@@ -110,7 +110,7 @@ def test_where_nearly_all_will_be_good_it_does_not_count() -> None:
     assert ranking(LEADER, CLOSE, SLOW) is None
 
 
-def test_nothing_is_foretold_of_an_unknown_length_or_broken_losses() -> None:
+def test_nothing_is_predicted_for_an_unknown_length_or_broken_losses() -> None:
     unknown = trained(0, [8 * 0.5 ** (n / 20) for n in range(200)])
     assert ranking(unknown, CLOSE, HOPELESS) is None
     adapted = ranking(LEADER, CLOSE, HOPELESS)

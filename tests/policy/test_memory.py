@@ -1,4 +1,4 @@
-"""What earlier studies tell of a new one, and how long that is believed."""
+"""What earlier studies say of a new one, and how long that is believed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hermesd.policy.process import Floats, Ints
 from hermesd.sim.curves import Job, Switch
 from hermesd.sim.drive import Drive, SimulatedOutcome, earlier_study
 from hermesd.sim.orders import LossGoal, SubmissionOrder
-from tests.policy.trials import curve, trial
+from tests.policy.trials import curve, trained, trial
 
 STEPS = 400
 
@@ -77,7 +77,7 @@ def test_probes_go_by_what_earlier_trials_came_to_and_the_second_is_the_worst() 
     assert set(first[2:4]) <= {5, 6, 8, 9}
 
 
-def test_guided_begins_with_what_was_foretold() -> None:
+def test_guided_begins_with_what_was_predicted() -> None:
     outcome = simulated(PEAK, earlier_study("before", PEAK), name="guided")
     assert list(begins(outcome))[:2] == [7, 0]
     assert begins(outcome)[1] > outcome.finished[7]
@@ -95,7 +95,7 @@ def test_without_history_and_with_it_off_probes_go_in_order_of_submission() -> N
     assert list(begins(off)) == list(begins(simulated(PEAK))) == list(range(len(PEAK)))
 
 
-def test_who_is_foretold_to_be_slow_waits_until_the_fast_are_trained() -> None:
+def test_who_is_predicted_to_be_slow_waits_until_the_fast_are_trained() -> None:
     with_history, without = simulated(PEAK, earlier_study("before", PEAK)), simulated(PEAK)
     assert with_history.finished[7] < without.finished[7]
     assert begins(with_history)[1] > with_history.finished[7]
@@ -160,7 +160,7 @@ def test_a_study_whose_values_are_all_higher_is_no_reason_for_a_parameter_to_cou
     assert both.narrow[1] > 0
 
 
-def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_foretold() -> None:
+def test_a_constant_that_was_another_one_before_takes_nothing_off_what_is_predicted() -> None:
     def of(epochs: int) -> Earlier:
         jobs = [replace(each, parameters=(*each.parameters, ("epochs", epochs))) for each in PEAK]
         return earlier_study("nightly", jobs)
@@ -231,7 +231,7 @@ def test_settings_ran_before_if_most_of_them_did(new: int, ran_before: bool) -> 
     assert Memory([earlier], specs).ran_before == ran_before
 
 
-def test_of_other_settings_no_more_is_expected_than_was_foretold_without_the_same() -> None:
+def test_of_other_settings_no_more_is_expected_than_was_predicted_without_the_same() -> None:
     jobs = rugged(200)
     earlier = tuple(earlier_study(name, jobs) for name in ("monday", "tuesday"))
     specs = [each.spec for each in earlier[0].trials][:16]
@@ -293,6 +293,15 @@ def test_why_says_what_history_said_under_guided_too() -> None:
     ledger.note([replace(trial(spec.number), spec=spec) for spec in specs])
     claim = ledger.claim(specs[7].id, 0.0, Facts())
     assert claim.reason == "not probed yet, place 1 of 12 by earlier studies"
+
+
+def test_guided_says_of_a_running_trial_what_history_said_until_its_probe_is_over() -> None:
+    earlier = earlier_study("nightly", PEAK)
+    specs = [each.spec for each in earlier.trials]
+    policy = Guided().remembering((earlier,), specs)
+    begun, probed = (replace(trained(7, [1.0] * steps), planned_steps=400) for steps in (5, 30))
+    assert policy.words(begun) == "its probe goes on, place 1 of 12 by earlier studies"
+    assert policy.words(probed) == "loss 1"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How far losses and earlier studies are relied on, by what they foretold among earlier studies."""
+"""How far losses and earlier studies are relied on, by what they predicted among earlier ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_single_study_is_not_weighed_against_losses() -> None:
     assert signs.of_loss(0.0) == 1
 
 
-def test_studies_that_foretell_each_other_count_until_losses_tell_more() -> None:
+def test_studies_that_predict_each_other_count_until_losses_say_more() -> None:
     signs = reliability_of((study(LATE), study(LATE, "again")))
     assert signs.history > 0.9
     assert signs.losses[0] < 0.5 < 0.9 < signs.losses[-1]
@@ -80,14 +80,14 @@ def many(count: int, extra: int | None = None) -> list[Job]:
 
 
 @pytest.mark.parametrize("extra", range(2))
-def test_a_parameter_that_one_of_many_trials_has_keeps_nothing_from_being_foretold(
+def test_a_parameter_that_one_of_many_trials_has_keeps_nothing_from_being_predicted(
     extra: int,
 ) -> None:
     signs = reliability_of((study(many(2 * MOST_KEPT, extra)), study(many(2 * MOST_KEPT), "again")))
     assert signs.history > 0.9
 
 
-def test_studies_that_foretell_each_other_worse_than_losses_did_are_not_weighed() -> None:
+def test_studies_that_predict_each_other_worse_than_losses_did_are_not_weighed() -> None:
     rates = [1, 3, 2, 5, 4, 6, 8, 7, 10, 9, 12, 11]
     one, swapped = by_rate(lambda n: rates[n]), by_rate(lambda n: rates[n ^ 2])
     signs = reliability_of((study(one), study(swapped, "again")))
@@ -131,12 +131,12 @@ def test_what_is_the_same_for_all_says_nothing() -> None:
 def test_an_order_holds_if_probed_trials_confirm_it_and_not_if_they_show_the_opposite(
     shown: list[int],
 ) -> None:
-    foretold, shares = np.array(shown, float), [0.025] * 16
-    assert Reliability().holds(foretold, foretold, shares)
-    assert not Reliability().holds(foretold, -foretold, shares)
+    predicted, shares = np.array(shown, float), [0.025] * 16
+    assert Reliability().holds(predicted, predicted, shares)
+    assert not Reliability().holds(predicted, -predicted, shares)
 
 
-def test_an_order_is_contradicted_by_late_losses_only_where_early_ones_told_nothing() -> None:
+def test_an_order_is_contradicted_by_late_losses_only_where_early_ones_said_nothing() -> None:
     assert LATE_SIGNS.holds(SLOW, -SLOW, [0.025] * 16)
     assert not LATE_SIGNS.holds(SLOW, -SLOW, [0.4] * 16)
 
@@ -230,7 +230,7 @@ def test_a_trial_that_never_ran_is_last_by_loss_but_middling_where_settings_are_
     assert ranking.score(new)[1] == pytest.approx(weight * by_loss + (1 - weight) * by_history)
 
 
-def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_of_its_own() -> None:
+def test_one_that_was_predicted_to_lead_goes_before_probed_ones_without_its_own_probe() -> None:
     best, worst = 6, 0
     first, others = ranked(new=best)
     assert min(others, key=first.score).spec.number == best
@@ -239,7 +239,7 @@ def test_one_that_was_foretold_to_lead_goes_before_probed_ones_without_a_probe_o
     assert max(others, key=last.score).spec.number == worst
 
 
-def test_one_that_was_foretold_to_lead_waits_for_no_probed_one_once_the_leader_is_done() -> None:
+def test_one_that_was_predicted_to_lead_waits_for_no_probed_one_once_the_leader_is_done() -> None:
     first, others = ranked(new=6, steps=STEPS // 4, finished=5)
     assert min(others, key=first.score).spec.number == 6
 
@@ -262,7 +262,7 @@ def test_trials_that_tell_no_length_are_as_far_as_earlier_ones_were_then() -> No
     assert counts[0] == counts[1] != "100%"
 
 
-def test_a_policy_says_whether_it_weighs_losses_against_what_was_foretold() -> None:
+def test_a_policy_says_whether_it_weighs_losses_against_what_was_predicted() -> None:
     told = []
     for earlier in ((study(LATE, "monday"),), (study(LATE, "monday"), study(LATE, "tuesday"))):
         specs = [each.spec for each in earlier[0].trials]
@@ -273,7 +273,7 @@ def test_a_policy_says_whether_it_weighs_losses_against_what_was_foretold() -> N
     ]
 
 
-def test_losses_are_not_looked_at_again_where_it_is_known_what_they_tell() -> None:
+def test_losses_are_not_looked_at_again_where_it_is_known_what_they_show() -> None:
     falling = warming_up(8, apart=0.1, fall=3.0)
     specs = [each.spec for each in falling]
     one = BestFirst().remembering((study(LATE),), specs)
@@ -282,7 +282,7 @@ def test_losses_are_not_looked_at_again_where_it_is_known_what_they_tell() -> No
     assert two.suited(falling) == two
 
 
-def test_a_loss_that_is_no_number_is_not_made_up_for_by_what_was_foretold() -> None:
+def test_a_loss_that_is_no_number_is_not_made_up_for_by_what_was_predicted() -> None:
     ranking, probed = ranked(diverged=6)
     assert "counts 100%" in ranking.words(probed[5])
     assert max(probed, key=ranking.score).spec.number == 6
