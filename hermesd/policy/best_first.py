@@ -32,7 +32,7 @@ from hermesd.policy.curve import (
     switch_seconds,
     told,
 )
-from hermesd.policy.good_soon import LATER, LEAST, SOON, GoodSoon, good_soon, path_of, slowness_of
+from hermesd.policy.good_soon import LATER, SOON, GoodSoon, good_soon, path_of, slowness_of
 from hermesd.policy.memory import Memory, Outlook, rank_correlation, why_none
 from hermesd.policy.pace import settled
 from hermesd.policy.reliability import TOLD_APART, Reliability, reliability_of
@@ -181,10 +181,7 @@ class BestFirst:
         if self.target > -math.inf:
             return None
         adapted = good_soon(self, self.good, field) if self.good else None
-        if adapted is None:
-            return Falling(self) if falls_fast(self, field.sample) else None
-        over = sum(trial.phase.final for trial in field.sample)
-        return replace(adapted, over=over >= LEAST * len(field.sample))
+        return adapted or (Falling(self) if falls_fast(self, field.sample) else None)
 
     def quantum(self, trial: Trial, facts: Facts) -> Quantum:
         switch, step = switch_seconds(trial, facts), step_seconds(trial, facts)

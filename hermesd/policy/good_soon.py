@@ -59,9 +59,6 @@ class GoodSoon:
     planned: int
     #: The seconds that the best good candidate needs to its end.
     rest: float = math.inf
-    #: As many have finished as are meant by the good ones: those that would only now become good
-    #: are worth no switches then.
-    over: bool = False
 
     @property
     def fronts(self) -> Sequence[Score]:
@@ -69,10 +66,9 @@ class GoodSoon:
         return ((1.0, math.nextafter(self.good, math.inf)),)
 
     def facing(self, first: Trial) -> Ranking:
-        """This order, with the rest of the best candidate if it is good; where all is over and it
-        is not, the plain one."""
+        """This order, with the rest of the best candidate if it is good."""
         if self.order.level(first) > self.good:
-            return self.order if self.over else self
+            return self
         left = (first.planned_steps or self.planned) - first.step
         return replace(self, rest=left * (own_step_seconds(first) or math.inf))
 
