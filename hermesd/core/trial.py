@@ -465,6 +465,12 @@ class Trial:
         return not (self.run or self.kept or self.forked or self.spec.root)
 
     @property
+    def is_fork(self) -> bool:
+        """Whether a checkpoint of another trial is its only beginning. A trial of a stage tree that
+        begins from one comes to the same from its own beginning."""
+        return self.forked is not None and not self.spec.root
+
+    @property
     def awaits_fork(self) -> bool:
         """Whether it has nothing yet, or any more, of what it was forked from."""
         lacks = self.forked is not None and self.checkpoint is None and self.kept is None

@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 
-from hermesd.core.events import Added, Copied, FidelityKnown, NodeSilent, Removed, Submitted
-from hermesd.core.model import Checkpoint, Fidelity, Phase, Study, TrialSpec
+from hermesd.core.commands import Launch
+from hermesd.core.events import (
+    Added,
+    Copied,
+    FidelityKnown,
+    NodeSilent,
+    NotCopied,
+    Removed,
+    RunFailed,
+    Spoilt,
+    Submitted,
+)
+from hermesd.core.model import Checkpoint, Fidelity, Phase, Quantum, Study, TrialSpec
+from hermesd.core.node.messages import Assignment, assignment
 from hermesd.core.tables import rebuilt
+from hermesd.core.trial import RESTORE
 from hermesd.head.api import forking as api
 from hermesd.head.refusals import NotNow
 from hermesd.pb.hermes.v1 import control_pb2 as pb
@@ -19,7 +32,7 @@ from hermesd.refusal import Refused
 from hermesd.study import fork
 from hermesd.study.submission import Submission, draft
 from tests.core.playbook import Playbook, completed, joined, reported, run, started, trial_spec
-from tests.core.test_copies import LOST, not_copied, pool, saved
+from tests.core.test_copies import LOST, copied, pool, saved
 from tests.study_specs import spec, value
 
 
@@ -87,11 +100,44 @@ def test_each_of_several_begins_from_the_same() -> None:
 def test_what_cannot_be_given_is_a_failure_with_a_reason() -> None:
     book = begun()
     book.tell(forked(book)).expect("copy s/0#1@9 from n to n")
-    lost = not_copied("s/0#1", 9, "n")
-    book.tell(type(lost)("n", "s/1", lost.checkpoint, "it is damaged", False)).expect()
+    book.tell(cannot_give("n")).expect()
     trial = book.trial("s/1")
     assert trial.phase is Phase.FAILED
     assert trial.reason == "it cannot begin from s/0 at step 9: it is damaged"
+
+
+def cannot_give(node: str, reason: str = "it is damaged") -> NotCopied:
+    return NotCopied(node, "s/1", "s/0#1@9", reason, way=False)
+
+
+def test_what_one_node_cannot_give_is_taken_from_another() -> None:
+    book = begun().tell(copied("s/0#1", 9))
+    book.tell(forked(book)).expect("copy s/0#1@9 from n to n")
+    book.tell(cannot_give("n")).expect("copy s/0#1@9 from m to m")
+    book.tell(shared("m"), completed("s/0#1", 12)).expect("launch s/1#1 on n/0 from s/1@9")
+
+    book = begun().tell(copied("s/0#1", 9))
+    book.tell(forked(book)).tell(cannot_give("n")).tell(cannot_give("m")).heard()
+    assert book.trial("s/1").phase is Phase.FAILED
+
+
+def test_one_whose_own_are_damaged_begins_again_from_its_parent() -> None:
+    book = begun()
+    book.tell(forked(book), completed("s/0#1", 12)).tell(shared()).heard()
+    spoilt = Spoilt("n", "s/1", "s/1@9", "it is damaged", None)
+    failed = RunFailed(run("s/1#1"), RESTORE, "nothing is left", "", 0)
+    book.tell(spoilt, failed).expect("copy s/0#1@9 from n to n")
+    book.tell(shared()).expect("launch s/1#2 on n/0 from s/1@9")
+    book.tell(started("s/1#2", 9))
+    assert book.trial("s/1").step == 9
+    assert assigned(book, "s/1").never_anew
+    assert not assigned(book, "s/0").never_anew
+
+
+def assigned(book: Playbook, trial: str) -> Assignment:
+    """What a node is told with a launch of it."""
+    launch = Launch(book.trial(trial).next_run, ("n/0",), Quantum(), "")
+    return assignment(launch, book.state.studies["s"], book.trial(trial))
 
 
 def test_it_waits_for_a_node_that_is_away() -> None:

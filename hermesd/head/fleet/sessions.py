@@ -288,8 +288,7 @@ class NodeSessions:
         target = state.slots[launch.devices[0]].device.node
         known = [node for node in checkpoint.nodes if node in state.nodes and node != target]
         there = [node for node in known if not state.nodes[node].lost]
-        trial = state.trials[launch.run.trial]
-        if not there and trial.forked is not None and not trial.spec.root:
+        if not there and state.trials[launch.run.trial].is_fork:
             there = known  # begun anew it would be no fork: it is tried again until they come back
         return tuple(self.source(node, checkpoint, target) for node in there)
 

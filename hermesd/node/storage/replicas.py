@@ -78,8 +78,8 @@ class Replicas:
                 pass
 
     async def doubt(self, trial: TrialId, name: CheckpointId) -> None:
-        """Another node did not get this checkpoint from here: see whether it is still what it was,
-        and tell the head if it is not."""
+        """Another node did not get this checkpoint from here, or a run here could not go on from
+        it: see whether it is still what it was, and tell the head if it is not."""
         try:
             folder = self._disk.folders.of(trial)
         except BadTrial:
